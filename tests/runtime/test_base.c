@@ -47,7 +47,7 @@ TEST_ROWS(test_status, statuses)
 	ck_assert_int_eq(status, statuses[_i].value);
 	unit_text(statuses[_i].name, "text", ddp_strerror(status), statuses[_i].text);
 	ck_assert_int_eq(exit_status, 64 - status);
-	ck_assert(exit_status >= 65 && exit_status < 126); /* what a shell says itself is above */
+	ck_assert(exit_status >= 65 && exit_status < 126); /* shells use higher values */
 	ck_assert_int_eq(ddp_is_peer_error(status), status <= -20);
 	for (int i = 0; i < _i; i++)
 		ck_assert_int_ne(ddp_exit_status(statuses[i].status), exit_status);
@@ -104,14 +104,14 @@ TEST(test_error)
 /* --- watch.h ------------------------------------------------------------------------------ */
 
 struct owner {
-	int answer, asked;
+	int answer, checks;
 };
 
-static int ask(void *context, struct ddp_error *error)
+static int check_owner(void *context, struct ddp_error *error)
 {
 	struct owner *owner = context;
 
-	owner->asked++;
+	owner->checks++;
 	return owner->answer ? ddp_error_set(error, owner->answer, "the owner says so") : 0;
 }
 
@@ -132,20 +132,20 @@ TEST(test_watch)
 	struct owner owner = {0, 0};
 	struct ddp_error error = {0, ""};
 	uint64_t before = ddp_now();
-	struct ddp_watch watch = ddp_watch_start(3600, ask, &owner), later;
+	struct ddp_watch watch = ddp_watch_start(3600, check_owner, &owner), later;
 
 	ck_assert_uint_ge(watch.deadline, before + UINT64_C(3600000000000));
 	ck_assert_uint_le(watch.deadline, ddp_now() + UINT64_C(3600000000000));
 	ck_assert_double_eq(watch.limit, 3600);
 	ck_assert_int_eq(ddp_watch_check(&watch, &error), 0);
-	ck_assert_int_eq(owner.asked, 1);
+	ck_assert_int_eq(owner.checks, 1);
 
-	/* The deadline comes without a text: the caller knows whom it waits for. */
+	/* a timeout has no text: the caller knows what it was waiting for */
 	watch.deadline = before;
 	ck_assert_int_eq(ddp_watch_check(&watch, &error), DDP_ERR_TIMEOUT);
 	ck_assert_str_eq(error.text, "");
 
-	/* What the owner says comes first, even when time is over. */
+	/* the owner's error counts more than the deadline */
 	owner.answer = DDP_ERR_PEER;
 	ck_assert_int_eq(ddp_watch_check(&watch, &error), DDP_ERR_PEER);
 	ck_assert_str_eq(error.text, "the owner says so");
@@ -159,11 +159,11 @@ TEST(test_watch)
 	ck_assert_int_eq(ddp_watch_check(&watch, &error), DDP_ERR_TIMEOUT);
 }
 
-/* It ends by the deadline and by the owner, who is not asked at each look. */
+/* Polling ends at the deadline or with the owner's error. The owner is not called at each poll. */
 TEST(test_poll)
 {
 	struct owner owner = {0, 0};
-	struct ddp_watch watch = ddp_watch_start(0.05, ask, &owner);
+	struct ddp_watch watch = ddp_watch_start(0.05, check_owner, &owner);
 	struct ddp_poll poll = {0};
 	int status;
 
@@ -171,9 +171,9 @@ TEST(test_poll)
 		;
 	ck_assert_int_eq(status, DDP_ERR_TIMEOUT);
 	ck_assert_uint_ge(ddp_now(), watch.deadline);
-	ck_assert_int_le(owner.asked, 1 + 50 / 10);
+	ck_assert_int_le(owner.checks, 1 + 50 / 10);
 	ck_assert_int_eq(ddp_watch_poll(&watch, &poll, NULL), DDP_ERR_TIMEOUT);
-	watch = ddp_watch_start(3600, ask, &owner);
+	watch = ddp_watch_start(3600, check_owner, &owner);
 	owner.answer = DDP_ERR_PEER;
 	poll = (struct ddp_poll){0};
 	while ((status = ddp_watch_poll(&watch, &poll, NULL)) == 0)
@@ -193,7 +193,7 @@ TEST_ROWS(test_endless, endless)
 	ck_assert_uint_eq(later.deadline, UINT64_MAX);
 }
 
-/* Where a sleep went beyond the deadline, this would not end. */
+/* A sleep ends at the deadline at the latest; otherwise this test would hang. */
 TEST(test_sleep)
 {
 	struct ddp_watch over = ddp_watch_start(0, NULL, NULL);
@@ -212,7 +212,7 @@ TEST(test_sleep)
 
 static const struct {
 	const char *value; /* NULL: unset */
-	double seconds;	   /* 0: refused */
+	double seconds;	   /* 0: error */
 } seconds[] = {
 	{NULL, 600},   {"", 600},    {"30", 30},   {"1.5", 1.5}, {".25", 0.25},
 	{"1e3", 1000}, {"1e9", 1e9}, {"0", 0},	   {"-1", 0},	 {"1e10", 0},
@@ -226,7 +226,7 @@ TEST_ROWS(test_seconds, seconds)
 	struct ddp_error error = {0, ""};
 	double value = -7;
 
-	/* A program may speak German, where this machine does; the environment does not. */
+	/* the program's locale must not change how the environment is parsed */
 	if (!setlocale(LC_NUMERIC, "de_DE.UTF-8"))
 		(void)setlocale(LC_NUMERIC, "fr_FR.UTF-8");
 	if (seconds[_i].value)
@@ -281,7 +281,7 @@ static const struct {
 	{"AVX2", DDP_ERR_ENVIRONMENT, -1},
 };
 
-TEST_ROWS(test_word, words)
+TEST_ROWS(test_choice, words)
 {
 	static const char *const choices[] = {"plain", "avx2", "avx512", NULL};
 	const char *const pieces[] = {"DDP_SIMD=", "plain, avx2, avx512", NULL};
@@ -299,8 +299,8 @@ TEST_ROWS(test_word, words)
 	unsetenv("DDP_SIMD");
 }
 
-/* More words than a message has room for. */
-TEST(test_many_words)
+/* More choices than fit in a message. */
+TEST(test_many_choices)
 {
 	static const char word[] = "0123456789012345678901234567890123456789";
 	const char *many[32];
@@ -395,7 +395,10 @@ TEST_ROWS(test_crc, sums)
 		    sums[_i].crc);
 }
 
-/* Both ways agree at any place and length, and a sum may be taken in pieces. */
+/*
+ * Both implementations agree for any alignment and length, and a checksum can be computed in
+ * pieces.
+ */
 TEST(test_crc_pieces)
 {
 	uint64_t state = 88172645463325252u;
@@ -436,7 +439,7 @@ TEST(test_hash)
 
 /* --- log.h -------------------------------------------------------------------------------- */
 
-/* Print through stderr and catch it. Each write arrives by itself. Returns how many came. */
+/* Prints to a socket in place of stderr. Returns the number of writes, and the first one in [line]. */
 static int catch_lines(const struct ddp_log *log, enum ddp_level level, const char *subsystem,
 		       const char *text, char *line, size_t size)
 {
@@ -461,9 +464,9 @@ static int catch_lines(const struct ddp_log *log, enum ddp_level level, const ch
 
 static const struct {
 	const char *setting;
-	int rank;	    /* -1: not known yet */
-	const char *wanted; /* a letter for each of error, warning, info, debug about "rdzv" */
-	const char *other;  /* the same about "rd" */
+	int rank;	    /* -1: unknown */
+	const char *wanted; /* y or n for each of error, warning, info, debug of subsystem "rdzv" */
+	const char *other;  /* the same for subsystem "rd" */
 } filters[] = {
 	{NULL, -1, "yynn", "yynn"},	    {NULL, 0, "yynn", "yynn"},
 	{NULL, 1, "ynnn", "ynnn"},	    {"", 0, "yynn", "yynn"},
@@ -516,7 +519,7 @@ TEST_ROWS(test_bad_level, bad_levels)
 	ck_assert_int_eq(ddp_log_open(&log, &error), DDP_ERR_ENVIRONMENT);
 	unsetenv("DDP_LOG");
 	unit_pieces(bad_levels[_i], error.text, pieces);
-	/* Usable all the same: somebody has to print this error. */
+	/* the log is usable, since this error must be printed */
 	ck_assert(ddp_log_wants(&log, DDP_LEVEL_WARNING, "rdzv"));
 	ck_assert(!ddp_log_wants(&log, DDP_LEVEL_INFO, "rdzv"));
 }
@@ -537,7 +540,7 @@ TEST(test_prefix)
 	ck_assert_int_eq(catch_lines(&log, DDP_LEVEL_WARNING, "x", "hm", line, sizeof(line)), 1);
 	ck_assert_str_eq(line, "ddp[0@n2]: warning: hm\n");
 
-	/* One line that ends as a line, whatever its length. */
+	/* one complete line, whatever the length */
 	memset(text, 'x', sizeof(text) - 1);
 	text[sizeof(text) - 1] = '\0';
 	memset(host, 'h', sizeof(host) - 1);
@@ -608,7 +611,7 @@ TEST_ROWS(test_numbers, numbers)
 	ddp_text_free(&text);
 }
 
-/* --- json.h, what tests/runtime/test_tensors.c does not ask for ------------------------------- */
+/* --- json.h, without what tests/runtime/test_tensors.c tests ---------------------------------- */
 
 static const struct {
 	const char *text;
@@ -697,7 +700,7 @@ static const struct {
 	{"two ranges", {0xf00f, 0}, "0-3,12-15"},
 	{"over a word", {UINT64_C(1) << 63, 3}, "63-65"},
 	{"single ones", {0x15, 0}, "0,2,4"},
-	{"more than there is room for", {0x155555, 0}, "0,2,4,6,8,10,12..."},
+	{"longer than the buffer", {0x155555, 0}, "0,2,4,6,8,10,12..."},
 };
 
 TEST_ROWS(test_cpus, lists)
@@ -718,17 +721,18 @@ static const struct {
 	size_t widest;
 	const char *want;
 } tables[] = {
-	{"heads are the least", "a\t1\tx\t\t", 99, "word   number  last\na           1  x\n"},
-	{"cells are more", "é and more\t1234567\tx\t\tb\t\t\t\t", 99,
+	{"heads are wider than cells", "a\t1\tx\t\t", 99,
+	 "word   number  last\na           1  x\n"},
+	{"cells are wider than heads", "é and more\t1234567\tx\t\tb\t\t\t\t", 99,
 	 "word         number  last\né and more  1234567  x\nb                 -  -\n"},
-	{"a column of words gives way", "été and more\t1\tx\t\t", 19,
+	{"a column of words is shortened", "été and more\t1\tx\t\t", 19,
 	 "word   number  last\nété a       1  x\n"},
-	{"to its least alone", "été and more\t1234567890\tx\t\t", 9,
+	{"a column of words is shortened to its minimum", "été and more\t1234567890\tx\t\t", 9,
 	 "word      number  last\nété   1234567890  x\n"},
-	{"nothing is no table", "", 99, ""},
+	{"no rows", "", 99, ""},
 };
 
-/* The fourth column says nothing. */
+/* The fourth column has no cells and is not printed. */
 TEST_ROWS(test_table, tables)
 {
 	static const struct ddp_table_column columns[] = {
@@ -761,19 +765,20 @@ TEST(test_xalloc)
 	free(ddp_xcalloc(0, 8, "nothing"));
 }
 
-static void tell(struct ddp *ddp, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void tell(struct ddp *ddp, const char *format, ...)
+static void report_error(struct ddp *ddp, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+static void report_error(struct ddp *ddp, const char *format, ...)
 {
 	va_list arguments;
 
 	ck_assert_ptr_null(ddp);
 	va_start(arguments, format);
-	fputs("told: ", stderr);
+	fputs("reported: ", stderr);
 	vfprintf(stderr, format, arguments);
 	va_end(arguments);
 }
 
-/* Who cannot get memory says so, here and to others, and ends. */
+/* A failed allocation is printed and reported to the other ranks, and ends the program. */
 TEST_LOOP(test_no_memory, 0, 2)
 {
 	static const char what[] = "no memory for a test's numbers: 7.379e+19 bytes";
@@ -782,12 +787,13 @@ TEST_LOOP(test_no_memory, 0, 2)
 	ssize_t got;
 	pid_t pid;
 
-	snprintf(want, sizeof(want), "%s: %s\ntold: %s", program_invocation_short_name, what, what);
+	snprintf(want, sizeof(want), "%s: %s\nreported: %s", program_invocation_short_name, what,
+		 what);
 	ck_assert_int_eq(pipe(ends), 0);
 	pid = fork();
 	if (pid == 0) {
 		dup2(ends[1], STDERR_FILENO);
-		ddp_xalloc_tell(tell, NULL);
+		ddp_xalloc_tell(report_error, NULL);
 		if (_i == 0)
 			free(ddp_xcalloc(SIZE_MAX / 2, 8, "a test's numbers"));
 		else
@@ -803,7 +809,7 @@ TEST_LOOP(test_no_memory, 0, 2)
 
 /* --- random.c ------------------------------------------------------------------------------- */
 
-/* The known answers that come with Random123 (kat_vectors, philox4x32 10). */
+/* Known answers of Random123 (kat_vectors, philox4x32 10). */
 static const struct {
 	const char *name;
 	uint32_t counter[4], key[2], want[4];
@@ -819,7 +825,7 @@ static const struct {
 	 {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
 };
 
-/* ddp_random() where nothing is beyond what counter and key hold. */
+/* ddp_random() with arguments that exactly fill the counter and the key. */
 static void philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
 {
 	ddp_random((uint64_t)key[1] << 32 | key[0], counter[3] >> 8,
@@ -835,7 +841,7 @@ TEST_ROWS(test_answer, answers)
 		unit_number(answers[_i].name, "word", out[i], answers[_i].want[i]);
 }
 
-/* Which word of counter and key each argument is: another engine must do the same. */
+/* The word of counter and key to which each argument maps; all engines must use the same. */
 static const struct {
 	const char *name;
 	uint64_t seed, epoch, order;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checkpoints: the files, then all ranks together */
+/* test_checkpoint.c - checkpoints: the files, and saving and loading by all ranks */
 #include "config.h"
 
 #include <ddp.h>
@@ -18,7 +18,7 @@ static const struct ddp_log quiet = {.level = DDP_LEVEL_ERROR};
 
 enum { WEIGHTS = 6, LARGE = 1 << 20 };
 
-/* Every value of it is a function of the step, so a mixture of two steps shows. */
+/* Every value depends on the step, so that a mixture of two steps is detected. */
 struct model {
 	float weight[WEIGHTS];
 	int64_t steps;
@@ -41,7 +41,7 @@ static void model_set(uint64_t step)
 	model.tensors[2] = (struct ddp_tensor){"large", DDP_U8, 1, {LARGE}, model.large};
 }
 
-/* Whether [file] has the model as it was at [step]; without the large tensor if [small]. */
+/* Whether [file] has the model of [step]; without the large tensor if [small]. */
 static bool model_is(const struct ddp_tensors *file, uint64_t step, bool small)
 {
 	model_set(step);
@@ -56,7 +56,7 @@ static bool model_is(const struct ddp_tensors *file, uint64_t step, bool small)
 	return true;
 }
 
-/* Save the small part of the model. */
+/* Saves the model without the large tensor. */
 static int save(const char *directory, uint64_t step, int keep, struct ddp_error *error)
 {
 	struct ddp_pair pair = {"lr", "0.1"};
@@ -66,7 +66,7 @@ static int save(const char *directory, uint64_t step, int keep, struct ddp_error
 				    error);
 }
 
-/* The steps that [directory] has, "5 3 1". */
+/* Steps of the checkpoints in [directory], such as "5 3 1". */
 static const char *steps_of(const char *directory)
 {
 	static char text[512];
@@ -82,8 +82,8 @@ static const char *steps_of(const char *directory)
 	return text;
 }
 
-/* A path in [directory], in memory that the next call uses again. */
-static const char *in(const char *directory, const char *name)
+/* Path of [name] in [directory], valid until the next call. */
+static const char *path_in(const char *directory, const char *name)
 {
 	static char path[1024];
 
@@ -102,8 +102,8 @@ static const char *path_of(const char *directory, uint64_t step)
 	return path;
 }
 
-/* A new directory. */
-static const char *fresh(const char *name)
+/* Creates an empty directory. */
+static const char *new_directory(const char *name)
 {
 	const char *path = scratch(name);
 
@@ -138,20 +138,20 @@ static const struct {
 
 TEST_ROWS(test_names, names)
 {
-	const char *directory = fresh("names");
+	const char *directory = new_directory("names");
 
-	fclose(fopen(in(directory, names[_i].name), "w"));
+	fclose(fopen(path_in(directory, names[_i].name), "w"));
 	unit_text(names[_i].name, "steps", steps_of(directory), names[_i].steps);
 	if (*names[_i].steps)
 		ck_assert_str_eq(path_of(directory, strtoull(names[_i].steps, NULL, 10)),
-				 in(directory, names[_i].name));
+				 path_in(directory, names[_i].name));
 }
 
-/* By number, not by name. */
+/* Sorted by step, not by name. */
 TEST(test_list)
 {
 	static const uint64_t steps[] = {7, 10000000000, 3, 9999999999, 0};
-	const char *directory = fresh("list");
+	const char *directory = new_directory("list");
 
 	unit_text("empty", "steps", steps_of(directory), "");
 	unit_text("missing", "steps", steps_of(scratch("missing")), "");
@@ -163,7 +163,7 @@ TEST(test_list)
 /* --- Save ------------------------------------------------------------------------------- */
 
 static const struct {
-	const char *before; /* steps that are there */
+	const char *before; /* steps of existing checkpoints */
 	uint64_t step;
 	int keep;
 	const char *after;
@@ -176,14 +176,14 @@ static const struct {
 	{"1 2 3", 4, 4, "4 3 2 1"},
 	{"1 2 3", 4, 100, "4 3 2 1"},
 	{"1 2 3", 3, 2, "3 2"},
-	/* Larger steps, of a run that was given up: the new one is what counts. */
+	/* larger steps of an abandoned run: the new checkpoint is kept in any case */
 	{"1 2 8 9", 3, 1, "9 8 3"},
 	{"1 2 8 9", 3, 2, "9 8 3 2"},
 };
 
 TEST_ROWS(test_keep, keeps)
 {
-	const char *directory = fresh("keep");
+	const char *directory = new_directory("keep");
 	struct ddp_error error;
 	struct ddp_tensors *file;
 	char *end;
@@ -200,17 +200,17 @@ TEST_ROWS(test_keep, keeps)
 
 #define TEMPORARY "checkpoint-0000000042.safetensors.tmp."
 
-/* Their writers are not known: they may run on other nodes. */
+/* Files of other writers, which may be running on other nodes, so that only the age counts. */
 static const struct {
 	const char *name;
-	int age; /* seconds since it was written */
+	int age; /* age in seconds */
 	bool link, stays;
 } leftovers[] = {
 	{TEMPORARY "00000bad-4711-00c0ffee", 3600, false, false},
 	{TEMPORARY "00000bad-4711-00c0ffee", 60, false, true},
 	{TEMPORARY "00000bad-4711-00c0ffee", -3600, false, true},
 	{TEMPORARY "00000bad-4711-00c0ffee", 3600, true, true},
-	{TEMPORARY "4711", 3600, false, false}, /* of earlier releases */
+	{TEMPORARY "4711", 3600, false, false}, /* name in earlier releases */
 	{TEMPORARY "4711", 60, false, true},
 	{TEMPORARY "0123456789abcdef", 3600, false, false},
 	{TEMPORARY "4711.x", 3600, false, true},
@@ -223,7 +223,7 @@ static const struct {
 	{"model.safetensors.tmp.00000bad-4711-00c0ffee", 3600, false, true},
 };
 
-/* Let the file, or the link, at [path] be [age] seconds old. */
+/* Sets the age of the file or link [path] in seconds. */
 static void set_age(const char *path, int age)
 {
 	const struct timespec times[2] = {{0, UTIME_OMIT}, {time(NULL) - age, 0}};
@@ -231,10 +231,11 @@ static void set_age(const char *path, int age)
 	ck_assert_int_eq(utimensat(AT_FDCWD, path, times, AT_SYMLINK_NOFOLLOW), 0);
 }
 
-/* A save removes the old temporaries of killed writers, and nothing else. */
-TEST_ROWS(test_sweep, leftovers)
+/* A save removes old temporary files of killed writers, and no other files. */
+TEST_ROWS(test_old_temporary_files, leftovers)
 {
-	const char *directory = fresh("sweep"), *path = in(directory, leftovers[_i].name);
+	const char *directory = new_directory("sweep"),
+		   *path = path_in(directory, leftovers[_i].name);
 	struct ddp_error error;
 	struct stat info;
 
@@ -244,16 +245,17 @@ TEST_ROWS(test_sweep, leftovers)
 		fclose(fopen(path, "w"));
 	set_age(path, leftovers[_i].age);
 	ck_assert_int_eq(save(directory, 1, 1, &error), 0);
-	ck_assert_msg((lstat(in(directory, leftovers[_i].name), &info) == 0) == leftovers[_i].stays,
+	ck_assert_msg((lstat(path_in(directory, leftovers[_i].name), &info) == 0) ==
+			      leftovers[_i].stays,
 		      "%s", leftovers[_i].name);
 	unit_text("sweep", "steps", steps_of(directory), "1");
 }
 
-/* A save leaves temporaries of other users alone. */
-TEST(test_sweep_of_others)
+/* A save does not remove temporary files of other users. */
+TEST(test_temporary_files_of_others)
 {
-	const char *directory = fresh("sweep-others"),
-		   *path = in(directory, TEMPORARY "00000bad-4711-00c0ffee");
+	const char *directory = new_directory("sweep-others"),
+		   *path = path_in(directory, TEMPORARY "00000bad-4711-00c0ffee");
 	struct ddp_error error;
 
 	fclose(fopen(path, "w"));
@@ -261,13 +263,13 @@ TEST(test_sweep_of_others)
 	if (chown(path, 65534, (gid_t)-1) < 0)
 		return; /* only root can give files away */
 	ck_assert_int_eq(save(directory, 1, 1, &error), 0);
-	ck_assert_int_eq(access(in(directory, TEMPORARY "00000bad-4711-00c0ffee"), F_OK), 0);
+	ck_assert_int_eq(access(path_in(directory, TEMPORARY "00000bad-4711-00c0ffee"), F_OK), 0);
 }
 
-/* A full disk: the old ones are all there, what was begun is not. */
-TEST(test_full)
+/* On a full disk the old checkpoints remain, and the incomplete one does not. */
+TEST(test_full_disk)
 {
-	const char *directory = fresh("full");
+	const char *directory = new_directory("full");
 	struct ddp_error error;
 	struct ddp_tensors *file;
 	uint64_t step;
@@ -287,7 +289,7 @@ TEST(test_full)
 	ck_assert_msg(rmdir(directory) == 0, "something is left in %s", directory);
 }
 
-static int sync_error; /* of directories */
+static int sync_error; /* result of fsync() for directories */
 
 int fsync(int fd)
 {
@@ -298,10 +300,13 @@ int fsync(int fd)
 	return errno ? -1 : 0;
 }
 
-/* The new checkpoint may not be on disk: the save fails, and the old ones stay. */
+/*
+ * If the directory cannot be synced, the save fails and old checkpoints remain, since the new one
+ * may be lost.
+ */
 TEST(test_sync_fails)
 {
-	const char *directory = fresh("sync");
+	const char *directory = new_directory("sync");
 	struct ddp_error error;
 
 	ck_assert_int_eq(save(directory, 1, 1, &error), 0);
@@ -325,7 +330,7 @@ TEST(test_save_fails)
 
 /* --- Load ------------------------------------------------------------------------------- */
 
-/* Capture stderr from here on; given back by said(). */
+/* Redirects stderr to [path], until captured(). */
 static int capture(const char *path)
 {
 	int saved = dup(STDERR_FILENO), fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
@@ -336,7 +341,7 @@ static int capture(const char *path)
 	return saved;
 }
 
-static char *said(const char *path, int saved)
+static char *captured(const char *path, int saved)
 {
 	size_t size;
 
@@ -357,7 +362,7 @@ static void flip_last(const char *path)
 	free(data);
 }
 
-/* Replace the first [old] of the file by [new], of the same length. */
+/* Replaces the first [old] in the file by [new], which has the same length. */
 static void edit(const char *path, const char *old, const char *new)
 {
 	size_t size;
@@ -441,10 +446,10 @@ static const struct {
 	{"link", damage_link, "No such file"},
 };
 
-/* The newest is damaged: it is told, and the one before it is taken. */
+/* A damaged newest checkpoint is reported, and the one before it is loaded. */
 TEST_ROWS(test_damaged, damages)
 {
-	const char *directory = fresh("damaged"), *name = damages[_i].name;
+	const char *directory = new_directory("damaged"), *name = damages[_i].name;
 	const struct ddp_log log = {.level = DDP_LEVEL_WARNING, .prefix = "ddp[0@n1]: "};
 	struct ddp_tensors *file = NULL;
 	struct ddp_error error;
@@ -458,7 +463,7 @@ TEST_ROWS(test_damaged, damages)
 	damages[_i].damage(path);
 	saved = capture(scratch("stderr"));
 	status = ddp_checkpoint_open(&file, &step, directory, &log, &error);
-	text = said(scratch("stderr"), saved);
+	text = captured(scratch("stderr"), saved);
 	unit_number(name, "status", status, 1);
 	unit_number(name, "step", (int64_t)step, 2);
 	ck_assert(model_is(file, 2, true));
@@ -470,10 +475,10 @@ TEST_ROWS(test_damaged, damages)
 	free(text);
 }
 
-/* A run that skipped a damaged checkpoint must not count it among those that it keeps. */
+/* A skipped damaged checkpoint is not counted among those to keep. */
 TEST(test_damaged_not_kept)
 {
-	const char *directory = fresh("not-kept");
+	const char *directory = new_directory("not-kept");
 	struct ddp_tensors *file;
 	struct ddp_error error;
 	struct stat info;
@@ -488,8 +493,8 @@ TEST(test_damaged_not_kept)
 	ck_assert_int_eq(save(directory, 150, 2, &error), 0);
 	ck_assert_int_eq(save(directory, 250, 2, &error), 0);
 	unit_text("not kept", "steps", steps_of(directory), "250 150");
-	ck_assert_int_eq(stat(in(directory, "checkpoint-0000000200.safetensors.damaged"), &info),
-			 0);
+	ck_assert_int_eq(
+		stat(path_in(directory, "checkpoint-0000000200.safetensors.damaged"), &info), 0);
 	flip_last(path_of(directory, 250));
 	ck_assert_int_eq(ddp_checkpoint_open(&file, &step, directory, &quiet, &error), 1);
 	ddp_tensors_close(file);
@@ -501,29 +506,33 @@ static void damage_aside(const char *path)
 	char to[1024];
 
 	snprintf(to, sizeof(to), "%s.damaged", path);
-	ck_assert_int_eq(mkdir(to, 0700), 0); /* nothing can be renamed to it */
+	ck_assert_int_eq(mkdir(to, 0700),
+			 0); /* so that the checkpoint cannot be renamed to this name */
 	flip_last(path);
 }
 
 static const struct {
 	const char *name;
 	void (*damage)(const char *path);
-} stuck[] = {
+} unmovable[] = {
 	{"cannot be renamed", damage_aside},
 	{"cannot be read", damage_link},
 };
 
-/* A skipped checkpoint that keeps its name is not counted as kept until its step is saved again. */
-TEST_ROWS(test_skipped_not_kept, stuck)
+/*
+ * A skipped checkpoint that cannot be renamed is not counted among those to keep, until its step is
+ * saved again.
+ */
+TEST_ROWS(test_skipped_not_kept, unmovable)
 {
-	const char *directory = fresh("stuck"), *name = stuck[_i].name;
+	const char *directory = new_directory("stuck"), *name = unmovable[_i].name;
 	struct ddp_tensors *file;
 	struct ddp_error error;
 	uint64_t step;
 
 	ck_assert_int_eq(save(directory, 100, 2, &error), 0);
 	ck_assert_int_eq(save(directory, 200, 2, &error), 0);
-	stuck[_i].damage(path_of(directory, 200));
+	unmovable[_i].damage(path_of(directory, 200));
 	ck_assert_int_eq(ddp_checkpoint_open(&file, &step, directory, &quiet, &error), 1);
 	ddp_tensors_close(file);
 	ck_assert_int_eq(save(directory, 250, 2, &error), 0);
@@ -532,8 +541,8 @@ TEST_ROWS(test_skipped_not_kept, stuck)
 	unit_text(name, "steps", steps_of(directory), "300 250");
 }
 
-static const char
-	*resave; /* the directory that gets step 200 again during the next read of [resave_inode] */
+static const char *
+	resave; /* directory in which step 200 is saved again during the next read of [resave_inode] */
 static ino_t resave_inode;
 
 ssize_t pread(int fd, void *data, size_t size, off_t offset)
@@ -549,10 +558,10 @@ ssize_t pread(int fd, void *data, size_t size, off_t offset)
 	return syscall(SYS_pread64, fd, data, size, offset);
 }
 
-/* While a load reads an older checkpoint, a trainer saves the damaged one's step: that file is sound. */
+/* A checkpoint that is saved again while a load skips its damaged predecessor is valid. */
 TEST(test_damaged_saved_again)
 {
-	const char *directory = fresh("again");
+	const char *directory = new_directory("again");
 	struct ddp_tensors *file;
 	struct ddp_error error;
 	struct stat info;
@@ -575,7 +584,7 @@ TEST(test_damaged_saved_again)
 
 TEST(test_all_damaged)
 {
-	const char *directory = fresh("all");
+	const char *directory = new_directory("all");
 	struct ddp_tensors *file;
 	struct ddp_error error;
 	uint64_t step = 4711;
@@ -597,10 +606,10 @@ TEST(test_all_damaged)
 			 DDP_ERR_FILE);
 }
 
-/* One that another program wrote has neither checksum nor step. */
-TEST(test_foreign)
+/* A checkpoint of another program, without checksum and step, can be loaded. */
+TEST(test_file_of_another_program)
 {
-	const char *directory = fresh("foreign");
+	const char *directory = new_directory("foreign");
 	struct ddp_tensors *file;
 	struct ddp_error error;
 	uint64_t step;
@@ -668,7 +677,7 @@ TEST_ROWS(test_match, matches)
 	ddp_tensors_close(file);
 }
 
-/* More names than a message holds: it says so, and what it has is whole. */
+/* A list of names that exceeds the message ends with "...", after a whole name. */
 TEST(test_match_many)
 {
 	static char names_of[100][120];
@@ -689,7 +698,7 @@ TEST(test_match_many)
 
 /* --- kill -9 ---------------------------------------------------------------------------- */
 
-/* Save step after step, the large tensor too, until killed; each step done goes to [fd]. */
+/* Saves step after step, with the large tensor, until killed. Writes each completed step to [fd]. */
 static void save_forever(const char *directory, uint64_t step, int fd)
 {
 	struct ddp_error error;
@@ -703,7 +712,7 @@ static void save_forever(const char *directory, uint64_t step, int fd)
 	}
 }
 
-/* The last step that a writer said was done, before and until it was killed. */
+/* Kills a writer after [microseconds]. Returns the last step that it completed. */
 static uint64_t kill_writer(const char *directory, uint64_t step, long microseconds)
 {
 	struct timespec delay = {0, microseconds * 1000};
@@ -726,10 +735,13 @@ static uint64_t kill_writer(const char *directory, uint64_t step, long microseco
 	return done;
 }
 
-/* Whenever a writer is killed: each checkpoint is whole, and the last that was done is there. */
+/*
+ * After a writer was killed, all checkpoints are complete, and the last one that was completed
+ * exists.
+ */
 TEST(test_kill)
 {
-	const char *directory = fresh("kill");
+	const char *directory = new_directory("kill");
 	uint64_t seed = unit_seed((uint64_t)time(NULL)), done = 0, step, *steps;
 	struct ddp_tensors *file;
 	struct ddp_error error;
@@ -746,11 +758,11 @@ TEST(test_kill)
 			ddp_tensors_close(file);
 		}
 		ck_assert_msg(count > 0 ? steps[0] == done || steps[0] == done + 1 : done == 0,
-			      "%llu was done", (unsigned long long)done);
+			      "step %llu was completed", (unsigned long long)done);
 		done = count > 0 ? steps[0] : 0;
 		free(steps);
 	}
-	/* The next save leaves its file alone in the directory. */
+	/* the next save leaves only its file in the directory */
 	ck_assert_int_eq(save(directory, done + 1, 1, &error), 0);
 	ck_assert_int_eq(ddp_checkpoint_open(&file, &step, directory, &quiet, &error), 1);
 	ddp_tensors_close(file);
@@ -760,11 +772,11 @@ TEST(test_kill)
 
 /* --- All ranks -------------------------------------------------------------------------- */
 
-/* One rank, a group, two groups. */
+/* One rank, one group, two groups. */
 static const char *const layouts[] = {"1", "2", "3", "1,1", "2,1"};
 
-/* Whether all ranks have the same [text]: each leaves it in a file, rank 0 compares. */
-static bool all_say(struct ddp *ddp, const char *text)
+/* Whether all ranks have the same [text]. */
+static bool same_on_all_ranks(struct ddp *ddp, const char *text)
 {
 	char mine[DDP_ERROR_SIZE] = "", zero[DDP_ERROR_SIZE];
 
@@ -799,32 +811,35 @@ RANKS_TEST(test_save_load, layouts)
 		RANK_CHECK(model.large[i] == (unsigned char)(30 * 31 + i * 7 + (i >> 12)));
 }
 
-static char elsewhere[512];
+static char saved_by_three[512];
 
-RANK_BODY(body_save_elsewhere)
+RANK_BODY(body_save_by_three)
 {
 	model_set(5 + (uint64_t)rank);
-	RANK_OK(ddp, ddp_checkpoint_save(ddp, elsewhere, 5, model.tensors, 2, NULL, 0, 1));
+	RANK_OK(ddp, ddp_checkpoint_save(ddp, saved_by_three, 5, model.tensors, 2, NULL, 0, 1));
 }
 
-RANK_BODY(body_load_elsewhere)
+RANK_BODY(body_load_by_fewer)
 {
 	uint64_t step;
 
 	model_set(6 + (uint64_t)rank);
-	RANK_CHECK(ddp_checkpoint_load(ddp, elsewhere, &step, model.tensors, 2, NULL, 0) == 1);
+	RANK_CHECK(ddp_checkpoint_load(ddp, saved_by_three, &step, model.tensors, 2, NULL, 0) == 1);
 	RANK_CHECK(step == 5 && model.steps == 5 && model.weight[5] == 55);
 }
 
-TEST(test_other_size)
+TEST(test_load_with_fewer_ranks)
 {
-	snprintf(elsewhere, sizeof(elsewhere), "%s", fresh("elsewhere"));
-	ranks_run("3", body_save_elsewhere);
-	ranks_run("2", body_load_elsewhere);
-	ranks_run("1", body_load_elsewhere);
+	snprintf(saved_by_three, sizeof(saved_by_three), "%s", new_directory("elsewhere"));
+	ranks_run("3", body_save_by_three);
+	ranks_run("2", body_load_by_fewer);
+	ranks_run("1", body_load_by_fewer);
 }
 
-/* What only rank 0 can know, all are told in the same words; and the world goes on. */
+/*
+ * An error that only rank 0 detects is returned by all ranks, with the same text. The world remains
+ * usable.
+ */
 RANKS_TEST(test_errors, layouts)
 {
 	struct ddp_pair pair = {"network", "one"};
@@ -835,20 +850,20 @@ RANKS_TEST(test_errors, layouts)
 	model_set(7);
 	RANK_CHECK(ddp_checkpoint_save(ddp, "file", 1, model.tensors, 2, NULL, 0, 1) ==
 		   DDP_ERR_FILE);
-	RANK_CHECK(strstr(ddp_error(ddp), "file") && all_say(ddp, ddp_error(ddp)));
+	RANK_CHECK(strstr(ddp_error(ddp), "file") && same_on_all_ranks(ddp, ddp_error(ddp)));
 	RANK_CHECK(ddp_checkpoint_load(ddp, "file", &step, model.tensors, 2, NULL, 0) ==
 		   DDP_ERR_FILE);
-	RANK_CHECK(strstr(ddp_error(ddp), "file") && all_say(ddp, ddp_error(ddp)));
+	RANK_CHECK(strstr(ddp_error(ddp), "file") && same_on_all_ranks(ddp, ddp_error(ddp)));
 
 	RANK_OK(ddp, ddp_checkpoint_save(ddp, "good", 1, model.tensors, 2, &pair, 1, 1));
 	model.tensors[0].name = "conv2.weight";
 	pair.value = "other";
 	RANK_CHECK(ddp_checkpoint_load(ddp, "good", &step, model.tensors, 2, &pair, 1) ==
 		   DDP_ERR_FORMAT);
-	/* Whose tensors they are is known all the same. */
+	/* the metadata is read in spite of the error */
 	RANK_CHECK(strcmp(pair.value, "one") == 0);
 	RANK_CHECK(strstr(ddp_error(ddp), "missing: conv2.weight; not expected: conv1.weight"));
-	RANK_CHECK(all_say(ddp, ddp_error(ddp)));
+	RANK_CHECK(same_on_all_ranks(ddp, ddp_error(ddp)));
 	RANK_CHECK(step == 4711 && ddp_status(ddp) == DDP_ERR_FORMAT);
 }
 
@@ -860,7 +875,7 @@ RANKS_TEST(test_broadcast, layouts)
 	RANK_OK(ddp, ddp_tensors_broadcast(ddp, NULL, 0));
 }
 
-/* Ways in which the last rank's tensors are not rank 0's. */
+/* Row of the table: how rank 2's tensors differ from rank 0's. */
 static int disagreement;
 
 static const struct {
@@ -902,7 +917,7 @@ RANK_BODY(body_disagree)
 	}
 	RANK_CHECK(ddp_tensors_broadcast(ddp, tensors, count) ==
 		   disagreements[disagreement].status);
-	fprintf(stderr, "said: %s\n", ddp_error(ddp));
+	fprintf(stderr, "error: %s\n", ddp_error(ddp));
 	RANK_CHECK(strstr(ddp_error(ddp), disagreements[disagreement].piece));
 }
 

@@ -12,9 +12,9 @@
 #include "base/checksum.h"
 #include "scratch.h"
 
-/* --- A reader of its own ---------------------------------------------------------------- */
+/* --- A reader of event files ------------------------------------------------------------ */
 
-/* What one Event holds; tag is empty where it has no summary. */
+/* Members of an Event; the tag is empty if the event has no summary. */
 struct event {
 	double time;
 	int64_t step;
@@ -39,7 +39,7 @@ static uint64_t read_varint(struct span *span)
 	}
 }
 
-/* [size] bytes of [span]. */
+/* Takes [size] bytes from the front of [span]. */
 static struct span read_bytes(struct span *span, uint64_t size)
 {
 	struct span bytes = {span->at, span->at + size};
@@ -49,7 +49,7 @@ static struct span read_bytes(struct span *span, uint64_t size)
 	return bytes;
 }
 
-/* One field: its number, with its bytes or its number. */
+/* Reads a field: returns its number, and stores its bytes or its integer. */
 static unsigned read_field(struct span *span, struct span *bytes, uint64_t *number)
 {
 	uint64_t key = read_varint(span);
@@ -73,11 +73,11 @@ static unsigned read_field(struct span *span, struct span *bytes, uint64_t *numb
 	return (unsigned)(key >> 3);
 }
 
-static void copy_text(char *to, size_t room, struct span bytes)
+static void copy_text(char *to, size_t capacity, struct span bytes)
 {
 	size_t size = (size_t)(bytes.end - bytes.at);
 
-	ck_assert_uint_lt(size, room);
+	ck_assert_uint_lt(size, capacity);
 	memcpy(to, bytes.at, size);
 	to[size] = '\0';
 }
@@ -128,7 +128,7 @@ static void read_event(struct span span, struct event *event)
 	}
 }
 
-/* The checksum as it stands in a file, of bytes computed bit by bit. */
+/* Checks the stored checksum against one that is computed bit by bit. */
 static void check_crc(struct span bytes, struct span stored)
 {
 	uint32_t crc = ddp_crc32c_plain(0, bytes.at, (size_t)(bytes.end - bytes.at)), masked;
@@ -138,7 +138,7 @@ static void check_crc(struct span bytes, struct span stored)
 	ck_assert_uint_eq(masked >> 17 | masked << 15, crc);
 }
 
-/* The next record of [file]. Returns whether there is one. */
+/* Reads the next record of [file]. Returns false at its end. */
 static bool next_event(struct span *file, struct event *event)
 {
 	struct span head, body;
@@ -155,7 +155,7 @@ static bool next_event(struct span *file, struct event *event)
 	return true;
 }
 
-/* The name of the only file in [directory]. */
+/* Path of the only file in [directory]. */
 static const char *only_file(const char *directory)
 {
 	static char path[1024];
@@ -175,7 +175,7 @@ static const char *only_file(const char *directory)
 	return path;
 }
 
-/* Read the only file of [directory]; the caller frees [data]. */
+/* Reads the only file in [directory]; the caller frees [data]. */
 static struct span read_file(const char *directory, char **data)
 {
 	size_t size;
@@ -192,7 +192,7 @@ static const struct {
 	double value;
 } points[] = {
 	{"loss/train", 0, 2.3025851}, {"loss/train", 1, -0.0},
-	{"a", INT64_MAX, 1e300}, /* beyond float: infinite */
+	{"a", INT64_MAX, 1e300}, /* exceeds float, becomes infinite */
 	{"a", -1, -INFINITY},	      {"é", 127, 1e-45},
 	{" ", 128, 16777217.0},	      {"nan", 16384, NAN},
 };
@@ -228,13 +228,13 @@ TEST(test_points)
 	free(data);
 }
 
-/* The name is what TensorBoard looks for; two files of a process differ in it. */
+/* TensorBoard recognizes the name, and two files of a process have different names. */
 TEST(test_name)
 {
 	const char *directory = scratch("name");
 	struct ddp_events *first, *second;
 	char host[256] = "", want[512], got[1024];
-	long long begun = (long long)time(NULL), seconds = 0;
+	long long start = (long long)time(NULL), seconds = 0;
 	unsigned number = 0;
 	int end = 0;
 
@@ -248,7 +248,7 @@ TEST(test_name)
 	ck_assert_int_eq(sscanf(got, want, &seconds, &number, &end), 2);
 #pragma GCC diagnostic pop
 	ck_assert_uint_eq((size_t)end, strlen(got));
-	ck_assert(seconds >= begun && seconds <= (long long)time(NULL));
+	ck_assert(seconds >= start && seconds <= (long long)time(NULL));
 	ck_assert_int_eq(remove(only_file(directory)), 0);
 	ck_assert_int_eq(ddp_events_open(&second, directory, NULL), 0);
 	ck_assert_str_ne(strrchr(only_file(directory), '/') + 1, got);
@@ -256,7 +256,7 @@ TEST(test_name)
 	ck_assert_int_eq(ddp_events_close(second, NULL), 0);
 }
 
-/* What was flushed is there for readers before the end; a full buffer flushes itself. */
+/* Flushed events can be read before the end. A full buffer is flushed. */
 TEST(test_flush)
 {
 	const char *directory = scratch("flush");
@@ -290,8 +290,8 @@ TEST(test_flush)
 	free(data);
 }
 
-/* A full disk ends the file with a whole record, and is told once, at the end. */
-TEST(test_full)
+/* On a full disk the file ends with a complete record, and close() reports the error. */
+TEST(test_full_disk)
 {
 	const char *directory = scratch("full");
 	struct ddp_events *events;
@@ -323,8 +323,8 @@ TEST(test_full)
 
 static char long_tag[1025 + 1];
 
-/* A tag that would spoil the file is left out, and told; the other points are there. */
-TEST_LOOP(test_tags, 0, 4)
+/* An invalid tag is omitted and reported by close(); other points are written. */
+TEST_LOOP(test_invalid_tag, 0, 4)
 {
 	static const char *const tags[] = {"", "\xff", "a\xc3", long_tag};
 	const char *directory = scratch("tags");
@@ -360,7 +360,7 @@ TEST(test_open_fails)
 	ck_assert_int_eq(ddp_events_open(&events, scratch("file/below"), NULL), DDP_ERR_FILE);
 	ck_assert_int_eq(ddp_events_close(NULL, &error), 0);
 	ck_assert_int_eq(error.status, 0);
-	/* As on ranks that write none. */
+	/* as on ranks that write no events */
 	ddp_events_scalar(NULL, "x", 1, 1);
 	ddp_events_flush(NULL);
 }

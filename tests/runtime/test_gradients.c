@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gradients of real ranks: buckets, sums in every order of readiness, types on the wire, lists that differ, misuse */
+/*
+ * test_gradients.c - gradients of several ranks: buckets, sums in every order of readiness, types
+ * on the wire, differing lists, errors
+ */
 #include "config.h"
 
 #include <math.h>
 
 #include "ranks.h"
 
-/* Forward order; with the limits below three buckets: [e d], [c b], [a]. */
+/* In forward order. With the limits in small_buckets() these are three buckets: [e d], [c b], [a]. */
 static const struct ddp_parameter parameters[] = {
 	{"a", 3}, {"b", 40}, {"c", 100}, {"d", 17}, {"e", 1}};
 
@@ -16,7 +19,7 @@ static const size_t buckets[PARAMETERS] = {2, 1, 1, 0, 0};
 
 static const char *const alone[] = {"1"}, *const pairs[] = {"2", "1,1"};
 
-/* The row of a table that the ranks test, set before they start. */
+/* Row of the table that the ranks test, set before they start. */
 static int row;
 
 static struct ddp_gradients_options small_buckets(void)
@@ -56,7 +59,7 @@ RANKS_TEST(test_arena, alone)
 	}
 	RANK_CHECK(!ddp_gradients_view(gradients, PARAMETERS));
 	RANK_CHECK(ddp_gradients_bucket(gradients, PARAMETERS) == BUCKETS);
-	/* Views do not overlap, and what is between them is zero. */
+	/* views do not overlap, and the gaps between them are zero */
 	RANK_CHECK(ddp_gradients_norm(gradients) == sqrt((double)views));
 	RANK_CHECK(ddp_gradients_clip(gradients, 1e9) == sqrt((double)views));
 	RANK_CHECK(all[0] == 1);
@@ -74,7 +77,7 @@ static double get(const void *view, enum ddp_type type, size_t element)
 			       : (double)((const float *)view)[element];
 }
 
-/* A small whole number for each rank, parameter and element: sums are exact in every type. */
+/* A small integer for each rank, parameter and element, so that sums are exact in every type. */
 static double value_of(int rank, size_t parameter, size_t element)
 {
 	return (double)((rank + 1) * (int)(1 + (parameter + element) % 5));
@@ -114,7 +117,7 @@ static const int orders[][PARAMETERS] = {
 	{4, 3, 2, 1, 0}, {0, 1, 2, 3, 4}, {2, 4, 0, 3, 1}, {-1, -1, -1, -1, -1}, {3, 1, -1, -1, -1},
 };
 
-/* With powers of two as number of ranks, so that averages are exact too. */
+/* With 1, 2, 4 or 8 ranks, so that averages are exact too. */
 static const struct {
 	enum ddp_type type, wire;
 	bool sum;
@@ -165,7 +168,10 @@ static void make_ready(struct ddp *ddp, struct ddp_gradients *gradients, size_t 
 
 static const char *const nodes[] = {"2", "4"};
 
-/* With one group a bucket is summed within the call of ready that completes it; a bucket waits for those before it. */
+/*
+ * With one group, the call of ready() that completes a bucket sums it, but only after the buckets
+ * before it.
+ */
 RANKS_TEST(test_boundaries, nodes)
 {
 	struct ddp_gradients_options options = small_buckets();
@@ -229,7 +235,7 @@ RANKS_TEST(test_accumulate, pairs)
 	/* (111 + 122) / 2 */
 	RANK_CHECK(first[2] == 116.5f);
 
-	/* In the middle of a step, it applies to the next one. */
+	/* a call in the middle of a step applies to the next step */
 	make_ready(ddp, gradients, 4);
 	ddp_gradients_set_sync(gradients, false);
 	RANK_OK(ddp, ddp_gradients_finish(gradients));
@@ -249,7 +255,7 @@ static const struct {
 	const char *layout;
 	float each, want;
 } wires[] = {
-	/* The sum of what fits need not fit f16. */
+	/* the values fit in f16, their sum may not */
 	{"f16, average of large ones", DDP_F16, false, "4", 60000, 60000},
 	{"f16, sum of large ones", DDP_F16, true, "4", 60000, 240000},
 	{"f16, average of three large ones", DDP_F16, false, "3", 49152, 49152},
@@ -290,7 +296,7 @@ TEST_ROWS(test_wire, wires)
 
 static const struct {
 	const char *name, *layout;
-	int odd;	   /* the rank that has the other list */
+	int odd;	   /* rank with the other list */
 	const char *other; /* names and elements */
 	size_t bucket_bytes;
 	const char *pieces;
@@ -332,7 +338,7 @@ RANK_BODY(disagree)
 		options.bucket_bytes = lists[row].bucket_bytes;
 	status = ddp_gradients_create(&gradients, ddp, &options, odd ? other : parameters,
 				      odd ? count : PARAMETERS);
-	/* All ranks have the same text, whichever of them returns first. */
+	/* all ranks get the same text, whichever returns first */
 	RANK_CHECK(status == DDP_ERR_MISMATCH || status == DDP_ERR_ABORTED);
 	RANK_CHECK(!gradients);
 	unit_has(lists[row].name, ddp_error(ddp), lists[row].pieces);
@@ -367,9 +373,9 @@ RANKS_TEST(test_lost_rank, pairs)
 	ddp_gradients_destroy(gradients);
 }
 
-static const char *const few[] = {"1", "2", "1,1"};
+static const char *const few_layouts[] = {"1", "2", "1,1"};
 
-RANKS_TEST(test_misuse, few)
+RANKS_TEST(test_misuse, few_layouts)
 {
 	struct ddp_gradients_options options = small_buckets();
 	struct ddp_gradients *gradients = create(ddp, &options);
@@ -381,12 +387,12 @@ RANKS_TEST(test_misuse, few)
 	RANK_CHECK(strstr(ddp_error(ddp), "parameter 5 does not exist"));
 	RANK_OK(ddp, ddp_gradients_finish(gradients));
 	RANK_OK(ddp, ddp_gradients_ready(gradients, 3));
-	/* With a sum that nobody waits for. */
+	/* destroy while a sum is under way */
 	RANK_OK(ddp, ddp_gradients_ready(gradients, 4));
 	ddp_gradients_destroy(gradients);
 }
 
-#define REFUSED(type, wire)                                                                \
+#define OPTIONS(type, wire)                                                                \
 	{                                                                                  \
 		sizeof(struct ddp_gradients_options), type, wire, 0, 0, false, 0, false, 0 \
 	}
@@ -395,18 +401,18 @@ static const struct {
 	struct ddp_gradients_options options;
 	size_t count;
 	const char *piece;
-} refused[] = {
+} errors[] = {
 	{{8, DDP_F32, DDP_F32, 0, 0, false, 0, false, 0}, 2, "8 bytes"},
-	{REFUSED(DDP_I32, DDP_I32), 2, "DDP_F32 or"},
-	{REFUSED(DDP_F64, DDP_F32), 2, "on the wire"},
-	{REFUSED(DDP_F32, DDP_I32), 2, "on the wire"},
-	{REFUSED(DDP_F32, DDP_F32), 0, "no parameters"},
-	{REFUSED(DDP_F32, DDP_F32), 2, "parameter 1 has no name"},
-	{REFUSED(DDP_F64, DDP_F64), 4, "large"},
-	{REFUSED(DDP_F32, DDP_F32), 5, "large"},
+	{OPTIONS(DDP_I32, DDP_I32), 2, "DDP_F32 or"},
+	{OPTIONS(DDP_F64, DDP_F32), 2, "on the wire"},
+	{OPTIONS(DDP_F32, DDP_I32), 2, "on the wire"},
+	{OPTIONS(DDP_F32, DDP_F32), 0, "no parameters"},
+	{OPTIONS(DDP_F32, DDP_F32), 2, "parameter 1 has no name"},
+	{OPTIONS(DDP_F64, DDP_F64), 4, "large"},
+	{OPTIONS(DDP_F32, DDP_F32), 5, "large"},
 };
 
-RANKS_TEST(test_refused, alone)
+RANKS_TEST(test_errors, alone)
 {
 	static const struct ddp_parameter lists_of[][5] = {
 		{{"a", 1}, {NULL, 1}},
@@ -414,18 +420,17 @@ RANKS_TEST(test_refused, alone)
 		{{"a", 1}, {"b", 1}, {"c", 1}, {"large", SIZE_MAX / 4}, {"large", SIZE_MAX / 4}}};
 	struct ddp_gradients *gradients;
 
-	for (int i = 0; i < ROWS(refused); i++) {
-		size_t list = refused[i].count < 3 ? 0 : refused[i].count - 3;
+	for (int i = 0; i < ROWS(errors); i++) {
+		size_t list = errors[i].count < 3 ? 0 : errors[i].count - 3;
 
-		RANK_CHECK(ddp_gradients_create(&gradients, ddp, &refused[i].options,
-						lists_of[list],
-						refused[i].count) == DDP_ERR_ARGUMENT);
-		RANK_CHECK(!gradients && strstr(ddp_error(ddp), refused[i].piece));
+		RANK_CHECK(ddp_gradients_create(&gradients, ddp, &errors[i].options, lists_of[list],
+						errors[i].count) == DDP_ERR_ARGUMENT);
+		RANK_CHECK(!gradients && strstr(ddp_error(ddp), errors[i].piece));
 	}
 }
 
-/* Options as programs pass them that were compiled with an earlier ddp.h. */
-RANKS_TEST(test_older, pairs)
+/* The options of a program that was compiled with an older ddp.h. */
+RANKS_TEST(test_options_of_older_header, pairs)
 {
 	static const size_t sizes[] = {offsetof(struct ddp_gradients_options, exact),
 				       offsetof(struct ddp_gradients_options, virtual_ranks)};

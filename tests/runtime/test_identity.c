@@ -8,18 +8,18 @@
 #include "world/identity.h"
 
 /*
- * An environment is a text of words NAME=VALUE; of two of one name the first holds, and an empty
- * value is a missing one. So a row is what it changes, in front of what it begins with.
+ * An environment is a text of words NAME=VALUE. The first word with a name counts, and an empty
+ * value means unset. So a row puts its changes in front of a common environment.
  */
 
-/* What srun sets for task 3 of 4 on two nodes. */
+/* Variables that srun sets for task 3 of 4 on two nodes. */
 #define STEP                                                                                \
 	" SLURM_JOB_ID=42 SLURM_STEP_ID=7 SLURM_PROCID=3 SLURM_STEP_NUM_TASKS=4"            \
 	" SLURM_LOCALID=1 SLURM_NODEID=1 SLURM_STEP_NUM_NODES=2 SLURM_STEP_NODELIST=n[1-2]" \
 	" SLURM_STEP_TASKS_PER_NODE=2(x2) SLURM_GTIDS=2,3 SLURMD_NODENAME=n2"               \
 	" SLURM_SRUN_COMM_PORT=40123 SLURM_CLUSTER_NAME=tux SLURM_NTASKS=9 SLURM_NPROCS=9"
 
-/* What the plugin adds. */
+/* Variables that the plugin adds. */
 #define CONTRACT                                                                        \
 	" DDP_RANK=3 DDP_SIZE=4 DDP_LOCAL_RANK=1 DDP_LOCAL_SIZE=2 DDP_NODE_RANK=1"      \
 	" GROUP_WORLD_SIZE=2 DDP_JOB=tux.42.7 DDP_ATTEMPT=0"                            \
@@ -27,43 +27,43 @@
 	" RANK=3 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 NODE_RANK=1 GROUP_RANK=1" \
 	" TORCHELASTIC_RUN_ID=tux.42.7 MASTER_ADDR=n1 MASTER_PORT=61234"
 
-/* And under ddp-run. */
+/* Variables that ddp-run adds. */
 #define ATTEMPT                                                     \
 	" TORCHELASTIC_RESTART_COUNT=1 TORCHELASTIC_MAX_RESTARTS=3" \
 	" TORCHELASTIC_ERROR_FILE=/e DDP_HEARTBEAT=/nfs/u/.ddp/x/beat-3"
 
-/* What torchrun sets for the last worker of two agents with two each. */
+/* Variables that torchrun sets for the last worker of two agents with two workers each. */
 #define TORCHRUN                                                                             \
 	" RANK=3 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 GROUP_RANK=1"                  \
 	" GROUP_WORLD_SIZE=2 ROLE_RANK=3 MASTER_ADDR=h1 MASTER_PORT=29500"                   \
 	" TORCHELASTIC_RUN_ID=none TORCHELASTIC_RESTART_COUNT=0 TORCHELASTIC_MAX_RESTARTS=3" \
 	" TORCHELASTIC_USE_AGENT_STORE=True"
 
-/* A batch script of the job 43, which has nothing of a step's. */
+/* The batch script of job 43, without variables of a step. */
 #define BATCH                                                                           \
 	" SLURM_JOB_ID=43 SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NODEID=0 SLURM_NTASKS=4" \
 	" SLURM_GTIDS=0 SLURMD_NODENAME=n1 SLURM_CLUSTER_NAME=tux"
 
-/* In front of STEP: its only task. */
+/* Before STEP: the only task of its step. */
 #define ONE                                                                                   \
 	" SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1 SLURM_LOCALID=0 SLURM_NODEID=0 SLURM_GTIDS=0" \
 	" SLURM_STEP_NUM_NODES=1 SLURM_STEP_TASKS_PER_NODE=1"
 
-/* In front of STEP: two tasks on each of three nodes and one on the last. */
+/* Before STEP: two tasks on each of three nodes, and one on the last node. */
 #define UNEVEN " SLURM_STEP_NUM_TASKS=7 SLURM_STEP_NUM_NODES=4 SLURM_STEP_TASKS_PER_NODE=2(x3),1"
 
-/* In front of STEP: a heterogeneous job, of whose components the second has the step's nodes. */
+/* Before STEP: a heterogeneous job whose second component has the step's nodes. */
 #define COMPONENTS                                                                              \
 	" SLURM_HET_SIZE=2 SLURM_JOB_NODELIST_HET_GROUP_0=n3 SLURM_JOB_NUM_NODES_HET_GROUP_0=1" \
 	" SLURM_JOB_NODELIST_HET_GROUP_1=n[1-2] SLURM_JOB_NUM_NODES_HET_GROUP_1=2"
 
-/* In front of TORCHRUN: its only worker. */
-#define LONE                                                                \
+/* Before TORCHRUN: its only worker. */
+#define ONE_WORKER                                                          \
 	" RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 GROUP_RANK=0" \
 	" GROUP_WORLD_SIZE=1 TORCHELASTIC_ERROR_FILE=/tmp/t_ab/none_c/attempt_0/0/e"
 
-/* What a user types in a shell for each rank. */
-#define HAND                                                   \
+/* Variables that a user sets by hand in a shell for each rank. */
+#define BY_HAND                                                \
 	" RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2" \
 	" MASTER_ADDR=h1 MASTER_PORT=12345"
 
@@ -95,19 +95,20 @@ static const struct {
 	{"the plugin's contract", CONTRACT STEP, "srun --ddp 3/4 1/2 1/2 0 0"},
 	{"attempt and end", "DDP_END_TIME=1800000000 DDP_ATTEMPT=2" CONTRACT STEP,
 	 "srun --ddp 3/4 1/2 1/2 2 1800000000"},
-	{"the plugin's end wins over Slurm's",
+	{"the plugin's end time counts more than Slurm's",
 	 "DDP_END_TIME=17 SLURM_JOB_END_TIME=18" CONTRACT STEP, "srun --ddp 3/4 1/2 1/2 0 17"},
 	{"a container that hides Slurm's variables", CONTRACT, "srun --ddp 3/4 1/2 1/2 0 0"},
 	{"uneven: the only one on the last of three nodes",
 	 "DDP_RANK=4 DDP_SIZE=5 DDP_LOCAL_RANK=0 DDP_LOCAL_SIZE=1 DDP_NODE_RANK=2"
 	 " GROUP_WORLD_SIZE=3 RANK=4 WORLD_SIZE=5" CONTRACT,
 	 "srun --ddp 4/5 0/1 2/3 0 0"},
-	{"a component of a heterogeneous job, which has a number of its own",
+	{"a component of a heterogeneous job, with its own job id",
 	 "DDP_JOB=tux.43.7 SLURM_HET_SIZE=2 SLURM_JOB_ID_HET_GROUP_0=42"
 	 " SLURM_JOB_ID_HET_GROUP_1=43" CONTRACT STEP,
 	 "srun --ddp 3/4 1/2 1/2 0 0"},
 	{"a heterogeneous step", "SLURM_HET_SIZE=2" CONTRACT STEP, "srun --ddp 3/4 1/2 1/2 0 0"},
-	{"a job that somebody made up", "DDP_JOB=test" CONTRACT STEP, "srun --ddp 3/4 1/2 1/2 0 0"},
+	{"a job's name set by the user", "DDP_JOB=test" CONTRACT STEP,
+	 "srun --ddp 3/4 1/2 1/2 0 0"},
 	{"srun --ddp inside a worker of torchrun",
 	 "TORCHELASTIC_RESTART_COUNT=0 TORCHELASTIC_MAX_RESTARTS=3" CONTRACT STEP,
 	 "srun --ddp 3/4 1/2 1/2 0 0"},
@@ -115,7 +116,7 @@ static const struct {
 	 "srun --ddp 3/4 1/2 1/2 0 0"},
 	{"a plan of another job", "SLURM_DDP_STEP=v1;nonce=12;job=4;step=7" CONTRACT STEP,
 	 "srun --ddp 3/4 1/2 1/2 0 0"},
-	{"MPI of this very rank", "OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4" CONTRACT STEP,
+	{"MPI with the same rank", "OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4" CONTRACT STEP,
 	 "srun --ddp 3/4 1/2 1/2 0 0"},
 
 	/* --- srun --- */
@@ -137,9 +138,9 @@ static const struct {
 	 "SLURM_GTIDS= SLURM_STEP_TASKS_PER_NODE= SLURM_NODEID=0 SLURM_STEP_NUM_NODES=1"
 	 " SLURM_LOCALID=3" STEP,
 	 "srun 3/4 3/4 0/1 0 0"},
-	{"RANK as Slurm has it", "RANK=3 WORLD_SIZE=4" STEP, "srun 3/4 1/2 1/2 0 0"},
-	{"WORLD_SIZE alone says nothing", "WORLD_SIZE=2" STEP, "srun 3/4 1/2 1/2 0 0"},
-	{"inside a --ddp step, whose end is not this one's",
+	{"RANK equal to Slurm's", "RANK=3 WORLD_SIZE=4" STEP, "srun 3/4 1/2 1/2 0 0"},
+	{"WORLD_SIZE alone is ignored", "WORLD_SIZE=2" STEP, "srun 3/4 1/2 1/2 0 0"},
+	{"inside a --ddp step, whose end time is ignored",
 	 "DDP_JOB=tux.42.6 DDP_RANK=0 DDP_SIZE=2 RANK=0 WORLD_SIZE=2 DDP_END_TIME=17" CONTRACT STEP,
 	 "srun 3/4 1/2 1/2 0 0"},
 	{"in a job that a --ddp step submitted",
@@ -152,21 +153,21 @@ static const struct {
 	{"on one component of a heterogeneous job", COMPONENTS STEP, "srun 3/4 1/2 1/2 0 0"},
 	{"one task has no other component", "SLURM_HET_SIZE=2" ONE STEP, "srun 0/1 0/1 0/1 0 0"},
 	{"Slurm's PMI of an outer step", "PMI_RANK=0 PMI_SIZE=2" STEP, "srun 3/4 1/2 1/2 0 0"},
-	{"an MPI of its own", "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1" STEP,
+	{"an MPI world of one rank", "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1" STEP,
 	 "srun 3/4 1/2 1/2 0 0"},
 	{"torchrun's run id alone", "TORCHELASTIC_RUN_ID=x" STEP, "srun 3/4 1/2 1/2 0 0"},
 
 	/* --- torchrun --- */
 	{"torchrun on two hosts", TORCHRUN, "torchrun 3/4 1/2 1/2 0 0"},
 	{"restarted", "TORCHELASTIC_RESTART_COUNT=2" TORCHRUN, "torchrun 3/4 1/2 1/2 2 0"},
-	{"its virtual local rank", "LOCAL_RANK=0" TORCHRUN, "torchrun 3/4 1/2 1/2 0 0"},
-	{"one worker", LONE TORCHRUN, "torchrun 0/1 0/1 0/1 0 0"},
+	{"torchrun's virtual local rank", "LOCAL_RANK=0" TORCHRUN, "torchrun 3/4 1/2 1/2 0 0"},
+	{"one worker", ONE_WORKER TORCHRUN, "torchrun 0/1 0/1 0/1 0 0"},
 	{"in a task of a plain srun", TORCHRUN STEP, "torchrun 3/4 1/2 1/2 0 0"},
 	{"in a task of srun --ddp",
 	 "RANK=5 WORLD_SIZE=8 GROUP_RANK=2 GROUP_WORLD_SIZE=4 DDP_END_TIME=17" TORCHRUN CONTRACT
 		 STEP,
 	 "torchrun 5/8 1/2 2/4 0 17"},
-	{"the same, with the task's own numbers", TORCHRUN CONTRACT STEP,
+	{"in a task of srun --ddp, with the task's numbers", TORCHRUN CONTRACT STEP,
 	 "torchrun 3/4 1/2 1/2 0 0"},
 	{"an old torchrun in a task of srun --ddp",
 	 "TORCHELASTIC_USE_AGENT_STORE= RANK=5 WORLD_SIZE=8 GROUP_RANK=2"
@@ -175,22 +176,23 @@ static const struct {
 	{"in a batch script", TORCHRUN BATCH, "torchrun 3/4 1/2 1/2 0 0"},
 	{"PMI of the agent's task", "PMI_RANK=0 PMI_SIZE=2 MPI_LOCALRANKID=0" TORCHRUN STEP,
 	 "torchrun 3/4 1/2 1/2 0 0"},
-	{"somebody who speaks as it does",
+	{"another launcher with torchrun's variables",
 	 "RANK=1 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 GROUP_RANK=1 GROUP_WORLD_SIZE=2",
 	 "torchrun 1/2 0/1 1/2 0 0"},
-	{"one node needs no groups", "RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2",
+	{"one node without GROUP_*", "RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2",
 	 "torchrun 1/2 1/2 0/1 0 0"},
-	{"one rank needs nothing more", "RANK=0 WORLD_SIZE=1", "torchrun 0/1 0/1 0/1 0 0"},
+	{"one rank without other variables", "RANK=0 WORLD_SIZE=1", "torchrun 0/1 0/1 0/1 0 0"},
 
 	/* --- alone --- */
 	{"nothing", "", "single 0/1 0/1 0/1 0 0"},
 	{"a batch script", BATCH, "single 0/1 0/1 0/1 0 0"},
 	{"a batch script of Slurm 26.05", "SLURM_STEP_ID=-5" BATCH, "single 0/1 0/1 0/1 0 0"},
-	{"an interactive step of it", "SLURM_STEP_ID=-6 SLURM_STEP_NUM_TASKS=1" BATCH,
+	{"an interactive step of Slurm 26.05", "SLURM_STEP_ID=-6 SLURM_STEP_NUM_TASKS=1" BATCH,
 	 "single 0/1 0/1 0/1 0 0"},
-	{"a batch script of it that a --ddp step submitted",
+	{"a batch script of Slurm 26.05 that a --ddp step submitted",
 	 "SLURM_STEP_ID=-5 DDP_JOB=tux.42.7" CONTRACT BATCH, "single 0/1 0/1 0/1 0 0"},
-	{"its end", "SLURM_JOB_END_TIME=1800000000" BATCH, "single 0/1 0/1 0/1 0 1800000000"},
+	{"a batch script with an end time", "SLURM_JOB_END_TIME=1800000000" BATCH,
+	 "single 0/1 0/1 0/1 0 1800000000"},
 	{"a shell of salloc", "SLURM_JOB_ID=43 SLURM_NTASKS=4", "single 0/1 0/1 0/1 0 0"},
 	{"an interactive step", "SLURM_STEP_ID=4294967290" ONE STEP, "single 0/1 0/1 0/1 0 0"},
 	{"a step without ranks", "SLURM_STEP_ID=7 SLURM_PROCID=" BATCH, "single 0/1 0/1 0/1 0 0"},
@@ -203,7 +205,7 @@ static const struct {
 	 "single 0/1 0/1 0/1 0 0"},
 	{"mpirun of one", "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1",
 	 "single 0/1 0/1 0/1 0 0"},
-	{"names that only begin alike", "RANKS=3 WORLD_SIZES=4 DDP_RANKS=3 DDP_ERRORS=x",
+	{"similar names are ignored", "RANKS=3 WORLD_SIZES=4 DDP_RANKS=3 DDP_ERRORS=x",
 	 "single 0/1 0/1 0/1 0 0"},
 };
 
@@ -219,32 +221,33 @@ TEST_ROWS(test_good, good)
 	unit_text(good[_i].name, "identity", who, good[_i].who);
 }
 
-/* --- Refusals ----------------------------------------------------------------------------- */
+/* --- Errors ------------------------------------------------------------------------------- */
 
 static const struct {
 	const char *name, *env;
 	const char *pieces;
-} bad[] = {
-	/* numbers */
+} errors[] = {
+	/* malformed numbers */
 	{"not a number", "DDP_RANK=three" CONTRACT STEP, "DDP_RANK=three|not a number"},
 	{"a sign", "SLURM_PROCID=-1" STEP, "SLURM_PROCID=-1|not a number"},
 	{"another sign", "SLURM_PROCID=+3" STEP, "SLURM_PROCID=+3|not a number"},
 	{"too large", "WORLD_SIZE=2147483648" TORCHRUN, "WORLD_SIZE=2147483648|2147483647"},
 	{"far too large", "SLURM_STEP_NUM_TASKS=99999999999999999999" STEP,
 	 "SLURM_STEP_NUM_TASKS=99999999999999999999|not a number"},
-	{"a step that is none", "SLURM_STEP_ID=batch" STEP, "SLURM_STEP_ID=batch"},
-	{"a negative step that is none", "SLURM_STEP_ID=-x" STEP, "SLURM_STEP_ID=-x"},
+	{"an invalid step id", "SLURM_STEP_ID=batch" STEP, "SLURM_STEP_ID=batch"},
+	{"an invalid negative step id", "SLURM_STEP_ID=-x" STEP, "SLURM_STEP_ID=-x"},
 	{"a sign alone", "SLURM_STEP_ID=-" STEP, "SLURM_STEP_ID=-"},
 	{"a restart count", "SLURM_RESTART_COUNT=x" STEP, "SLURM_RESTART_COUNT=x"},
-	{"torchrun's", "TORCHELASTIC_RESTART_COUNT=x" TORCHRUN, "TORCHELASTIC_RESTART_COUNT=x"},
-	{"the plugin's", "DDP_ATTEMPT=x" CONTRACT, "DDP_ATTEMPT=x"},
+	{"torchrun's restart count", "TORCHELASTIC_RESTART_COUNT=x" TORCHRUN,
+	 "TORCHELASTIC_RESTART_COUNT=x"},
+	{"the plugin's restart count", "DDP_ATTEMPT=x" CONTRACT, "DDP_ATTEMPT=x"},
 	{"a device", "DDP_DEVICE=-1" CONTRACT, "DDP_DEVICE=-1"},
-	{"an end", "DDP_END_TIME=soon" CONTRACT, "DDP_END_TIME=soon"},
-	{"Slurm's end", "SLURM_JOB_END_TIME=soon" BATCH, "SLURM_JOB_END_TIME=soon"},
+	{"an end time", "DDP_END_TIME=soon" CONTRACT, "DDP_END_TIME=soon"},
+	{"Slurm's end time", "SLURM_JOB_END_TIME=soon" BATCH, "SLURM_JOB_END_TIME=soon"},
 	{"a share of nothing", "DDP_SHARE=0" CONTRACT, "DDP_SHARE=0|above 0"},
 	{"a share too large", "DDP_SHARE=1.01" CONTRACT, "DDP_SHARE=1.01|at most 1"},
 
-	/* what is missing */
+	/* missing variables */
 	{"no size", "DDP_SIZE=" CONTRACT, "DDP_SIZE is missing|DDP_RANK=3|srun --ddp"},
 	{"no rank", "DDP_RANK=" CONTRACT, "DDP_RANK is missing|DDP_SIZE=4"},
 	{"no local rank", "DDP_LOCAL_RANK=" CONTRACT, "DDP_LOCAL_RANK is missing"},
@@ -262,7 +265,7 @@ static const struct {
 	 "SLURM_STEP_TASKS_PER_NODE does not say|SLURM_NODEID=1"},
 	{"srun: too few counts", "SLURM_GTIDS= SLURM_STEP_TASKS_PER_NODE=4" STEP,
 	 "SLURM_STEP_TASKS_PER_NODE=4|SLURM_NODEID=1"},
-	{"srun: counts that are none", "SLURM_GTIDS= SLURM_STEP_TASKS_PER_NODE=2(x2" STEP,
+	{"srun: malformed counts", "SLURM_GTIDS= SLURM_STEP_TASKS_PER_NODE=2(x2" STEP,
 	 "SLURM_STEP_TASKS_PER_NODE=2(x2"},
 	{"RANK alone", "RANK=3", "WORLD_SIZE is missing|RANK=3|unset RANK"},
 	{"WORLD_SIZE alone", "WORLD_SIZE=4", "RANK is missing|WORLD_SIZE=4"},
@@ -270,28 +273,29 @@ static const struct {
 	{"no LOCAL_WORLD_SIZE", "LOCAL_WORLD_SIZE=" TORCHRUN, "LOCAL_WORLD_SIZE is missing"},
 	{"no GROUP_RANK", "GROUP_RANK=" TORCHRUN, "GROUP_RANK is missing|GROUP_WORLD_SIZE=2"},
 
-	/* what cannot be */
-	{"rank beyond", "DDP_RANK=4" CONTRACT, "DDP_RANK=4|DDP_SIZE=4|not below"},
-	{"local rank beyond", "DDP_LOCAL_RANK=2" CONTRACT, "DDP_LOCAL_RANK=2|DDP_LOCAL_SIZE=2"},
-	{"node beyond", "DDP_NODE_RANK=2" CONTRACT, "DDP_NODE_RANK=2|GROUP_WORLD_SIZE=2"},
-	{"more here than in all", "DDP_LOCAL_SIZE=5" CONTRACT, "DDP_SIZE=4|DDP_LOCAL_SIZE=5"},
-	{"all here, and two nodes", "DDP_LOCAL_SIZE=4" CONTRACT,
+	/* contradictory values */
+	{"rank too large", "DDP_RANK=4" CONTRACT, "DDP_RANK=4|DDP_SIZE=4|not below"},
+	{"local rank too large", "DDP_LOCAL_RANK=2" CONTRACT, "DDP_LOCAL_RANK=2|DDP_LOCAL_SIZE=2"},
+	{"node rank too large", "DDP_NODE_RANK=2" CONTRACT, "DDP_NODE_RANK=2|GROUP_WORLD_SIZE=2"},
+	{"more ranks on the node than in all", "DDP_LOCAL_SIZE=5" CONTRACT,
+	 "DDP_SIZE=4|DDP_LOCAL_SIZE=5"},
+	{"all ranks on this node, but two nodes", "DDP_LOCAL_SIZE=4" CONTRACT,
 	 "DDP_SIZE=4|GROUP_WORLD_SIZE=2|DDP_LOCAL_SIZE=4"},
-	{"some elsewhere, and one node", "GROUP_WORLD_SIZE=1 DDP_NODE_RANK=0" CONTRACT,
+	{"ranks on other nodes, but one node", "GROUP_WORLD_SIZE=1 DDP_NODE_RANK=0" CONTRACT,
 	 "GROUP_WORLD_SIZE=1|DDP_LOCAL_SIZE=2"},
-	{"more nodes than ranks are left for", "GROUP_WORLD_SIZE=4" CONTRACT,
+	{"more nodes than other ranks", "GROUP_WORLD_SIZE=4" CONTRACT,
 	 "GROUP_WORLD_SIZE=4|DDP_LOCAL_SIZE=2"},
-	{"srun: rank beyond", "SLURM_STEP_NUM_TASKS=3" STEP,
+	{"srun: rank too large", "SLURM_STEP_NUM_TASKS=3" STEP,
 	 "SLURM_PROCID=3|SLURM_STEP_NUM_TASKS=3"},
-	{"srun: local id beyond", "SLURM_LOCALID=2" STEP, "SLURM_LOCALID=2|SLURM_GTIDS=2"},
-	{"srun: node beyond", "SLURM_NODEID=2" STEP, "SLURM_NODEID=2|SLURM_STEP_NUM_NODES=2"},
-	{"rank beyond, and nothing else", "RANK=3 WORLD_SIZE=2",
+	{"srun: local id too large", "SLURM_LOCALID=2" STEP, "SLURM_LOCALID=2|SLURM_GTIDS=2"},
+	{"srun: node id too large", "SLURM_NODEID=2" STEP, "SLURM_NODEID=2|SLURM_STEP_NUM_NODES=2"},
+	{"rank too large, no other variables", "RANK=3 WORLD_SIZE=2",
 	 "RANK=3 is not below WORLD_SIZE=2|unset RANK and WORLD_SIZE"},
-	{"torchrun: rank beyond, else complete", "WORLD_SIZE=2" TORCHRUN,
+	{"torchrun: rank too large", "WORLD_SIZE=2" TORCHRUN,
 	 "RANK=3 is not below WORLD_SIZE=2|unset RANK and WORLD_SIZE"},
-	{"a rank where there is one alone", "RANK=1 WORLD_SIZE=1", "RANK=1|WORLD_SIZE=1"},
+	{"rank 1 in a world of one", "RANK=1 WORLD_SIZE=1", "RANK=1|WORLD_SIZE=1"},
 
-	/* two that say different things */
+	/* values of two launchers that differ */
 	{"another task's contract", "SLURM_PROCID=2 SLURM_LOCALID=0" CONTRACT STEP,
 	 "DDP_RANK=3|SLURM_PROCID=2|pyxis"},
 	{"another size", "SLURM_STEP_NUM_TASKS=6" CONTRACT STEP,
@@ -301,13 +305,13 @@ static const struct {
 	{"a launcher inside a task of srun", "RANK=5 WORLD_SIZE=8" STEP,
 	 "RANK=5|WORLD_SIZE=8|SLURM_PROCID=3|SLURM_STEP_NUM_TASKS=4"},
 	{"RANK that is no number", "RANK=x WORLD_SIZE=4" STEP, "RANK=x|SLURM_PROCID=3"},
-	{"RANK of nobody, inside another --ddp step",
+	{"RANK of an unknown launcher, inside another --ddp step",
 	 "RANK=5 WORLD_SIZE=8 DDP_JOB=tux.42.6" CONTRACT STEP, "RANK=5|SLURM_PROCID=3"},
-	{"a batch script that a step submitted, with all that the step had", BATCH STEP,
+	{"a batch script that a step submitted, with the step's variables", BATCH STEP,
 	 "SLURM_GTIDS=0|SLURM_STEP_TASKS_PER_NODE=2(x2)|two steps|unset SLURM_STEP_ID"},
-	{"a rank that the node does not have", "SLURM_GTIDS=0,1" STEP,
+	{"a rank that is not in SLURM_GTIDS", "SLURM_GTIDS=0,1" STEP,
 	 "SLURM_GTIDS=0,1|SLURM_PROCID=3"},
-	{"ranks that are none", "SLURM_GTIDS=2,,3" STEP, "SLURM_GTIDS=2,,3"},
+	{"malformed SLURM_GTIDS", "SLURM_GTIDS=2,,3" STEP, "SLURM_GTIDS=2,,3"},
 	{"a heterogeneous step", "SLURM_HET_SIZE=2" STEP,
 	 "SLURM_HET_SIZE=2|heterogeneous|srun --ddp|--het-group"},
 	{"over all components", "SLURM_STEP_NUM_NODES=3 SLURM_STEP_NODELIST=n[1-3]" COMPONENTS STEP,
@@ -323,39 +327,39 @@ static const struct {
 	{"mpirun in a batch script", "PMI_RANK=1 PMI_SIZE=4 MPI_LOCALRANKID=1" BATCH,
 	 "PMI_RANK=1|PMI_SIZE=4|(without them this process is rank 0 of 1)|start the program with srun"},
 
-	/* the plugin is where srun ran, and not here */
-	{"a plan that nobody carried out",
+	/* the plugin is installed where srun ran, but not on this node */
+	{"SLURM_DDP_STEP that no plugin has read",
 	 "SLURM_DDP_STEP=v1;nonce=12;job=42;complete=1;step=7" STEP,
 	 "node n2|SLURM_DDP_STEP|not installed|--no-ddp"},
-	{"of a component of a heterogeneous job",
+	{"SLURM_DDP_STEP of a component of a heterogeneous job",
 	 "SLURM_DDP_STEP=v1;job=43;step=7 SLURM_JOB_ID_HET_GROUP_1=43" STEP, "node n2"},
 	{"inside a --ddp step", "SLURM_DDP_STEP=v1;job=42;step=7 DDP_JOB=tux.42.6" CONTRACT STEP,
 	 "node n2"},
-	{"a plan that names no step yet", "SLURM_DDP_STEP=v1;nonce=12" STEP, "node n2"},
+	{"SLURM_DDP_STEP without a step id", "SLURM_DDP_STEP=v1;nonce=12" STEP, "node n2"},
 	{"on a node without a name", "SLURM_DDP_STEP=v1;nonce=12 SLURMD_NODENAME=" STEP,
 	 "node laptop"},
 };
 
-TEST_ROWS(test_bad, bad)
+TEST_ROWS(test_errors, errors)
 {
 	struct ddp_identity id;
 	struct ddp_error error;
 
-	unit_number(bad[_i].name, "status", read_text(bad[_i].env, &around, &id, &error),
+	unit_number(errors[_i].name, "status", read_text(errors[_i].env, &around, &id, &error),
 		    DDP_ERR_ENVIRONMENT);
-	unit_number(bad[_i].name, "error", error.status, DDP_ERR_ENVIRONMENT);
-	unit_has(bad[_i].name, error.text, bad[_i].pieces);
+	unit_number(errors[_i].name, "error", error.status, DDP_ERR_ENVIRONMENT);
+	unit_has(errors[_i].name, error.text, errors[_i].pieces);
 }
 
-/* DDP_ERROR comes before everything else. */
-static const char *const failed[] = {"", CONTRACT STEP, STEP, TORCHRUN, BATCH, "RANK=x", NULL};
+/* DDP_ERROR is reported before any other error. */
+static const char *const with_error[] = {"", CONTRACT STEP, STEP, TORCHRUN, BATCH, "RANK=x", NULL};
 
-TEST_ROWS(test_failed, failed)
+TEST_ROWS(test_ddp_error_first, with_error)
 {
 	struct ddp_error error = {0};
 	struct unit_words words;
 	struct ddp_identity id;
-	char **env = unit_words(&words, failed[_i] ? failed[_i] : "");
+	char **env = unit_words(&words, with_error[_i] ? with_error[_i] : "");
 	int n = 0;
 
 	while (env[n])
@@ -367,46 +371,46 @@ TEST_ROWS(test_failed, failed)
 	ck_assert_int_eq(ddp_identity_read(env, &around, &id, NULL), DDP_ERR_ABORTED);
 }
 
-/* --- Where things are --------------------------------------------------------------------- */
+/* --- Job, host, directories --------------------------------------------------------------- */
 
-#define MEETING "/nfs/u/.ddp/tux-42.7.0-0123456789abcdef"
+#define RENDEZVOUS "/nfs/u/.ddp/tux-42.7.0-0123456789abcdef"
 
 static const struct {
 	const char *name, *env;
 	const char *job, *host, *directory, *records;
 	bool own;
-} places[] = {
-	{"srun --ddp", CONTRACT STEP, "tux.42.7", "n2", MEETING, "/nfs/u/.ddp/failed-tux-42.7",
+} directories[] = {
+	{"srun --ddp", CONTRACT STEP, "tux.42.7", "n2", RENDEZVOUS, "/nfs/u/.ddp/failed-tux-42.7",
 	 true},
 	{"without a directory", "DDP_RENDEZVOUS=" CONTRACT STEP, "tux.42.7", "n2", "",
 	 "/home/u/.ddp/failed-tux-42.7", false},
-	{"in a container", CONTRACT, "tux.42.7", "laptop", MEETING, "/nfs/u/.ddp/failed-tux-42.7",
-	 true},
-	{"a name of a node without a job is of no use", "SLURMD_NODENAME=n9" CONTRACT, "tux.42.7",
-	 "laptop", MEETING, "/nfs/u/.ddp/failed-tux-42.7", true},
-	{"made up", "DDP_RENDEZVOUS=/tmp/meet DDP_JOB=test" CONTRACT, "test", "laptop", "/tmp/meet",
-	 "/home/u/.ddp/failed-test", true},
-	{"made up, with no room above", "DDP_RENDEZVOUS=/meet DDP_JOB=a.b" CONTRACT, "a.b",
-	 "laptop", "/meet", "/home/u/.ddp/failed-a.b", true},
+	{"in a container", CONTRACT, "tux.42.7", "laptop", RENDEZVOUS,
+	 "/nfs/u/.ddp/failed-tux-42.7", true},
+	{"SLURMD_NODENAME without a job is ignored", "SLURMD_NODENAME=n9" CONTRACT, "tux.42.7",
+	 "laptop", RENDEZVOUS, "/nfs/u/.ddp/failed-tux-42.7", true},
+	{"set by the user", "DDP_RENDEZVOUS=/tmp/meet DDP_JOB=test" CONTRACT, "test", "laptop",
+	 "/tmp/meet", "/home/u/.ddp/failed-test", true},
+	{"set by the user, in the root directory", "DDP_RENDEZVOUS=/meet DDP_JOB=a.b" CONTRACT,
+	 "a.b", "laptop", "/meet", "/home/u/.ddp/failed-a.b", true},
 	{"a cluster with dots", "DDP_JOB=tux.site.org.42.7" CONTRACT STEP, "tux.site.org.42.7",
-	 "n2", MEETING, "/nfs/u/.ddp/failed-tux.site.org-42.7", true},
+	 "n2", RENDEZVOUS, "/nfs/u/.ddp/failed-tux.site.org-42.7", true},
 
 	{"srun", STEP, "tux.42.7", "n2", "/home/u/.ddp/srun-tux-42.7.0-40123",
 	 "/home/u/.ddp/failed-tux-42.7", false},
 	{"requeued", "SLURM_RESTART_COUNT=2" STEP, "tux.42.7", "n2",
 	 "/home/u/.ddp/srun-tux-42.7.2-40123", "/home/u/.ddp/failed-tux-42.7", false},
-	{"a directory of the user's", "DDP_RENDEZVOUS=/nfs/u" STEP, "tux.42.7", "n2",
+	{"a directory set by the user", "DDP_RENDEZVOUS=/nfs/u" STEP, "tux.42.7", "n2",
 	 "/nfs/u/.ddp/srun-tux-42.7.0-40123", "/nfs/u/.ddp/failed-tux-42.7", false},
-	{"a relative one", "DDP_RENDEZVOUS=runs/1" STEP, "tux.42.7", "n2",
+	{"a relative directory", "DDP_RENDEZVOUS=runs/1" STEP, "tux.42.7", "n2",
 	 "/home/u/runs/1/.ddp/srun-tux-42.7.0-40123", "/home/u/runs/1/.ddp/failed-tux-42.7", false},
 	{"the root", "DDP_RENDEZVOUS=/" STEP, "tux.42.7", "n2", "/.ddp/srun-tux-42.7.0-40123",
 	 "/.ddp/failed-tux-42.7", false},
-	{"that of an outer --ddp step is not this one's", "DDP_JOB=tux.42.6" CONTRACT STEP,
+	{"the directory of an outer --ddp step is ignored", "DDP_JOB=tux.42.6" CONTRACT STEP,
 	 "tux.42.7", "n2", "/home/u/.ddp/srun-tux-42.7.0-40123", "/home/u/.ddp/failed-tux-42.7",
 	 false},
 	{"no cluster, no port", "SLURM_CLUSTER_NAME= SLURM_SRUN_COMM_PORT=" STEP, "cluster.42.7",
 	 "n2", "/home/u/.ddp/srun-cluster-42.7.0-0", "/home/u/.ddp/failed-cluster-42.7", false},
-	{"a cluster's name that is no file name", "SLURM_CLUSTER_NAME=a/b" STEP,
+	{"a cluster's name that is not a valid file name", "SLURM_CLUSTER_NAME=a/b" STEP,
 	 "a_b-e620c3190468cf61.42.7", "n2", "/home/u/.ddp/srun-a_b-e620c3190468cf61-42.7.0-40123",
 	 "/home/u/.ddp/failed-a_b-e620c3190468cf61-42.7", false},
 
@@ -414,64 +418,65 @@ static const struct {
 	 "/home/u/.ddp/torchrun-none-29500.0", "/home/u/.ddp/failed-none", false},
 	{"restarted", "TORCHELASTIC_RESTART_COUNT=2" TORCHRUN, "none-29500", "laptop",
 	 "/home/u/.ddp/torchrun-none-29500.2", "/home/u/.ddp/failed-none", false},
-	{"a run's name that is no file name", "TORCHELASTIC_RUN_ID=../my" TORCHRUN,
+	{"a run's name that is not a valid file name", "TORCHELASTIC_RUN_ID=../my" TORCHRUN,
 	 ".._my-e5ac50f1875579d8-29500", "laptop",
 	 "/home/u/.ddp/torchrun-.._my-e5ac50f1875579d8-29500.0",
 	 "/home/u/.ddp/failed-.._my-e5ac50f1875579d8", false},
-	{"one host, by torchrun's own directory", LONE TORCHRUN, "none-29500-48b2775852dea393",
-	 "laptop", "/home/u/.ddp/torchrun-none-29500.0-48b2775852dea393",
+	{"one host, distinguished by torchrun's directory", ONE_WORKER TORCHRUN,
+	 "none-29500-48b2775852dea393", "laptop",
+	 "/home/u/.ddp/torchrun-none-29500.0-48b2775852dea393",
 	 "/home/u/.ddp/failed-none-48b2775852dea393", false},
 	{"in a task of srun", TORCHRUN STEP, "none-29500", "n2",
 	 "/home/u/.ddp/torchrun-none-29500.0", "/home/u/.ddp/failed-tux-42.7", false},
 	{"in a task of srun --ddp", TORCHRUN CONTRACT STEP, "none-29500", "n2",
-	 MEETING "/.ddp/torchrun-none-29500.0", "/nfs/u/.ddp/failed-tux-42.7", false},
+	 RENDEZVOUS "/.ddp/torchrun-none-29500.0", "/nfs/u/.ddp/failed-tux-42.7", false},
 
-	{"typed in two shells", HAND, "h1-12345", "laptop", "/home/u/.ddp/env-h1-12345.0",
-	 "/home/u/.ddp/failed-h1-12345", false},
-	{"with a job's name", "DDP_JOB=mine" HAND, "mine", "laptop", "/home/u/.ddp/env-mine.0",
+	{"started by hand in two shells", BY_HAND, "h1-12345", "laptop",
+	 "/home/u/.ddp/env-h1-12345.0", "/home/u/.ddp/failed-h1-12345", false},
+	{"with a job's name", "DDP_JOB=mine" BY_HAND, "mine", "laptop", "/home/u/.ddp/env-mine.0",
 	 "/home/u/.ddp/failed-mine", false},
-	{"in a batch script of a --ddp step, whose job's name is not this one's",
-	 "DDP_JOB=tux.42.6" HAND BATCH, "h1-12345", "n1", "/home/u/.ddp/env-h1-12345.0",
+	{"in a batch script of a --ddp step, whose job name is ignored",
+	 "DDP_JOB=tux.42.6" BY_HAND BATCH, "h1-12345", "n1", "/home/u/.ddp/env-h1-12345.0",
 	 "/home/u/.ddp/failed-h1-12345", false},
-	{"no port", "MASTER_PORT=" HAND, "none-0-c6442eb25572ee4e", "laptop",
+	{"no port", "MASTER_PORT=" BY_HAND, "none-0-c6442eb25572ee4e", "laptop",
 	 "/home/u/.ddp/torchrun-none-0.0-c6442eb25572ee4e",
 	 "/home/u/.ddp/failed-none-c6442eb25572ee4e", false},
 
-	{"alone", "", "laptop.4711", "laptop", "", "/home/u/.ddp/failed-laptop.4711", false},
+	{"one process", "", "laptop.4711", "laptop", "", "/home/u/.ddp/failed-laptop.4711", false},
 	{"a batch script", BATCH, "tux.43.single-4711", "n1", "",
 	 "/home/u/.ddp/failed-tux-43.single-4711", false},
 };
 
-TEST_ROWS(test_places, places)
+TEST_ROWS(test_directories, directories)
 {
-	const char *name = places[_i].name;
+	const char *name = directories[_i].name;
 	struct ddp_identity id;
 	struct ddp_error error;
 
-	unit_number(name, "status", read_text(places[_i].env, &around, &id, &error), 0);
-	unit_text(name, "job", id.job, places[_i].job);
-	unit_text(name, "host", id.host, places[_i].host);
-	unit_text(name, "directory", id.directory, places[_i].directory);
-	unit_text(name, "records", id.records, places[_i].records);
-	unit_number(name, "own", id.own, places[_i].own);
+	unit_number(name, "status", read_text(directories[_i].env, &around, &id, &error), 0);
+	unit_text(name, "job", id.job, directories[_i].job);
+	unit_text(name, "host", id.host, directories[_i].host);
+	unit_text(name, "directory", id.directory, directories[_i].directory);
+	unit_text(name, "records", id.records, directories[_i].records);
+	unit_number(name, "own", id.own, directories[_i].own);
 }
 
 static const struct {
 	const char *env, *heartbeat;
-} hearts[] = {
+} heartbeats[] = {
 	{ATTEMPT CONTRACT STEP, "/nfs/u/.ddp/x/beat-3"},
-	{"DDP_JOB=tux.42.6" ATTEMPT CONTRACT STEP, ""}, /* an outer step's */
+	{"DDP_JOB=tux.42.6" ATTEMPT CONTRACT STEP, ""}, /* of an outer step */
 	{"DDP_HEARTBEAT=/h" STEP, "/h"},
 	{CONTRACT STEP, ""},
 };
 
-TEST_ROWS(test_hearts, hearts)
+TEST_ROWS(test_heartbeat, heartbeats)
 {
 	struct ddp_identity id;
 	struct ddp_error error;
 
-	ck_assert_int_eq(read_text(hearts[_i].env, &around, &id, &error), 0);
-	unit_text(hearts[_i].env, "heartbeat", id.heartbeat, hearts[_i].heartbeat);
+	ck_assert_int_eq(read_text(heartbeats[_i].env, &around, &id, &error), 0);
+	unit_text(heartbeats[_i].env, "heartbeat", id.heartbeat, heartbeats[_i].heartbeat);
 }
 
 static void read_directory(const char *env, const struct ddp_surroundings *surroundings, char *path)
@@ -483,10 +488,10 @@ static void read_directory(const char *env, const struct ddp_surroundings *surro
 	memcpy(path, id.directory, sizeof(id.directory));
 }
 
-/* What makes another world must make another directory; what differs between ranks must not. */
-TEST(test_apart)
+/* Different worlds get different directories, all ranks of a world the same one. */
+TEST(test_directories_of_worlds)
 {
-	static const char *const base = "TORCHELASTIC_ERROR_FILE=" LONE TORCHRUN;
+	static const char *const base = "TORCHELASTIC_ERROR_FILE=" ONE_WORKER TORCHRUN;
 	struct ddp_surroundings other = around;
 	char first[PATH_MAX], second[PATH_MAX];
 
@@ -503,25 +508,25 @@ TEST(test_apart)
 	read_directory(base, &other, second);
 	ck_assert_str_ne(first, second);
 
-	/* A shell between torchrun and a worker is another parent, but not another world. */
-	read_directory(LONE TORCHRUN, &around, first);
+	/* with a shell between torchrun and a worker the parent differs, but not the world */
+	read_directory(ONE_WORKER TORCHRUN, &around, first);
 	other = around;
 	other.parent = 100;
-	read_directory(LONE TORCHRUN, &other, second);
+	read_directory(ONE_WORKER TORCHRUN, &other, second);
 	ck_assert_str_eq(first, second);
-	read_directory("TORCHELASTIC_ERROR_FILE=/tmp/t_ab/none_d/attempt_0/0/e" LONE TORCHRUN,
+	read_directory("TORCHELASTIC_ERROR_FILE=/tmp/t_ab/none_d/attempt_0/0/e" ONE_WORKER TORCHRUN,
 		       &around, second);
 	ck_assert_str_ne(first, second);
-	read_directory("TORCHELASTIC_ERROR_FILE=/tmp/t_ab/none_c/attempt_0/1/e" LONE TORCHRUN,
+	read_directory("TORCHELASTIC_ERROR_FILE=/tmp/t_ab/none_c/attempt_0/1/e" ONE_WORKER TORCHRUN,
 		       &around, second);
 	ck_assert_str_eq(first, second);
 
-	/* Ranks that were typed in two shells. */
-	read_directory(HAND, &around, first);
+	/* ranks started by hand in two shells */
+	read_directory(BY_HAND, &around, first);
 	other.parent = 100;
-	read_directory("RANK=0 LOCAL_RANK=0" HAND, &other, second);
+	read_directory("RANK=0 LOCAL_RANK=0" BY_HAND, &other, second);
 	ck_assert_str_eq(first, second);
-	read_directory("MASTER_PORT=12346" HAND, &around, second);
+	read_directory("MASTER_PORT=12346" BY_HAND, &around, second);
 	ck_assert_str_ne(first, second);
 
 	read_directory(STEP, &around, first);
@@ -550,15 +555,15 @@ TEST(test_no_working_directory)
 	ck_assert_str_eq(id.host, "localhost");
 }
 
-/* Paths and names of any length: they fit, or are refused; they are never cut. */
-TEST(test_long)
+/* Paths and names of any length are used complete or are an error; they are not truncated. */
+TEST(test_long_values)
 {
 	static const char *const names[] = {
 		"SLURM_CLUSTER_NAME", "DDP_RENDEZVOUS", "DDP_JOB",	 "TORCHELASTIC_RUN_ID",
 		"MASTER_PORT",	      "SLURM_JOB_ID",	"SLURM_STEP_ID", "SLURM_SRUN_COMM_PORT"};
 	static const char *const bases[] = {CONTRACT STEP, STEP, TORCHRUN, BATCH};
 	const size_t lengths[] = {30, 250, 255, 256, PATH_MAX - 40, PATH_MAX - 1, PATH_MAX, 9000};
-	static char word[9001], text[16384]; /* of sevens after a slash */
+	static char word[9001], text[16384]; /* a slash followed by sevens */
 	int refused = 0;
 
 	for (int i = 0; i < ROWS(names) * ROWS(bases) * ROWS(lengths); i++) {
@@ -592,7 +597,7 @@ TEST(test_long)
 
 static const struct {
 	const char *name, *env;
-	int machine, device; /* devices of the machine; the one to use */
+	int machine, device; /* devices of the machine; the expected one */
 	double share;
 } devices[] = {
 	{"srun --ddp", "DDP_DEVICE=1 DDP_SHARE=0.25" CONTRACT STEP, 8, 1, 0.25},
@@ -600,36 +605,36 @@ static const struct {
 	{"a third", "DDP_DEVICE=0 DDP_SHARE=0.333333" CONTRACT STEP, 8, 0, 333333 / 1e6},
 	{"many digits", "DDP_DEVICE=0 DDP_SHARE=.50000000000000000000000000001" CONTRACT, 0, 0,
 	 0.5},
-	{"none, whatever the list", "CUDA_VISIBLE_DEVICES=0,1" CONTRACT STEP, 8, -1, 0},
+	{"no device, in spite of a list", "CUDA_VISIBLE_DEVICES=0,1" CONTRACT STEP, 8, -1, 0},
 	{"srun: as many as tasks", "CUDA_VISIBLE_DEVICES=0,1" STEP, 8, 1, 0},
-	{"srun: more", "CUDA_VISIBLE_DEVICES=4,5,6" STEP, 8, 1, 0},
-	{"srun: its own alone", "CUDA_VISIBLE_DEVICES=5" STEP, 8, 0, 0},
+	{"srun: more than tasks", "CUDA_VISIBLE_DEVICES=4,5,6" STEP, 8, 1, 0},
+	{"srun: only the task's device", "CUDA_VISIBLE_DEVICES=5" STEP, 8, 0, 0},
 	{"srun: fewer than tasks",
 	 "CUDA_VISIBLE_DEVICES=0,1 SLURM_PROCID=3 SLURM_LOCALID=2 SLURM_GTIDS=1,2,3"
 	 " SLURM_STEP_TASKS_PER_NODE=1,3" STEP,
 	 8, 0, 0},
-	{"srun: by their names", "CUDA_VISIBLE_DEVICES=GPU-1b,MIG-2c" STEP, 8, 1, 0},
+	{"srun: devices by UUID", "CUDA_VISIBLE_DEVICES=GPU-1b,MIG-2c" STEP, 8, 1, 0},
 	{"srun: none", "CUDA_VISIBLE_DEVICES=" STEP, 8, -1, 0},
-	{"srun: none, in the words of old Slurms", "CUDA_VISIBLE_DEVICES=NoDevFiles" STEP, 8, -1,
-	 0},
-	{"srun: what follows -1 is hidden", "CUDA_VISIBLE_DEVICES=3,-1,2" STEP, 8, 0, 0},
+	{"srun: none, as old Slurm releases write it", "CUDA_VISIBLE_DEVICES=NoDevFiles" STEP, 8,
+	 -1, 0},
+	{"srun: devices after -1 are hidden", "CUDA_VISIBLE_DEVICES=3,-1,2" STEP, 8, 0, 0},
 	{"srun: all hidden", "CUDA_VISIBLE_DEVICES=-1" STEP, 8, -1, 0},
-	{"srun: no list: the job has none", STEP, 8, -1, 0},
-	{"torchrun: no list: all of the machine", TORCHRUN, 8, 1, 0},
+	{"srun: without a list the job has none", STEP, 8, -1, 0},
+	{"torchrun: without a list all devices of the machine", TORCHRUN, 8, 1, 0},
 	{"torchrun: a machine with none", TORCHRUN, 0, -1, 0},
 	{"torchrun: a list", "CUDA_VISIBLE_DEVICES=7" TORCHRUN, 8, 0, 0},
-	{"torchrun in a task: that one's device is not all its own",
+	{"torchrun in a task: the task's device is ignored",
 	 "DDP_DEVICE=0 DDP_SHARE=0.5 CUDA_VISIBLE_DEVICES=2,3" TORCHRUN CONTRACT STEP, 8, 1, 0},
 	{"torchrun: a share that the user gives", "DDP_SHARE=0.25" TORCHRUN, 8, 1, 0.25},
 	{"srun: a share that the user gives", "DDP_SHARE=0.125 CUDA_VISIBLE_DEVICES=5" STEP, 8, 0,
 	 0.125},
 	{"torchrun's virtual local rank", "LOCAL_RANK=0 CUDA_VISIBLE_DEVICES=1" TORCHRUN, 8, 0, 0},
-	{"alone", "", 8, 0, 0},
-	{"alone, by a list", "CUDA_VISIBLE_DEVICES=3,4", 8, 0, 0},
-	{"alone without", "", 0, -1, 0},
-	{"alone, all hidden", "CUDA_VISIBLE_DEVICES=", 8, -1, 0},
-	{"a batch script's own", "CUDA_VISIBLE_DEVICES=0" BATCH, 8, 0, 0},
-	{"a batch script without", BATCH, 8, -1, 0},
+	{"one process", "", 8, 0, 0},
+	{"one process, with a list", "CUDA_VISIBLE_DEVICES=3,4", 8, 0, 0},
+	{"one process, without devices", "", 0, -1, 0},
+	{"one process, all devices hidden", "CUDA_VISIBLE_DEVICES=", 8, -1, 0},
+	{"a batch script with a device", "CUDA_VISIBLE_DEVICES=0" BATCH, 8, 0, 0},
+	{"a batch script without a device", BATCH, 8, -1, 0},
 };
 
 TEST_ROWS(test_devices, devices)

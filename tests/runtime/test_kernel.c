@@ -7,7 +7,7 @@
 #include "base/kernel.h"
 #include "unit.h"
 
-enum { SOURCES = 8, TARGETS = 3, LARGEST = 1031, ROOM = (LARGEST + 8) * 8, GUARD = 0x5a };
+enum { SOURCES = 8, TARGETS = 3, LARGEST = 1031, BUFFER_BYTES = (LARGEST + 8) * 8, GUARD = 0x5a };
 
 static const size_t counts[] = {0,  1,	2,  3,	5,   7,	  8,   15,  16,	 17,  31,     32,
 				33, 63, 64, 65, 127, 128, 129, 255, 257, 511, LARGEST};
@@ -20,17 +20,17 @@ static const char *const type_names[] = {
 
 static const char *const op_names[] = {"sum", "max", "min"};
 
-/* Without the mark on its way that each of Check's assertions leaves: for inner loops. */
+/* Faster than Check's assertions, which record every call: for inner loops. */
 #define REQUIRE(condition, ...)                    \
 	do {                                       \
 		if (!(condition))                  \
 			ck_abort_msg(__VA_ARGS__); \
 	} while (0)
 
-/* The best that this machine, or valgrind, has; all below are tested too. */
+/* Best instruction set of this machine or valgrind. Worse ones are tested too. */
 static enum ddp_simd best;
 
-/* --- Numbers, the slow way ------------------------------------------------------------------ */
+/* --- Numbers without the kernels ------------------------------------------------------------ */
 
 static double f16_value(uint16_t bits)
 {
@@ -51,7 +51,7 @@ static double bf16_value(uint16_t bits)
 	return (double)value;
 }
 
-/* Element [i] of [from] as a number; 64-bit integers here are small enough. */
+/* Element [i] of [from]. 64-bit integers in these tests are small enough for double. */
 static double get(const void *from, enum ddp_type type, size_t i)
 {
 	switch (type) {
@@ -93,7 +93,8 @@ static void put(void *to, enum ddp_type type, size_t i, double value)
 /* --- Reductions ----------------------------------------------------------------------------- */
 
 struct arrays {
-	_Alignas(64) char from[SOURCES][ROOM], to[TARGETS][ROOM], want[ROOM];
+	_Alignas(64) char from[SOURCES][BUFFER_BYTES], to[TARGETS][BUFFER_BYTES],
+		want[BUFFER_BYTES];
 };
 
 static double combine(enum ddp_op op, double a, double b)
@@ -103,7 +104,7 @@ static double combine(enum ddp_op op, double a, double b)
 	return (op == DDP_MAX) == (b > a) ? b : a;
 }
 
-/* Small integers, whose sums are exact in every type, in any order. */
+/* Small integers, so that sums are exact in every type and any order. */
 static void fill_exact(struct arrays *arrays, enum ddp_type type, size_t at, size_t count,
 		       uint64_t *state)
 {
@@ -113,7 +114,7 @@ static void fill_exact(struct arrays *arrays, enum ddp_type type, size_t at, siz
 			    (double)unit_random(state, 31) - (type == DDP_U8 ? 0 : 15));
 }
 
-/* Any bits; for floats of 16 bits and more that is anything but what is not finite. */
+/* Random bits, for floating types only finite numbers. */
 static void fill_any(struct arrays *arrays, enum ddp_type type, size_t at, size_t count,
 		     uint64_t *state)
 {
@@ -134,7 +135,7 @@ static void check_guards(const char *row, const struct arrays *arrays, int targe
 			 size_t end)
 {
 	for (int t = 0; t < targets; t++)
-		for (size_t b = 0; b < ROOM; b++)
+		for (size_t b = 0; b < BUFFER_BYTES; b++)
 			REQUIRE((b >= begin && b < end) || arrays->to[t][b] == GUARD,
 				"%s: byte %zu of target %d was written, outside of %zu to %zu", row,
 				b, t, begin, end);
@@ -145,18 +146,21 @@ struct shape {
 	enum ddp_op op;
 	enum ddp_simd simd;
 	int sources, targets;
-	size_t at, count; /* elements */
+	size_t at, count; /* position and number in elements */
 	double scale;
 };
 
-static void say_shape(const struct shape *shape, char row[128])
+static void describe_shape(const struct shape *shape, char row[128])
 {
 	snprintf(row, 128, "%s %s, %s, %d sources, %d targets, %zu from %zu, scale %g",
 		 type_names[shape->type], op_names[shape->op], ddp_simd_name(shape->simd),
 		 shape->sources, shape->targets, shape->count, shape->at, shape->scale);
 }
 
-/* Run the kernel on [arrays]; every target must be [arrays]->want, and nothing else written. */
+/*
+ * Runs the kernel on [arrays]. Every target must equal [arrays]->want, and no other memory may
+ * change.
+ */
 static void check_kernel(struct arrays *arrays, const struct shape *shape)
 {
 	size_t size = ddp_type_size(shape->type), begin = shape->at * size;
@@ -165,13 +169,13 @@ static void check_kernel(struct arrays *arrays, const struct shape *shape)
 	void *to[TARGETS];
 	char row[128];
 
-	say_shape(shape, row);
+	describe_shape(shape, row);
 	memset(arrays->to, GUARD, sizeof(arrays->to));
 	for (int s = 0; s < shape->sources; s++)
 		from[s] = arrays->from[s] + begin;
 	for (int t = 0; t < shape->targets; t++)
 		to[t] = arrays->to[t] + begin;
-	/* The last target is in place of the last source. */
+	/* the last target is also the last source */
 	memcpy(to[shape->targets - 1], from[shape->sources - 1], end - begin);
 	from[shape->sources - 1] = to[shape->targets - 1];
 	ddp_kernel_get(shape->type, shape->op, shape->simd)(
@@ -221,7 +225,7 @@ TEST_LOOP(test_exact, 0, (int)DDP_TYPE_COUNT *DDP_OP_COUNT)
 		}
 }
 
-/* All numbers of sources, with a count that has whole vectors and a rest for any width. */
+/* All numbers of sources. The count is not a multiple of any vector length. */
 TEST_LOOP(test_sources, 0, (int)DDP_TYPE_COUNT *DDP_OP_COUNT)
 {
 	static struct arrays arrays;
@@ -240,7 +244,7 @@ TEST_LOOP(test_sources, 0, (int)DDP_TYPE_COUNT *DDP_OP_COUNT)
 		}
 }
 
-/* In the order of the sources, in f32 for 16 bits, rounded once: written without vectors. */
+/* Reference without vectors: added in the order of the sources, 16-bit types in f32, rounded once. */
 static void want_rounded(struct arrays *arrays, const struct shape *shape)
 {
 	for (size_t i = 0; i < shape->count; i++) {
@@ -278,7 +282,7 @@ TEST_LOOP(test_rounding, 0, 4)
 	}
 }
 
-/* Any bits of integers: sums wrap, comparisons know the sign. */
+/* Integer overflow: sums wrap around, and comparisons are signed. */
 TEST(test_wrapping)
 {
 	static const int64_t a[] = {INT64_MAX, INT64_MIN, -1, 200, 0x7fffffff, -0x7fffffff - 1LL};
@@ -315,7 +319,7 @@ TEST(test_wrapping)
 	}
 }
 
-/* --- What is not finite --------------------------------------------------------------------- */
+/* --- Infinity and NaN ------------------------------------------------------------------------ */
 
 static const struct {
 	const char *name;
@@ -362,7 +366,7 @@ TEST_ROWS(test_special, specials)
 	}
 }
 
-/* Overflow of 16 bits comes from rounding the sum, not from its parts. */
+/* f16 overflows only if the rounded sum does, not an intermediate sum. */
 TEST(test_f16_overflow)
 {
 	uint16_t largest = 0x7bff, minus = 0xfbff, out = 0; /* 65504 */
@@ -385,7 +389,7 @@ enum { ALL = 65536 };
 
 static const enum ddp_type halves[] = {DDP_BF16, DDP_F16};
 
-/* All values of 16 bits: exact in f32, and the same bits after the way back. */
+/* All 16-bit values are exact in f32, and have the same bits when converted back. */
 TEST_ROWS(test_widen, halves)
 {
 	static uint16_t bits[ALL], back[ALL];
@@ -414,7 +418,7 @@ TEST_ROWS(test_widen, halves)
 	}
 }
 
-static float nudge(float value, int steps)
+static float add_ulps(float value, int steps)
 {
 	uint32_t bits;
 
@@ -425,8 +429,8 @@ static float nudge(float value, int steps)
 }
 
 /*
- * Between each value and the next one: just below the middle to the former, just above to the
- * latter, the middle itself to the even one. Of the largest, the next is infinite.
+ * Between each value and the next: just below the middle rounds down, just above it rounds up, and
+ * the middle to the even one. The largest value's successor is infinity.
  */
 TEST_ROWS(test_narrow, halves)
 {
@@ -445,8 +449,8 @@ TEST_ROWS(test_narrow, halves)
 						: 2 * below - get(&(uint16_t){(uint16_t)(low - 1)},
 								  type, 0);
 			in[1] = (float)((below + above) / 2);
-			in[0] = nudge(in[1], -1);
-			in[2] = nudge(in[1], 1);
+			in[0] = add_ulps(in[1], -1);
+			in[2] = add_ulps(in[1], 1);
 			for (int i = 0; i < 3; i++) {
 				in[3 + i] = -in[i];
 				between[i] = (double)in[i];
@@ -470,9 +474,9 @@ static const struct {
 	uint16_t want;
 } singles[] = {
 	{DDP_BF16, 1, 0x3f80},
-	{DDP_BF16, 0x1.01p0, 0x3f80},		 /* a middle, to even */
-	{DDP_BF16, 0x1.0100000000001p0, 0x3f81}, /* f32 would make a middle of it */
-	{DDP_BF16, 0x1.02fffffffffffp0, 0x3f81}, /* the same from below */
+	{DDP_BF16, 0x1.01p0, 0x3f80},		 /* a middle, rounded to even */
+	{DDP_BF16, 0x1.0100000000001p0, 0x3f81}, /* rounding to f32 first would give a middle */
+	{DDP_BF16, 0x1.02fffffffffffp0, 0x3f81}, /* the same on the other side */
 	{DDP_BF16, 0x1p-133, 0x0001},
 	{DDP_BF16, 0x1p-134, 0x0000},
 	{DDP_BF16, 0x1.8p-134, 0x0001},
@@ -487,7 +491,7 @@ static const struct {
 	{DDP_F16, -0.0, 0x8000},
 };
 
-/* From f64 in one rounding. */
+/* Conversion from f64 rounds once. */
 TEST_ROWS(test_from_f64, singles)
 {
 	uint16_t got[3] = {0};
@@ -501,7 +505,7 @@ TEST_ROWS(test_from_f64, singles)
 	}
 }
 
-/* Any length, any two floating types, nothing written behind. */
+/* All lengths and pairs of floating types. Nothing is written beyond the end. */
 TEST(test_lengths)
 {
 	static const enum ddp_type types[] = {DDP_F32, DDP_F64, DDP_BF16, DDP_F16};

@@ -13,7 +13,7 @@
 #error "the build defines FIXTURES, the directory of the modules that fixture.c makes"
 #endif
 
-/* As in fixture.c. */
+/* The object that fixture.c defines. */
 struct fixture {
 	struct ddp_module_head head;
 	int answer;
@@ -22,7 +22,7 @@ struct fixture {
 static const struct {
 	const char *file, *kind;
 	uint32_t version, size;
-	const char *pieces; /* none: it opens */
+	const char *pieces; /* NULL: the module opens */
 } modules[] = {
 	{"fixture", "test", 3, sizeof(struct fixture), NULL},
 	{"fixture", "wide", 3, sizeof(struct fixture), "ddp_fixture.so|another name or kind"},
@@ -75,7 +75,7 @@ TEST(test_no_library)
 	unit_pieces("torn", error.text, pieces);
 }
 
-/* Without DDP_MODULES, or with an empty one, the installation's directory is searched. */
+/* If DDP_MODULES is unset or empty, the installation's directory is searched. */
 TEST(test_installed)
 {
 	const char *const pieces[] = {DDP_MODULE_DIR "/ddp_none.so", NULL};
@@ -86,8 +86,8 @@ TEST(test_installed)
 	unit_pieces("installed", error.text, pieces);
 }
 
-/* In a build tree modules lie beside what holds this code; nobody need say so. */
-TEST(test_beside)
+/* In a build tree, modules are found in the directory of the code that opens them. */
+TEST(test_build_tree)
 {
 	struct ddp_error error = {0, ""};
 	const struct fixture *fixture;

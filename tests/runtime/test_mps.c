@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether a daemon of MPS serves, by its socket, and what its variables limit */
+/* test_mps.c - detection of an MPS daemon by its socket, and the limits in MPS's variables */
 #include "config.h"
 
 #include <errno.h>
@@ -36,7 +36,7 @@ TEST(test_mps_daemon)
 	for (int i = 0; i < ROWS(types); i++) {
 		fd = bind_control(path, types[i]);
 		ck_assert_int_eq(ddp_mps_look(directory), DDP_MPS_SERVES);
-		/* It was not disturbed. */
+		/* the check must not connect to the daemon */
 		ck_assert_int_eq(accept(fd, NULL, NULL), -1);
 		ck_assert_int_eq(errno, EAGAIN);
 		close(fd);
@@ -53,8 +53,11 @@ TEST(test_mps_daemon)
 	rmdir(directory);
 }
 
-/* In /tmp anybody can be the first: his directory, and links of his to a daemon of ours, are not believed. */
-TEST(test_mps_stranger)
+/*
+ * Anybody can create the directory in /tmp first: another user's directory or link is not trusted,
+ * not even if it leads to a real daemon.
+ */
+TEST(test_mps_other_user)
 {
 	char directory[] = "/tmp/ddp-test-mps.XXXXXX", path[64], other[64];
 	int fd;
@@ -84,13 +87,13 @@ TEST(test_mps_stranger)
 static const struct {
 	const char *name, *threads, *memory;
 	double percent;
-	const char *limit; /* of device 1 */
+	const char *limit; /* memory limit of device 1 */
 } limits[] = {
 	{"none", NULL, NULL, 0, ""},
 	{"empty", "", "", 0, ""},
 	{"both", "25", "0=4G,1=512M", 25, "512M"},
 	{"a fraction", "12.5", "1=32G", 12.5, "32G"},
-	{"all of it is no limit", "100", "0=4G", 0, ""},
+	{"100 % is no limit", "100", "0=4G", 0, ""},
 	{"no numbers", "many", "=4G,1", 0, ""},
 	{"signs", "-5", "-1=4G", 0, ""},
 	{"a tail", "25 %", "11=4G,1=5G,", 0, "5G"},

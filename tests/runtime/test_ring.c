@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Collectives of a column, with members as threads over an engine of the test's own. Inputs are
- * small integers, so that sums are exact in every type and any order.
+ * test_ring.c - collectives of a column whose members are threads, over an engine that injects
+ * faults (fabric.h). Inputs are small integers, so that sums are exact in every type and any order.
  */
 #include "config.h"
 
@@ -29,14 +29,14 @@ struct member {
 	struct fabric *fabric;
 	struct ddp_column column;
 	member_run *run;
-	const void *row; /* the test's */
+	const void *row; /* row of the test's table */
 	uint32_t sequence;
 	double limit;
 	int (*check)(void *owner, struct ddp_error *error);
 	int status;
 	struct ddp_error error;
-	char wrong[DDP_ERROR_SIZE + 128]; /* the first thing that was wrong, in words */
-	uint64_t sum;			  /* of the bits of results */
+	char wrong[DDP_ERROR_SIZE + 128]; /* the first error, as a text */
+	uint64_t sum;			  /* checksum of the results */
 };
 
 static const char *name_of(void *owner, int rank)
@@ -57,7 +57,10 @@ static void *member_main(void *argument)
 	return NULL;
 }
 
-/* [members] of a column of [size], each [run] in a thread but those without one. */
+/*
+ * Initializes a column of [size] members, which execute [run] in threads. A member whose [run] is
+ * set to NULL does not start.
+ */
 static void column_open(struct member *members, int size, size_t scratch, member_run *run,
 			const void *row)
 {
@@ -110,7 +113,7 @@ static struct ddp_watch watch_of(const struct member *member)
 
 /* --- Numbers in every type ---------------------------------------------------------------- */
 
-/* Small enough that bf16 holds the sum of nine of them, not negative for U8. */
+/* Small enough for sums of nine in bf16, and not negative, for U8. */
 static int input(int rank, size_t i)
 {
 	return (int)((i * 7 + (size_t)rank * 5 + i / 251) % 17);
@@ -125,7 +128,7 @@ static uint16_t bf16_of(int value)
 	return (uint16_t)(bits >> 16);
 }
 
-/* For integers from 0 to 2047. */
+/* Valid for integers from 0 to 2047. */
 static uint16_t f16_of(int value)
 {
 	int exponent = 0;
@@ -184,7 +187,7 @@ static int combined(int size, enum ddp_op op, size_t i)
 
 static const size_t scratches[] = {DDP_COLUMN_SCRATCH, DDP_COLUMN_SCRATCH_FULL};
 
-/* One all-reduce; what is wrong goes to member->wrong. */
+/* One all-reduce. An error is stored in member->wrong. */
 static void reduce_once(struct member *member, size_t count, enum ddp_type type, enum ddp_op op)
 {
 	struct ddp_column_call call = call_of(member, "all-reduce");
@@ -222,7 +225,7 @@ static void run_reductions(struct member *member)
 						    (enum ddp_op)op);
 }
 
-static void none_wrong(struct member *members)
+static void expect_no_errors(struct member *members)
 {
 	for (int i = 0; i < members->column.size; i++)
 		ck_assert_msg(!*members[i].wrong, "%s (DDP_SEED=%#llx)", members[i].wrong,
@@ -237,11 +240,11 @@ TEST_LOOP(test_all_reduce, 0, 2 * MOST)
 
 	column_open(members, _i / 2 + 1, scratches[_i % 2], run_reductions, NULL);
 	column_run(members);
-	none_wrong(members);
+	expect_no_errors(members);
 	column_close(members);
 }
 
-/* Numbers whose sum depends on the order: what must be equal is the bits on all members. */
+/* Numbers whose sum depends on the order of addition: all members must get the same bits. */
 static void run_bits(struct member *member)
 {
 	static const size_t counts[] = {1, 17, 4099, LONG};
@@ -271,7 +274,7 @@ TEST_LOOP(test_bits, 0, MOST)
 	struct member members[MOST];
 	uint64_t before = 0;
 
-	/* Twice: the order of arrival is another one, the bits are not. */
+	/* a second time, with another order of arrival: the bits must be the same */
 	for (int round = 0; round < 2; round++) {
 		column_open(members, _i + 1, DDP_COLUMN_SCRATCH_FULL, run_bits, NULL);
 		column_run(members);
@@ -285,7 +288,7 @@ TEST_LOOP(test_bits, 0, MOST)
 	}
 }
 
-/* --- The others ------------------------------------------------------------------------------ */
+/* --- Other collectives ------------------------------------------------------------------------ */
 
 static void expect(struct member *member, bool good, const char *what, size_t bytes)
 {
@@ -332,7 +335,7 @@ static void run_gathers(struct member *member)
 		char *data;
 		bool good;
 
-		/* Uneven parts, some empty. */
+		/* parts of different sizes, some empty */
 		for (int i = 0; i < member->column.size; i++)
 			offsets[i + 1] = offsets[i] + (i % 3 == 1 ? 0 : sizes[row] + (size_t)i);
 		data = malloc(offsets[member->column.size] + 1);
@@ -355,7 +358,7 @@ TEST_LOOP(test_broadcast, 0, MOST)
 
 	column_open(members, _i + 1, DDP_COLUMN_SCRATCH, run_broadcasts, NULL);
 	column_run(members);
-	none_wrong(members);
+	expect_no_errors(members);
 	column_close(members);
 }
 
@@ -365,11 +368,11 @@ TEST_LOOP(test_all_gather, 0, MOST)
 
 	column_open(members, _i + 1, DDP_COLUMN_SCRATCH, run_gathers, NULL);
 	column_run(members);
-	none_wrong(members);
+	expect_no_errors(members);
 	column_close(members);
 }
 
-/* Nobody leaves round k before all have entered it. */
+/* A member leaves round k only after all have entered it. */
 static _Atomic int entered;
 
 static void run_barriers(struct member *member)
@@ -393,21 +396,21 @@ TEST_LOOP(test_barrier, 0, MOST)
 	entered = 0;
 	column_open(members, _i + 1, DDP_COLUMN_SCRATCH, run_barriers, NULL);
 	column_run(members);
-	none_wrong(members);
+	expect_no_errors(members);
 	column_close(members);
 }
 
-/* --- What goes wrong ------------------------------------------------------------------------- */
+/* --- Faults ----------------------------------------------------------------------------------- */
 
-enum fault { ABSENT, BROKEN, DROPPED, OTHER_CALL, OTHER_COUNT, GIVES_UP };
+enum fault { ABSENT, BROKEN, DROPPED, OTHER_CALL, OTHER_COUNT, CHECK_FAILS };
 
 static const struct fault_row {
 	const char *name;
 	enum fault fault;
 	int size;
 	size_t count;
-	int first;	  /* the status of at least one member; any other has it or ABORTED */
-	const char *text; /* what all members but the guilty say */
+	int first;	  /* status of at least one member; others may have ABORTED */
+	const char *text; /* part of the error of all members but the faulty one */
 } faults[] = {
 	{"absent, 2, small", ABSENT, 2, 10, DDP_ERR_TIMEOUT,
 	 "rank 1 on n1 did not answer in all-reduce #1 in 0.2 s"},
@@ -424,8 +427,8 @@ static const struct fault_row {
 	{"other call, 5, large", OTHER_CALL, 5, LONG, DDP_ERR_MISMATCH, "another call than"},
 	{"other count, 2, small", OTHER_COUNT, 2, 10, DDP_ERR_MISMATCH, "bytes in all-reduce #1"},
 	{"other count, 4, large", OTHER_COUNT, 4, LONG, DDP_ERR_MISMATCH, "bytes in all-reduce #1"},
-	{"gives up, 2, small", GIVES_UP, 2, 10, DDP_ERR_MEMORY, "out of memory on purpose"},
-	{"gives up, 5, large", GIVES_UP, 5, LONG, DDP_ERR_MEMORY, "out of memory on purpose"},
+	{"check fails, 2, small", CHECK_FAILS, 2, 10, DDP_ERR_MEMORY, "out of memory on purpose"},
+	{"check fails, 5, large", CHECK_FAILS, 5, LONG, DDP_ERR_MEMORY, "out of memory on purpose"},
 };
 
 static int out_of_memory(void *owner, struct ddp_error *error)
@@ -437,20 +440,20 @@ static int out_of_memory(void *owner, struct ddp_error *error)
 static void run_fault(struct member *member)
 {
 	const struct fault_row *row = member->row;
-	bool guilty = member->column.index == 1;
+	bool faulty = member->column.index == 1;
 	struct ddp_column_call call = call_of(member, "all-reduce");
 	struct ddp_watch watch = watch_of(member);
 	size_t count = row->count;
 	float *data;
 
-	if (guilty && row->fault == OTHER_CALL)
+	if (faulty && row->fault == OTHER_CALL)
 		call.check ^= 0x10000;
-	if (guilty && row->fault == OTHER_COUNT)
+	if (faulty && row->fault == OTHER_COUNT)
 		count += 3 * (size_t)row->size;
 	data = calloc(count, sizeof(*data));
 	member->status = ddp_column_all_reduce(&member->column, &call, data, count, DDP_F32,
 					       DDP_SUM, &watch, &member->error);
-	/* Whoever still touches it is found by the sanitizers. */
+	/* sanitizers report a later access */
 	free(data);
 }
 
@@ -469,10 +472,13 @@ TEST_ROWS(test_fault, faults)
 		fabric_break(members->fabric, 1);
 	if (row->fault == DROPPED)
 		fabric_drop(members->fabric, 1, 2);
-	if (row->fault == GIVES_UP)
+	if (row->fault == CHECK_FAILS)
 		members[1].check = out_of_memory;
-	/* With member 0 there, all could be over before member 1 has to wait and looks. */
-	if (row->fault == GIVES_UP)
+	/*
+	 * If member 0 took part, member 1 could complete without waiting, and its check would not
+	 * be called.
+	 */
+	if (row->fault == CHECK_FAILS)
 		members[0].run = NULL;
 	column_run(members);
 	for (int i = 0; i < row->size; i++) {

@@ -54,7 +54,7 @@ TEST(test_large_order)
 	ddp_permutation_destroy(&permutation);
 }
 
-/* The same entries in 64 bits: what sets of more than 2^32 samples use. */
+/* The permutation has the same entries in 64 bits, which sets of more than 2^32 samples need. */
 TEST(test_wide_order)
 {
 	struct ddp_permutation narrow, wide = {.count = 1000};
@@ -140,12 +140,12 @@ TEST(test_next_epoch)
 	ck_assert_uint_eq(ddp_sampler_epoch(sampler), 0);
 	ck_assert_uint_eq(ddp_sampler_take(sampler, got, 8), 0);
 	ck_assert_uint_eq(ddp_sampler_epoch(sampler), 1);
-	/* What most programs do at this point changes nothing. */
+	/* a call of set_epoch() for the current epoch, as in most programs, changes nothing */
 	ddp_sampler_set_epoch(sampler, 1);
 	ck_assert_uint_eq(ddp_sampler_take(sampler, got, 8), 4);
 	ck_assert_uint_eq(got[0], 5);
 	ck_assert_uint_eq(got[3], 4);
-	/* Back in the middle of one, to another and to the same. */
+	/* set_epoch() in the middle of an epoch, to another one and to the same */
 	ddp_sampler_set_epoch(sampler, 0);
 	ck_assert_uint_eq(ddp_sampler_take(sampler, got, 2), 2);
 	ck_assert_uint_eq(got[1], 5);
@@ -185,7 +185,7 @@ TEST(test_seek_end)
 	ck_assert_uint_eq(index, 1);
 	ck_assert_int_eq(ddp_sampler_seek(sampler, 3, 11, &error), DDP_ERR_ARGUMENT);
 	UNIT_SAYS("seek", error.text, "11", "epoch 3", "10 samples");
-	/* A refused seek leaves it where it was. */
+	/* a failed seek does not change the position */
 	ck_assert_uint_eq(ddp_sampler_epoch(sampler), 1);
 	ck_assert_uint_eq(ddp_sampler_position(sampler), 3);
 	ddp_sampler_destroy(sampler);
@@ -193,13 +193,17 @@ TEST(test_seek_end)
 
 /* --- Properties ------------------------------------------------------------------------- */
 
-/* What a run has seen: how often each sample, and how many of these were padding. */
-struct seen {
+/*
+ * Samples that a run has returned: the number of times for each sample, and the number of padding
+ * samples.
+ */
+struct returned {
 	int times[200];
 	int padding;
 };
 
-static void run_some(struct ddp_sampler *sampler, size_t samples, uint64_t count, struct seen *seen)
+static void run_some(struct ddp_sampler *sampler, size_t samples, uint64_t count,
+		     struct returned *returned)
 {
 	for (uint64_t i = 0; i < count; i++) {
 		uint64_t order = ddp_sampler_order(sampler), index;
@@ -207,25 +211,26 @@ static void run_some(struct ddp_sampler *sampler, size_t samples, uint64_t count
 		if (ddp_sampler_next(sampler, &index) == 0)
 			return;
 		if (order < samples)
-			seen->times[index]++;
+			returned->times[index]++;
 		else
-			seen->padding++;
+			returned->padding++;
 	}
 }
 
-static void check_seen(const struct seen *seen, size_t samples, int ranks, enum kind kind)
+static void check_returned(const struct returned *returned, size_t samples, int ranks,
+			   enum kind kind)
 {
 	int missing = 0;
 
 	for (size_t i = 0; i < samples; i++) {
-		ck_assert_int_le(seen->times[i], 1);
-		missing += !seen->times[i];
+		ck_assert_int_le(returned->times[i], 1);
+		missing += !returned->times[i];
 	}
 	ck_assert_int_lt(missing, kind == DROP ? ranks : 1);
-	ck_assert_int_lt(seen->padding, kind == PAD ? ranks : 1);
+	ck_assert_int_lt(returned->padding, kind == PAD ? ranks : 1);
 }
 
-/* Some ranks begin an epoch, others, more or fewer, end it, perhaps in three parts. */
+/* An epoch that is resumed up to twice with other numbers of ranks returns each sample once. */
 TEST(test_resume)
 {
 	uint64_t state = unit_seed(20240917);
@@ -234,7 +239,7 @@ TEST(test_resume)
 		size_t samples = 1 + unit_random(&state, 200);
 		uint64_t seed = unit_random(&state, 1000), position = 0;
 		enum kind kind = (enum kind)unit_random(&state, KINDS);
-		struct seen seen = {{0}, 0};
+		struct returned returned = {{0}, 0};
 		int ranks = 1;
 
 		for (int part = 0; part < 3; part++) {
@@ -246,7 +251,8 @@ TEST(test_resume)
 					open_sampler(samples, rank, ranks, seed, true, kind);
 
 				ddp_sampler_seek(sampler, 4, position, NULL);
-				run_some(sampler, samples, part < 2 ? count : UINT64_MAX, &seen);
+				run_some(sampler, samples, part < 2 ? count : UINT64_MAX,
+					 &returned);
 				after = ddp_sampler_epoch(sampler) == 4
 						? ddp_sampler_position(sampler)
 						: samples;
@@ -256,7 +262,7 @@ TEST(test_resume)
 				break;
 			position = after;
 		}
-		check_seen(&seen, samples, ranks, kind);
+		check_returned(&returned, samples, ranks, kind);
 	}
 }
 
@@ -290,7 +296,7 @@ TEST(test_resume_same)
 	}
 }
 
-/* --- Refused ---------------------------------------------------------------------------- */
+/* --- Errors ----------------------------------------------------------------------------- */
 
 #define OPTIONS(...)                                            \
 	{                                                       \
@@ -302,7 +308,7 @@ static const struct {
 	struct ddp_sampler_options options;
 	int status;
 	const char *pieces;
-} refused[] = {
+} errors[] = {
 	{"size", {7, 10, 0, 1, 0, true, false, false}, DDP_ERR_ARGUMENT, "7 bytes"},
 	{"no ranks", OPTIONS(10, 0, 0, 0, true, false, false), DDP_ERR_ARGUMENT, "rank 0 of 0"},
 	{"rank", OPTIONS(10, 2, 2, 0, true, false, false), DDP_ERR_ARGUMENT, "rank 2 of 2"},
@@ -314,21 +320,21 @@ static const struct {
 	 "2305843009213693951 samples|8 bytes"},
 };
 
-TEST_ROWS(test_refused, refused)
+TEST_ROWS(test_errors, errors)
 {
 	struct ddp_error error = {0};
 	struct ddp_sampler *sampler = (struct ddp_sampler *)&error;
 
-	unit_number(refused[_i].name, "status",
-		    ddp_sampler_create(&sampler, &refused[_i].options, &error), refused[_i].status);
+	unit_number(errors[_i].name, "status",
+		    ddp_sampler_create(&sampler, &errors[_i].options, &error), errors[_i].status);
 	ck_assert_ptr_null(sampler);
-	unit_has(refused[_i].name, error.text, refused[_i].pieces);
-	ck_assert_int_eq(ddp_sampler_create(&sampler, &refused[_i].options, NULL),
-			 refused[_i].status);
+	unit_has(errors[_i].name, error.text, errors[_i].pieces);
+	ck_assert_int_eq(ddp_sampler_create(&sampler, &errors[_i].options, NULL),
+			 errors[_i].status);
 	ddp_sampler_destroy(NULL);
 }
 
-/* Where nothing is shuffled, no memory is needed, however large the set. */
+/* Without shuffling a set of any size needs no memory. */
 TEST(test_huge)
 {
 	struct ddp_sampler *sampler = open_sampler(UINT64_C(1) << 40, 1, 3, 0, false, EXACT);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ddp-info --check makes of files, settings and states of nodes, and of the verdicts of several hosts */
+/*
+ * test_site.c - ddp-info --check: checks of files, settings and node states on one host, and the
+ * comparison of several hosts
+ */
 #include "config.h"
 
 #include "base/file.h"
@@ -18,7 +21,7 @@ static void write_file(const char *name, const char *text)
 	snprintf(path, sizeof(path), "%s/%s", directory, name);
 	file = fopen(path, "w");
 	ck_assert_ptr_nonnull(file);
-	/* The directory's name stands for "@". */
+	/* "@" is replaced by the directory's name */
 	for (; *text; text++)
 		if (*text == '@')
 			fputs(directory, file);
@@ -97,7 +100,7 @@ static const struct {
 	{"unknown", SITE_AWAY},	 {"", SITE_AWAY},
 };
 
-TEST_ROWS(state_says_whether_a_node_is_asked, state_rows)
+TEST_ROWS(node_state_decides_whether_it_is_checked, state_rows)
 {
 	unit_number(state_rows[_i].state, "ask", site_node_state(state_rows[_i].state),
 		    state_rows[_i].ask);
@@ -121,7 +124,7 @@ TEST(stack_is_read_as_slurm_reads_it)
 		   "optional /x/ddp.so");
 	snprintf(path, sizeof(path), "%s/plugstack.conf", directory);
 	site_stack_read(&stack, path);
-	/* It includes itself, which ends where nobody would go on. */
+	/* the file includes itself: the recursion ends at some depth */
 	ck_assert_uint_ge(stack.count, 4);
 	ck_assert_str_eq(stack.lines[0].path, "/x/first.so");
 	ck_assert(!stack.lines[0].required);
@@ -139,12 +142,12 @@ TEST(stack_is_read_as_slurm_reads_it)
 }
 END_TEST
 
-/* What this host is told of a line of the plugin, with these settings of Slurm; "@" is the directory. */
+/* A plugstack.conf and Slurm's settings, with the expected findings. "@" is the directory. */
 static const struct {
 	const char *name, *plugstack, *settings;
 	const char *says, *not ;
-} look_rows[] = {
-	{"as it should be",
+} host_rows[] = {
+	{"correct",
 	 "optional @/spank_pyxis.so\noptional @/ddp.so ports=61000-65533 rdzv=@/free/%u\n",
 	 "MpiParams = ports=12000-12099\nSrunPortRange = 60001-60999\n",
 	 "0\tplugstack.conf\t@/plugstack.conf:2: optional @/ddp.so\t\n|0\torder\tafter pyxis (@/plugstack.conf:1)\t\n|0\targuments\tports=61000-65533 rdzv=@/free/%u\t\n|0\trendezvous\trdzv=@/free/%u; other users cannot change @/free\t\n",
@@ -178,50 +181,50 @@ static const struct {
 	 "0\tplugstack.conf\t@/plugstack.conf:2: optional", "matches no file"},
 	{"no line", "optional /x/y.so\n", "",
 	 "2\tplugstack.conf\tno line of @/plugstack.conf loads ddp.so", "arguments"},
-	{"a word", "optinal @/ddp.so\n", "",
+	{"misspelt word", "optinal @/ddp.so\n", "",
 	 "1\tplugstack.conf\t@/plugstack.conf:1: \"optinal\" is not a word|2\tplugstack.conf\tno line",
 	 NULL},
-	{"pyxis behind", "optional @/ddp.so\nrequired /usr/lib/spank_pyxis.so\n", "",
+	{"pyxis after ddp.so", "optional @/ddp.so\nrequired /usr/lib/spank_pyxis.so\n", "",
 	 "2\torder\t@/plugstack.conf:2 loads pyxis after @/plugstack.conf:1 loads ddp.so\t", NULL},
-	{"an argument", "optional @/ddp.so rdvz=/x\n", "",
+	{"unknown argument", "optional @/ddp.so rdvz=/x\n", "",
 	 "2\targuments\t@/plugstack.conf:1: there is no argument \"rdvz=/x\"", NULL},
-	{"a value", "optional @/ddp.so ports=70000\n", "",
+	{"invalid value", "optional @/ddp.so ports=70000\n", "",
 	 "2\targuments\t@/plugstack.conf:1: ports=70000 is not a port", NULL},
-	{"each node's own", "optional @/ddp.so gpu_memory=80G\n", "", "0\targuments\tnone\t\n",
-	 NULL},
+	{"argument that may differ between nodes", "optional @/ddp.so gpu_memory=80G\n", "",
+	 "0\targuments\tnone\t\n", NULL},
 	{"no library", "optional @/none/ddp.so\n", "",
 	 "2\tddp.so\tcannot read @/none/ddp.so: No such file", NULL},
 	{"no plugin", "optional ddp.so\n", "PluginDir = /nothing:@\n",
 	 "2\tddp.so\t@/ddp.so is not a Slurm plugin", NULL},
-	{"ports that Slurm has", "optional @/ddp.so ports=62000-62999\n",
+	{"ports overlap SrunPortRange", "optional @/ddp.so ports=62000-62999\n",
 	 "MpiParams = ports=12000-12099\nSrunPortRange = 62500-63000\n",
 	 "1\tports\t62000-62999, from which MASTER_PORT is computed, and SrunPortRange 62500-63000 overlap\t|0\tMpiParams\tSlurm reserves 12000-12099 for steps\t\n",
 	 NULL},
-	{"ports of both", "optional @/ddp.so\n",
+	{"MpiParams overlap SrunPortRange", "optional @/ddp.so\n",
 	 "MpiParams = ports=12000-12099\nSrunPortRange = 12099-12200\n",
 	 "1\tMpiParams\tits ports 12000-12099 and SrunPortRange 12099-12200 overlap\t", NULL},
-	{"ports of root", "optional @/ddp.so ports=1-2\n", "MpiParams = ports=12000-12099\n",
+	{"privileged ports", "optional @/ddp.so ports=1-2\n", "MpiParams = ports=12000-12099\n",
 	 "1\tports\t1-2, from which MASTER_PORT is computed: only root may use ports below ", NULL},
-	{"no ports", "optional @/ddp.so\n", "MpiParams = (null)\n",
+	{"no MpiParams", "optional @/ddp.so\n", "MpiParams = (null)\n",
 	 "1\tMpiParams\tno ports are reserved", NULL},
-	{"no rdzv", "optional @/ddp.so rdzv=@/none/%u\n", "",
+	{"missing directory", "optional @/ddp.so rdzv=@/none/%u\n", "",
 	 "2\trendezvous\trdzv=@/none/%u: cannot open @/none: No such file", NULL},
-	{"rdzv of all", "optional @/ddp.so rdzv=@/open/%u\n", "",
+	{"directory writable for everybody", "optional @/ddp.so rdzv=@/open/%u\n", "",
 	 "2\trendezvous\trdzv=@/open/%u: @/open is writable for everybody and not sticky", NULL},
-	{"rdzv of one", "optional @/ddp.so rdzv=@/free\n", "",
+	{"one directory for all users", "optional @/ddp.so rdzv=@/free\n", "",
 	 "1\trendezvous\trdzv=@/free is one directory for all users\twrite rdzv=DIR/%u", NULL},
-	{"rdzv of each step", "optional @/ddp.so rdzv=x\n", "",
+	{"relative directory", "optional @/ddp.so rdzv=x\n", "",
 	 "0\trendezvous\trdzv=x, below each step's working directory\t\n", NULL},
-	{"/tmp of each job", "optional @/ddp.so rdzv=/tmp/%u\n",
+	{"/tmp private to a job", "optional @/ddp.so rdzv=/tmp/%u\n",
 	 "JobContainerType = job_container/tmpfs\n",
 	 "2\trendezvous\trdzv=/tmp/%u: with job_container/tmpfs each job has its own /tmp\t", NULL},
-	{"/tmp of each job, later", "optional @/ddp.so rdzv=/dev/shm/a%u\n",
+	{"/dev/shm private to a job, newer Slurm", "optional @/ddp.so rdzv=/dev/shm/a%u\n",
 	 "NamespaceType = namespace/linux\n",
 	 "2\trendezvous\trdzv=/dev/shm/a%u: with namespace/linux each job has its own /dev/shm\t",
 	 NULL},
 };
 
-/* "@" in [text] is the directory. */
+/* Replaces "@" in [text] by the directory. */
 static void expand(const char *text, char *to, size_t size)
 {
 	size_t used = 0;
@@ -234,7 +237,7 @@ static void expand(const char *text, char *to, size_t size)
 	to[used] = '\0';
 }
 
-TEST_ROWS(host_is_looked_at, look_rows)
+TEST_ROWS(host_is_checked, host_rows)
 {
 	char config[1024], settings[512], pieces[2048], conf[256];
 	struct ddp_text lines = {.data = NULL};
@@ -248,23 +251,26 @@ TEST_ROWS(host_is_looked_at, look_rows)
 	ck_assert_int_eq(chmod(conf, 0777), 0);
 	write_file("slurm.conf", "PlugStackConfig=@/plugstack.conf\n");
 	write_file("ddp.so", "\177ELF");
-	write_file("plugstack.conf", look_rows[_i].plugstack);
+	write_file("plugstack.conf", host_rows[_i].plugstack);
 	snprintf(conf, sizeof(conf), "%s/slurm.conf", directory);
 	setenv("SLURM_CONF", conf, 1);
-	expand(look_rows[_i].settings, settings, sizeof(settings));
+	expand(host_rows[_i].settings, settings, sizeof(settings));
 	snprintf(config, sizeof(config), "SlurmdUser = me(%u)\nSlurmUser = me(%u)\n%s", geteuid(),
 		 geteuid(), settings);
 	site_check_host(config, &found, &lines);
-	expand(look_rows[_i].says, pieces, sizeof(pieces));
-	unit_has(look_rows[_i].name, lines.data, pieces);
-	if (look_rows[_i].not )
-		ck_assert_msg(!strstr(lines.data, look_rows[_i].not ), "%s: it says\n%s",
-			      look_rows[_i].name, lines.data);
+	expand(host_rows[_i].says, pieces, sizeof(pieces));
+	unit_has(host_rows[_i].name, lines.data, pieces);
+	if (host_rows[_i].not )
+		ck_assert_msg(!strstr(lines.data, host_rows[_i].not ),
+			      "%s: unexpected finding in\n%s", host_rows[_i].name, lines.data);
 	ddp_text_free(&lines);
 }
 END_TEST
 
-/* A full disk, a quota, a server that exports it read-only: the plugin sees the directory, ranks cannot write. */
+/*
+ * The check writes a file to the rendezvous directory, because a full disk, a quota or a read-only
+ * export is visible only then.
+ */
 TEST(step_writes_a_file)
 {
 	struct ddp_text lines = {.data = NULL};
@@ -287,8 +293,8 @@ TEST(step_writes_a_file)
 }
 END_TEST
 
-/* Who else may change what runs as root. */
-TEST(foreign_hands_are_seen)
+/* Files that are loaded as root must not be writable for other users. */
+TEST(files_of_others_are_reported)
 {
 	struct ddp_text lines = {.data = NULL};
 	struct site_found found;
@@ -301,7 +307,7 @@ TEST(foreign_hands_are_seen)
 	setenv("SLURM_CONF", path, 1);
 	snprintf(path, sizeof(path), "%s/plugstack.conf", directory);
 	ck_assert_int_eq(chmod(path, 0666), 0);
-	/* Both belong to somebody who is neither root nor a user of Slurm's; or to root. */
+	/* the files belong to neither root nor a Slurm user, or to root */
 	site_check_host("SlurmdUser = x(99999)\nSlurmUser = x(99999)\n", &found, &lines);
 	UNIT_SAYS("plugstack.conf", lines.data, "2\tplugstack.conf\t",
 		  geteuid() == 0 ? " is writable for everybody, and the plugins it loads"
@@ -310,8 +316,8 @@ TEST(foreign_hands_are_seen)
 }
 END_TEST
 
-/* A file that is cut or damaged is none, and nothing behind its end is read. */
-TEST(damaged_library_is_none)
+/* A truncated or damaged library is not accepted, and nothing beyond its end is read. */
+TEST(damaged_library_is_rejected)
 {
 	struct ddp_error error;
 	size_t size;
@@ -337,7 +343,7 @@ END_TEST
 
 /* --- The verdicts of several hosts ------------------------------------------------------------ */
 
-TEST(hosts_that_say_the_same_are_one_row)
+TEST(hosts_with_equal_findings_are_one_row)
 {
 	static const char well[] = "0\tddp.so\tA\t\n0\targuments\tnone\t\n1\tports\tB\tC\n";
 	struct site_report report = {.count = 0};
@@ -348,7 +354,7 @@ TEST(hosts_that_say_the_same_are_one_row)
 	site_add_lines(&report, "n3", "2\tddp.so\tE\tF\n");
 	site_compare(&report);
 	ck_assert_uint_eq(report.count, 6);
-	/* Those of one matter stand together. */
+	/* rows about one subject are adjacent */
 	ck_assert_str_eq(report.rows[0].finding, "A");
 	ck_assert(report.rows[0].here);
 	ck_assert_str_eq(report.rows[0].nodes.data, "n1,n2");
@@ -358,7 +364,7 @@ TEST(hosts_that_say_the_same_are_one_row)
 	ck_assert(!report.rows[1].here);
 	ck_assert_int_eq(report.rows[2].level, SITE_OK);
 	ck_assert_str_eq(report.rows[2].finding, "none");
-	/* What should be alike is not. */
+	/* hosts differ in a setting that should be equal */
 	ck_assert_int_eq(report.rows[3].level, SITE_WARNING);
 	ck_assert_str_eq(report.rows[3].finding, "rdzv=x");
 	ck_assert_str_eq(report.rows[3].remedy,

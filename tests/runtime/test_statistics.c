@@ -20,7 +20,7 @@ TEST(test_norm)
 		ck_assert_double_eq(ddp_norm(f32, DDP_F32, count), sqrt(9 * (double)count));
 		ck_assert_double_eq(ddp_norm(f64, DDP_F64, count), sqrt(9 * (double)count));
 	}
-	/* What would overflow, or be lost, if it were summed in f32. */
+	/* values whose squares overflow or underflow in f32 */
 	f32[0] = 0x1p100f;
 	ck_assert_double_eq(ddp_norm(f32, DDP_F32, 1), 0x1p100);
 	f32[0] = 0x1p-140f;
@@ -37,7 +37,7 @@ static const struct {
 } clips[] = {
 	{"within", 1, 2, 1},
 	{"beyond", 4, 1, 1 / (4 + 1e-6)},
-	/* As PyTorch: the small number in the denominator clips what is at the limit. */
+	/* as in PyTorch, the epsilon in the denominator clips a norm that equals the limit */
 	{"at the limit", 1, 1, 1 / (1 + 1e-6)},
 	{"zero", 0, 1, 1},
 	{"infinite", INFINITY, 1, 0},
@@ -68,7 +68,7 @@ TEST(test_scale)
 
 /* --- Loss scaling ----------------------------------------------------------------------- */
 
-/* One update of PyTorch's _amp_update_scale_ by hand. */
+/* One update, with the result of PyTorch's _amp_update_scale_. */
 static const struct {
 	const char *name;
 	struct ddp_scaler before;
@@ -129,14 +129,14 @@ static const struct {
 	{"infinity", 2, INFINITY, INFINITY, true},
 	{"minus infinity", 2, -INFINITY, -INFINITY, true},
 	{"nan", 2, NAN, NAN, true},
-	/* Looked at before the division, as PyTorch does. */
+	/* checked before the division, as in PyTorch */
 	{"overflow by a scale below one", 0.5, 0x1.fffffep127f, INFINITY, false},
 };
 
 TEST_ROWS(test_unscale, divisions)
 {
 	struct ddp_scaler scaler = DDP_SCALER_INIT;
-	/* At each place, so that no vector's end is forgotten. */
+	/* at each position, in whole vectors and in the rest */
 	float gradients[37];
 
 	scaler.scale = divisions[_i].scale;

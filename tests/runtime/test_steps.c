@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whole training steps by real ranks: sampler, gradients, moments and evaluation together */
+/*
+ * test_steps.c - training steps by several ranks: sampler, gradients, moments and evaluation
+ * together
+ */
 #include "config.h"
 
 #include <math.h>
@@ -15,7 +18,7 @@ static const struct ddp_parameter mnist[] = {
 	{"fc1.weight", 1179648}, {"fc1.bias", 128},  {"fc2.weight", 1280},    {"fc2.bias", 10},
 };
 
-/* Small whole numbers, whose sums are exact in every type. */
+/* Small integers, so that sums are exact in every type. */
 static double value(int rank, size_t parameter, size_t i, int step)
 {
 	return (double)((rank + 1) * (int)((i + parameter) % 7) + step);
@@ -88,7 +91,10 @@ struct model {
 	float weight[CLASSES][INPUTS], bias[CLASSES];
 };
 
-/* Which class, and where: four clouds around the corners of a square. */
+/*
+ * Sample [index]: its class, which is returned, and its input, in one of four clouds around the
+ * corners of a square.
+ */
 static int32_t sample(uint64_t index, float input[INPUTS])
 {
 	uint32_t bits[4];
@@ -110,7 +116,7 @@ static void apply(const struct model *model, const float input[INPUTS], float lo
 	}
 }
 
-/* Add one sample's gradient of the cross entropy, times [scale]. */
+/* Adds the gradient of one sample's cross entropy, times [scale]. */
 static void add_gradient(const struct model *model, uint64_t index, float scale, float *weight,
 			 float *bias)
 {
@@ -166,7 +172,7 @@ static void train(struct ddp *ddp, struct model *model)
 	RANK_CHECK(ddp_sampler_create(&sampler, &options, NULL) == 0);
 	RANK_OK(ddp, ddp_gradients_create(&gradients, ddp, NULL, parameters, 2));
 	while (ddp_sampler_epoch(sampler) < EPOCHS) {
-		/* Whole global batches, so that any number of ranks takes the same steps. */
+		/* whole global batches only, so that the steps do not depend on the number of ranks */
 		while ((count = ddp_sampler_take(sampler, indices, batch)) > 0) {
 			if (count == batch)
 				step(ddp, model, gradients, indices, count);
@@ -201,9 +207,9 @@ static struct ddp_evaluation evaluate(struct ddp *ddp, const struct model *model
 	return evaluation;
 }
 
-/* What one rank alone reaches, computed before the ranks are made. */
-static struct model alone;
-static struct ddp_evaluation alone_evaluation;
+/* Result of one rank, computed before the ranks start. */
+static struct model reference;
+static struct ddp_evaluation reference_evaluation;
 
 RANK_BODY(body_train)
 {
@@ -213,14 +219,14 @@ RANK_BODY(body_train)
 	train(ddp, &model);
 	ranks_equal(ddp, &model, sizeof(model));
 	for (int c = 0; c < CLASSES; c++)
-		RANK_CHECK(fabsf(model.bias[c] - alone.bias[c]) < 1e-3f);
+		RANK_CHECK(fabsf(model.bias[c] - reference.bias[c]) < 1e-3f);
 	evaluation = evaluate(ddp, &model);
 	ranks_equal(ddp, &evaluation, sizeof(evaluation));
 	RANK_CHECK(evaluation.samples == SAMPLES);
 	RANK_CHECK(evaluation.top5 == SAMPLES);
-	RANK_CHECK(evaluation.top1 == alone_evaluation.top1);
+	RANK_CHECK(evaluation.top1 == reference_evaluation.top1);
 	RANK_CHECK(evaluation.top1 > SAMPLES * 9 / 10);
-	RANK_CHECK(fabs(evaluation.loss - alone_evaluation.loss) < 1e-2);
+	RANK_CHECK(fabs(evaluation.loss - reference_evaluation.loss) < 1e-2);
 }
 
 TEST_ROWS(test_train, layouts)
@@ -232,16 +238,16 @@ TEST_ROWS(test_train, layouts)
 	options.method = "single";
 	options.no_signals = true;
 	ck_assert_msg(ddp_init(&ddp, &options) == 0, "%s", ddp_error(ddp));
-	memset(&alone, 0, sizeof(alone));
-	train(ddp, &alone);
-	alone_evaluation = evaluate(ddp, &alone);
+	memset(&reference, 0, sizeof(reference));
+	train(ddp, &reference);
+	reference_evaluation = evaluate(ddp, &reference);
 	ddp_destroy(ddp);
 	ranks_run(layouts[_i], body_train);
 }
 
 /* --- Moments ----------------------------------------------------------------------------- */
 
-/* Rank r has the values r..2r, so rank 0 has one, and the last one none. */
+/* Rank r has r + 1 values, r to 2r; the last rank has none. */
 RANKS_TEST(test_moments, layouts)
 {
 	int size = ddp_world(ddp)->size, own = rank < size - 1 || size == 1 ? rank + 1 : 0;

@@ -11,7 +11,7 @@
 #include "scratch.h"
 #include "state/tensors.h"
 
-/* A file: the header in [text], which is [length] long, and [data] bytes 0, 1, 2, ... */
+/* Creates a file with the header [text] of [length] bytes, and [data] bytes 0, 1, 2, ... */
 static const char *make_file(const char *name, const char *text, size_t length, size_t data)
 {
 	size_t size = DDP_HEADER_START + length + data;
@@ -33,7 +33,7 @@ static const char *make_file(const char *name, const char *text, size_t length, 
 
 static float six[] = {0, 1, 2, 3, 4, 5};
 
-/* What the format's own writer gives for these, from its tests. */
+/* Headers that the format's reference implementation writes, from its tests. */
 static const struct {
 	const char *name, *header;
 	struct ddp_tensor tensor;
@@ -107,13 +107,13 @@ TEST_ROWS(test_names, odd_names)
 	ddp_tensors_close(file);
 }
 
-/* --- What cannot be written ------------------------------------------------------------- */
+/* --- Tensors that cannot be saved -------------------------------------------------------- */
 
 static const struct {
 	const char *piece;
 	struct ddp_tensor tensor;
 	struct ddp_pair pair;
-} refused[] = {
+} invalid[] = {
 	{"(null)", {NULL, DDP_F32, 0, {0}, six}, {NULL, NULL}},
 	{"__metadata__", {"__metadata__", DDP_F32, 0, {0}, six}, {NULL, NULL}},
 	{"name of a tensor", {"\xc3", DDP_F32, 0, {0}, six}, {NULL, NULL}},
@@ -132,23 +132,23 @@ static const struct {
 	{"metadata \"(null)\"", {"x", DDP_F32, 0, {0}, six}, {NULL, "2"}},
 };
 
-TEST_ROWS(test_refused, refused)
+TEST_ROWS(test_invalid, invalid)
 {
 	const char *path = scratch("refused");
-	struct ddp_tensor tensors[] = {{"there", DDP_F32, 1, {6}, six}, refused[_i].tensor};
-	struct ddp_pair pairs[] = {{"a", "1"}, refused[_i].pair};
+	struct ddp_tensor tensors[] = {{"there", DDP_F32, 1, {6}, six}, invalid[_i].tensor};
+	struct ddp_pair pairs[] = {{"a", "1"}, invalid[_i].pair};
 	size_t count = pairs[1].key || pairs[1].value ? 2 : 1;
 	struct ddp_error error;
 
-	unit_number(refused[_i].piece, "status",
+	unit_number(invalid[_i].piece, "status",
 		    ddp_tensors_save(path, tensors, 2, pairs, count, &error), DDP_ERR_ARGUMENT);
-	unit_number(refused[_i].piece, "status", error.status, DDP_ERR_ARGUMENT);
-	UNIT_SAYS("text", error.text, path, refused[_i].piece);
+	unit_number(invalid[_i].piece, "status", error.status, DDP_ERR_ARGUMENT);
+	UNIT_SAYS("text", error.text, path, invalid[_i].piece);
 	ck_assert_int_ne(access(path, F_OK), 0);
 }
 
-/* What does not fit leaves the old file as it was, and nothing beside it. */
-TEST(test_full)
+/* If the disk is full, the old file remains, and no other file does. */
+TEST(test_full_disk)
 {
 	const char *path = scratch("full/file");
 	struct ddp_tensor tensor = {"six", DDP_F32, 1, {6}, six};
@@ -173,7 +173,7 @@ TEST(test_full)
 	ck_assert_int_eq(rmdir(scratch("full")), 0);
 }
 
-/* --- What cannot be read ---------------------------------------------------------------- */
+/* --- Malformed files --------------------------------------------------------------------- */
 
 #define X_IS(members) "{\"x\":{" members "}}"
 #define TENSOR(name, begin, end) \
@@ -282,11 +282,11 @@ TEST_ROWS(test_malformed, malformed)
 	UNIT_SAYS(header, error.text, path, malformed[_i].piece);
 }
 
-/* Good ones that we would not write ourselves. */
+/* Valid headers in forms that libddp does not write. */
 static const struct {
 	const char *header;
 	size_t data;
-	const char *names; /* in order, with a space after each */
+	const char *names; /* expected names in order, each followed by a space */
 } wellformed[] = {
 	{"{}", 0, ""},
 	{"{ }\r\n\t ", 0, ""},
@@ -318,7 +318,7 @@ TEST_ROWS(test_wellformed, wellformed)
 	ddp_tensors_close(file);
 }
 
-/* A type that we lack is no reason not to read the others. */
+/* A tensor of an unknown type does not prevent reading the others. */
 TEST(test_unknown_type)
 {
 	static const char header[] =
@@ -387,7 +387,7 @@ TEST_ROWS(test_files, files)
 
 /* --- Damage ----------------------------------------------------------------------------- */
 
-/* A small file of a bit of everything. Returns its bytes. */
+/* Creates a small file with tensors of several types and metadata. Returns its bytes. */
 static char *make_small(bool checksum, size_t *size)
 {
 	static int64_t number = 4711;
@@ -427,8 +427,8 @@ TEST(test_cut)
 	free(bytes);
 }
 
-/* Use all that an open file gives. Returns something that depends on all of it. */
-static uint64_t use(const struct ddp_tensors *file)
+/* Reads everything in an open file. Returns a value that depends on all of it. */
+static uint64_t read_all(const struct ddp_tensors *file)
 {
 	uint64_t sum = 0, bytes;
 	size_t count;
@@ -447,7 +447,7 @@ static uint64_t use(const struct ddp_tensors *file)
 	return sum;
 }
 
-/* The byte [at] of the file [path], in its place: a file that is written anew each time costs a disk's time. */
+/* Changes the byte [at] of the file in place, which is faster than writing a new file. */
 static void put_byte(const char *path, size_t at, char byte)
 {
 	FILE *file = fopen(path, "r+");
@@ -456,7 +456,7 @@ static void put_byte(const char *path, size_t at, char byte)
 	ck_assert_int_eq(fclose(file), 0);
 }
 
-/* Every bit in turn. Without a checksum, nothing worse than a wrong number comes of it. */
+/* Without a checksum, an inverted bit changes at most a value or is an error. */
 TEST(test_flip)
 {
 	size_t size, opened = 0;
@@ -470,7 +470,7 @@ TEST(test_flip)
 		put_byte(path, bit / 8, (char)(bytes[bit / 8] ^ 1 << bit % 8));
 		if (ddp_tensors_open(&file, path, &error) == 0) {
 			opened++;
-			sum += use(file);
+			sum += read_all(file);
 			ck_assert_int_eq(ddp_tensors_verify(file, &error), 1);
 		}
 		ddp_tensors_close(file);
@@ -480,7 +480,7 @@ TEST(test_flip)
 	free(bytes);
 }
 
-/* With one, every flip is found, but in the key that says that there is one. */
+/* With a checksum, every inverted bit is detected, except in the key of the checksum. */
 TEST(test_checksum)
 {
 	size_t size, key;
@@ -509,7 +509,7 @@ TEST(test_checksum)
 	free(bytes);
 }
 
-/* More than the piece in which it is read; and our own key is not the caller's. */
+/* A file larger than the piece in which it is read. The key of the checksum is reserved. */
 TEST(test_checksum_large)
 {
 	enum { SIZE = (1 << 20) + 4096 };
@@ -523,7 +523,7 @@ TEST(test_checksum_large)
 	ck_assert_int_eq(ddp_tensors_write(path, &tensor, 1, NULL, 0, true, &error), 0);
 	ck_assert_int_eq(ddp_tensors_open(&file, path, &error), 0);
 	ck_assert_int_eq(ddp_tensors_verify(file, &error), 0);
-	/* Cut while it is open: an error, and no signal. */
+	/* a file that is truncated while it is open is an error, not a signal */
 	ck_assert_int_eq(truncate(path, 1 << 20), 0);
 	ck_assert_int_eq(ddp_tensors_verify(file, &error), DDP_ERR_FILE);
 	UNIT_SAYS("text", error.text, "cannot read", path);

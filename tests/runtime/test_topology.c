@@ -8,12 +8,15 @@
 
 enum { MOST = 8 };
 
-/* A world as a string: for each rank its node, as a letter; "abab" is dealt in turn; "aaBB" shares no memory on node b. */
+/*
+ * A world as a string with the node of each rank, as a letter. On a node with a capital letter the
+ * ranks cannot share memory. "abab": ranks dealt in turns.
+ */
 struct row {
 	const char *name, *nodes;
 	bool shares;
 	int groups, columns;
-	int ranks[MOST]; /* by group, then by member */
+	int ranks[MOST]; /* expected ranks, by group and member */
 };
 
 static const struct row rows[] = {
@@ -23,13 +26,13 @@ static const struct row rows[] = {
 	{"in turn", "abab", true, 2, 2, {0, 2, 1, 3}},
 	{"uneven", "aaab", true, 2, 1, {0, 1, 2, 3}},
 	{"uneven, in turn", "abcab", true, 3, 1, {0, 3, 1, 4, 2}},
-	{"not sharing", "aab", false, 3, 1, {0, 1, 2}},
-	{"one node does not", "aaBB", true, 3, 1, {0, 1, 2, 3}},
-	{"the first does not", "AAbb", true, 3, 1, {0, 1, 2, 3}},
-	{"one does not, in turn", "aBaB", true, 3, 1, {0, 2, 1, 3}},
-	{"none does", "AABB", true, 4, 1, {0, 1, 2, 3}},
-	{"none does, in turn", "BABA", true, 4, 1, {0, 1, 2, 3}},
-	{"one rank does not", "aabB", true, 3, 1, {0, 1, 2, 3}},
+	{"DDP_LOCAL=off", "aab", false, 3, 1, {0, 1, 2}},
+	{"no sharing on the second node", "aaBB", true, 3, 1, {0, 1, 2, 3}},
+	{"no sharing on the first node", "AAbb", true, 3, 1, {0, 1, 2, 3}},
+	{"no sharing on one node, ranks in turns", "aBaB", true, 3, 1, {0, 2, 1, 3}},
+	{"no sharing on any node", "AABB", true, 4, 1, {0, 1, 2, 3}},
+	{"no sharing on any node, ranks in turns", "BABA", true, 4, 1, {0, 1, 2, 3}},
+	{"one rank of a node cannot share", "aabB", true, 3, 1, {0, 1, 2, 3}},
 };
 
 static int make_cards(const char *nodes, bool shares, struct ddp_card *cards)
@@ -81,7 +84,7 @@ TEST_ROWS(test_layout, rows)
 	ddp_topology_destroy(topology);
 }
 
-/* A world, and each rank's node by the first rank on it. */
+/* A world, and the expected index of each rank's node, in the order of the nodes' first ranks. */
 static const struct {
 	const char *nodes, *order;
 } orders[] = {
@@ -100,8 +103,8 @@ TEST_ROWS(test_order, orders)
 			    orders[_i].order[rank] - '0');
 }
 
-/* What is changed in the cards of "aabb", and what the refusal says. */
-static void other_local(struct ddp_card *cards)
+/* Changes to the cards of "aabb", each of which is an error. */
+static void same_local_rank(struct ddp_card *cards)
 {
 	cards[1].local_rank = 0;
 }
@@ -111,7 +114,7 @@ static void larger_node(struct ddp_card *cards)
 	cards[2].local_size = cards[3].local_size = 3;
 }
 
-static void no_such_node(struct ddp_card *cards)
+static void node_out_of_range(struct ddp_card *cards)
 {
 	cards[3].node_rank = 2;
 }
@@ -122,17 +125,17 @@ static void more_nodes(struct ddp_card *cards)
 		cards[rank].node_count = 3;
 }
 
-static void one_does_not_share(struct ddp_card *cards)
+static void other_ddp_local(struct ddp_card *cards)
 {
 	cards[2].sharing = DDP_SHARING_OFF;
 }
 
-static void no_such_word(struct ddp_card *cards)
+static void unknown_value(struct ddp_card *cards)
 {
 	cards[1].sharing = 3;
 }
 
-static void beyond_its_node(struct ddp_card *cards)
+static void local_rank_out_of_range(struct ddp_card *cards)
 {
 	for (int rank = 0; rank < 4; rank++)
 		cards[rank].local_size = 4;
@@ -144,14 +147,14 @@ static const struct {
 	void (*change)(struct ddp_card *cards);
 	const char *pieces;
 } refusals[] = {
-	{"twice the same", other_local, "ranks 0 and 1|local rank 0|na"},
+	{"the same local rank twice", same_local_rank, "ranks 0 and 1|local rank 0|na"},
 	{"larger node", larger_node, "rank 2 on nb|3 ranks|2 ranks"},
-	{"no such node", no_such_node, "rank 3 on nb|node 2 of 2"},
+	{"node rank out of range", node_out_of_range, "rank 3 on nb|node 2 of 2"},
 	{"more nodes", more_nodes, "3 nodes|no rank"},
-	{"another DDP_LOCAL", one_does_not_share,
+	{"another DDP_LOCAL", other_ddp_local,
 	 "DDP_LOCAL differs: rank 2 on nb has off, rank 0 on na has auto"},
-	{"no such word", no_such_word, "rank 1 on na runs another release"},
-	{"beyond its node", beyond_its_node, "rank 3 on nb|local rank 3"},
+	{"unknown value", unknown_value, "rank 1 on na runs another release"},
+	{"local rank out of range", local_rank_out_of_range, "rank 3 on nb|local rank 3"},
 };
 
 TEST_ROWS(test_refusal, refusals)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sums over virtual ranks by real ranks: the bits are those that ddp.h and virtual.h promise, found here in another way,
- * whole numbers of 64 bits, whichever rank has which of the virtual ones. So they are the same for each layout.
+ * test_virtual.c - sums over virtual ranks by several ranks: the bits that ddp.h and virtual.h
+ * define, here computed with 64-bit integers. They do not depend on the layout.
  */
 #include "config.h"
 
@@ -13,7 +13,7 @@
 static const char *const layouts[] = {"1", "2", "4", "1,1", "2,2", "1,1,1,1"};
 static const char *const threes[] = {"1", "3", "2,1", "2,2", "4,2"};
 
-/* What is hard to sum, one kind a parameter. */
+/* Values that are hard to sum: one kind for each parameter. */
 enum kind { SPREAD, DENORMAL, HUGE_ONES, CANCEL, ODD, ZEROS, INFINITE, ONE, SMALL, KINDS };
 
 static const struct ddp_parameter parameters[KINDS] = {
@@ -23,12 +23,12 @@ static const struct ddp_parameter parameters[KINDS] = {
 
 struct sums {
 	enum ddp_type type;
-	size_t ranks; /* virtual ones */
+	size_t ranks; /* number of virtual ranks */
 	bool sum;
-	int bits; /* of each as a whole number */
+	int bits; /* bits of each value as an integer */
 };
 
-/* [bits] as a number of [type] with the exponent of all ones left out: finite. */
+/* [bits] as a finite number of [type]: the exponent of infinities and NaNs is avoided. */
 static double number(enum ddp_type type, uint64_t bits)
 {
 	uint32_t few = (uint32_t)bits;
@@ -58,7 +58,7 @@ static double odd_value(size_t rank, size_t i, double otherwise)
 	return otherwise;
 }
 
-/* Of virtual rank [rank]. */
+/* Element [i] of virtual rank [rank]. */
 static double value(const struct sums *sums, size_t rank, size_t parameter, size_t i, int step)
 {
 	uint32_t random[4];
@@ -92,7 +92,7 @@ static double value(const struct sums *sums, size_t rank, size_t parameter, size
 	}
 }
 
-/* --- The sums, with whole numbers ---------------------------------------------------------- */
+/* --- Expected sums, with integers ---------------------------------------------------------- */
 
 static int exponent_of(const struct sums *sums, size_t parameter, int step)
 {
@@ -215,7 +215,7 @@ RANKS_TEST(test_twelve, threes)
 	run_sums(ddp, &(struct sums){DDP_F64, 12, true, 49});
 }
 
-/* Steps without sync add to what the next virtual rank has. */
+/* Steps without sync accumulate in the gradients of the next virtual rank. */
 RANKS_TEST(test_accumulate, layouts)
 {
 	static const struct ddp_parameter one = {"one", 3};
@@ -241,10 +241,13 @@ RANKS_TEST(test_accumulate, layouts)
 	ddp_gradients_destroy(gradients);
 }
 
-/* More than goes to other groups at a time, with a view that lies across that. */
+/*
+ * Longer than the piece that is exchanged between groups at a time, with a view that crosses its
+ * end.
+ */
 static const char *const longs[] = {"1", "2", "1,1", "2,2"};
 
-RANKS_TEST(test_long, longs)
+RANKS_TEST(test_long_parameters, longs)
 {
 	static const struct ddp_parameter two[] = {{"front", 700001}, {"behind", 1500003}};
 	struct ddp_gradients_options options = DDP_GRADIENTS_OPTIONS_INIT;
@@ -263,7 +266,7 @@ RANKS_TEST(test_long, longs)
 						(size_t)(mine * ddp_world(ddp)->rank + v));
 		RANK_OK(ddp, ddp_gradients_finish(gradients));
 	}
-	/* Means over 0, 1, 2, 3 of the virtual ranks. */
+	/* mean of the virtual ranks 0, 1, 2, 3 */
 	for (size_t p = 0; p < 2; p++)
 		for (size_t i = 0; i < two[p].count; i++)
 			RANK_CHECK(((float *)ddp_gradients_view(gradients, p))[i] ==
@@ -271,10 +274,10 @@ RANKS_TEST(test_long, longs)
 	ddp_gradients_destroy(gradients);
 }
 
-/* --- Refused --------------------------------------------------------------------------------- */
+/* --- Errors ---------------------------------------------------------------------------------- */
 
-static void refuse(struct ddp *ddp, struct ddp_gradients_options options, int status,
-		   const char *text)
+static void expect_error(struct ddp *ddp, struct ddp_gradients_options options, int status,
+			 const char *text)
 {
 	struct ddp_gradients *gradients;
 
@@ -286,21 +289,22 @@ static void refuse(struct ddp *ddp, struct ddp_gradients_options options, int st
 
 static const char *const three[] = {"3"};
 
-RANKS_TEST(test_refused, three)
+RANKS_TEST(test_errors, three)
 {
 	struct ddp_gradients_options options = DDP_GRADIENTS_OPTIONS_INIT;
 
 	options.virtual_ranks = 4;
-	refuse(ddp, options, DDP_ERR_ARGUMENT,
-	       "3 ranks cannot share 4 virtual ranks evenly: start 2 ranks, or use 6 virtual");
+	expect_error(
+		ddp, options, DDP_ERR_ARGUMENT,
+		"3 ranks cannot share 4 virtual ranks evenly: start 2 ranks, or use 6 virtual");
 	options.virtual_ranks = 1026;
-	refuse(ddp, options, DDP_ERR_ARGUMENT, "at most 1024");
+	expect_error(ddp, options, DDP_ERR_ARGUMENT, "at most 1024");
 	options.virtual_ranks = 3;
 	options.wire = DDP_BF16;
-	refuse(ddp, options, DDP_ERR_ARGUMENT, "type on the wire");
+	expect_error(ddp, options, DDP_ERR_ARGUMENT, "type on the wire");
 	options.wire = DDP_F32;
 	options.device = true;
-	refuse(ddp, options, DDP_ERR_UNSUPPORTED, "not on a device");
+	expect_error(ddp, options, DDP_ERR_UNSUPPORTED, "not on a device");
 }
 
 UNIT_MAIN("virtual", NULL)

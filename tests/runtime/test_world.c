@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ddp_init() and the collectives, between real processes, in one group and in several */
+/* test_world.c - ddp_init() and the collectives between processes, in one group and in several */
 #include "config.h"
 
 #include <errno.h>
@@ -9,11 +9,11 @@
 #include "members.h"
 #include "ranks.h"
 
-/* One group; two; uneven; one rank each; more ranks than this machine has cores. */
+/* One group; two; of different sizes; one rank per node; more ranks than cores. */
 static const char *const layouts[] = {"1",   "2",   "3",     "4",     "1,1",  "2,2",
 				      "2,1", "1,3", "1,1,1", "2,2,2", "3,1,2"};
 
-/* --- Who am I ---------------------------------------------------------------------------- */
+/* --- Identity ---------------------------------------------------------------------------- */
 
 RANKS_TEST(test_world, layouts)
 {
@@ -32,7 +32,7 @@ RANKS_TEST(test_world, layouts)
 
 static const size_t counts[] = {0, 1, 2, 3, 7, 64, 1000, 4097, 65536 + 5, 1 << 20};
 
-/* Small whole numbers, whose sums every type but U8 holds exactly. */
+/* Small integers, whose sums are exact in every type but U8. */
 static int value(int rank, size_t i)
 {
 	return (int)((i * 5 + (size_t)rank * 3) % 13);
@@ -54,7 +54,7 @@ static void set(void *data, enum ddp_type type, size_t i, int number)
 	case DDP_BF16:
 		((uint16_t *)data)[i] = (uint16_t)(bits >> 16);
 		break;
-	case DDP_F16: /* exact for 0 to 2047 */
+	case DDP_F16: /* normalized, exact for 0 to 2047 */
 		((uint16_t *)data)[i] =
 			number == 0 ? 0
 				    : (uint16_t)(((((bits >> 23) & 0xff) - 127 + 15) << 10) |
@@ -129,7 +129,7 @@ RANKS_TEST(test_all_reduce, layouts)
 	RANK_OK(ddp, ddp_arena_destroy(ddp, arena));
 }
 
-/* Kilobytes of shared memory that this process has in its page table. */
+/* Shared memory in this process's page table in KiB. */
 static long resident_shared(void)
 {
 	FILE *file = fopen("/proc/self/status", "r");
@@ -144,10 +144,7 @@ static long resident_shared(void)
 	return kilobytes;
 }
 
-/*
- * One piece for the ranks of a node, and another for those of the next; of the size that was
- * asked for, however many they are.
- */
+/* The ranks of a node share one piece of memory, of the requested size, whatever their number. */
 RANKS_TEST(test_shared, layouts)
 {
 	enum { COUNT = 3000000 };
@@ -172,8 +169,8 @@ RANKS_TEST(test_shared, layouts)
 	RANK_OK(ddp, ddp_arena_destroy(ddp, memory));
 }
 
-/* [send] stays as it was where it is not [recv]. */
-RANK_BODY(body_apart)
+/* [send] is not changed if it is not [recv]. */
+RANK_BODY(body_separate_buffers)
 {
 	float send[100], recv[100];
 
@@ -186,9 +183,9 @@ RANK_BODY(body_apart)
 	}
 }
 
-TEST_ROWS(test_apart, layouts)
+TEST_ROWS(test_separate_buffers, layouts)
 {
-	ranks_run(layouts[_i], body_apart);
+	ranks_run(layouts[_i], body_separate_buffers);
 }
 
 /* --- Broadcast, all-gather, barrier ------------------------------------------------------ */
@@ -226,7 +223,10 @@ RANKS_TEST(test_all_gather, layouts)
 	free(recv);
 }
 
-/* All have the first one's error, which names it unless all have the same; the world goes on. */
+/*
+ * All ranks get the error of the first rank that has one, with its name unless all ranks have the
+ * same error. The world remains usable.
+ */
 RANKS_TEST(test_agree, layouts)
 {
 	int last = ddp_world(ddp)->size - 1;
@@ -246,7 +246,7 @@ RANKS_TEST(test_agree, layouts)
 	RANK_OK(ddp, ddp_agree(ddp, 0, NULL));
 }
 
-/* Nobody is past a barrier before everybody has come to it: each leaves a mark before. */
+/* A rank leaves a barrier only after all have entered it: each creates a file before. */
 RANKS_TEST(test_barrier, layouts)
 {
 	char name[64];
@@ -271,7 +271,7 @@ RANKS_TEST(test_barrier, layouts)
 static int body_local_off(int rank)
 {
 	setenv("DDP_LOCAL", "off", 1);
-	return body_apart(rank);
+	return body_separate_buffers(rank);
 }
 
 TEST(test_local_off)
@@ -282,11 +282,11 @@ TEST(test_local_off)
 
 static int body_no_memfd(int rank)
 {
-	RANK_CHECK(forbid_call(SYS_memfd_create, EPERM)); /* as a container may */
-	return body_apart(rank);
+	RANK_CHECK(forbid_call(SYS_memfd_create, EPERM)); /* as in some containers */
+	return body_separate_buffers(rank);
 }
 
-/* The leader of each node warns. */
+/* Without memfd_create() the leader of each node prints a warning. */
 TEST(test_no_memfd)
 {
 	static struct ranks ranks;
@@ -304,13 +304,14 @@ TEST(test_no_memfd)
 	}
 }
 
-/* --- Containers of their own ------------------------------------------------------------- */
+/* --- One container per rank -------------------------------------------------------------- */
 
 #define RENDEZVOUS ".ddp/torchrun-test-7.0"
 
 /*
- * As the last rank of an earlier world does, rank 0 removes the directory that the leader of the
- * other node has made, unless its socket is in it. Rank 2 does not make it meanwhile.
+ * Rank 0 removes the directory that the leader of the other node has created, as the last rank of
+ * an earlier world does. It can do so only before the leader's socket is in it. Rank 2 starts after
+ * that.
  */
 static int body_removed(int rank)
 {
@@ -340,8 +341,8 @@ TEST(test_directory_removed_before_rank_0_begins)
 
 /* --- Misuse ------------------------------------------------------------------------------ */
 
-/* A caller's error is told, and the world goes on. */
-RANK_BODY(body_misuse)
+/* A wrong argument is an error, and the world remains usable. */
+RANK_BODY(body_wrong_arguments)
 {
 	float x = 1;
 
@@ -354,18 +355,15 @@ RANK_BODY(body_misuse)
 	RANK_CHECK(x == (float)ddp_world(ddp)->size);
 }
 
-TEST(test_misuse)
+TEST(test_wrong_arguments)
 {
-	ranks_run("2", body_misuse);
-	ranks_run("1,1", body_misuse);
+	ranks_run("2", body_wrong_arguments);
+	ranks_run("1,1", body_wrong_arguments);
 }
 
 /* --- Devices ------------------------------------------------------------------------------- */
 
-/*
- * Rank 0 sees no device: all hear of it, and go on without; also those who might have had one. What
- * devices do is not for this test.
- */
+/* Rank 0 sees no device: all ranks get its error, and the world remains usable without devices. */
 static int body_no_device(int rank)
 {
 	static float data[2];
