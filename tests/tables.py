@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Check that doc/options.md and doc/variables.md have the text of the option and variable tables.
+"""Check that doc/options.md and doc/variables.md have the text of the option and variable tables, and that the messages of
+doc/troubleshooting.md are in the sources.
 
     tests/tables.py [--write] [BUILD]
 
@@ -91,11 +92,38 @@ def page(build, head, sections):
     return "\n".join(out)
 
 
+def literals():
+    """All string literals of C, one a line, with a NUL for each conversion of printf."""
+    parts = r'"(?:[^"\\]|\\.)*"(?:\s*(?:PRI\w+\s*)?"(?:[^"\\]|\\.)*")*'
+    for top in "spank-plugin", "runtime":
+        for directory, _, files in os.walk(os.path.join(TOP, top)):
+            for name in files:
+                if name.endswith((".c", ".h")):
+                    with open(os.path.join(directory, name), encoding="utf-8") as file:
+                        for text in re.findall(parts, file.read()):
+                            text = re.sub(r'"\s*(?:PRI\w+\s*)?"', "", text).replace('\\"', '"')
+                            yield re.sub(r"%[-+0#]*\d*(?:\.(?:\*|\d+))?(?:hh?|ll?|z|j)?[a-zA-Z]", "\0", text)
+
+
+def unknown_messages():
+    """Pieces between "..." of the first column of our tables in troubleshooting.md that no source has."""
+    sources = "\n".join(literals())
+    with open(os.path.join(TOP, "doc", "troubleshooting.md"), encoding="utf-8") as file:
+        ours = file.read().split("## Slurm and frameworks")[0]
+    for message in re.findall(r"^\| `([^`]*)` \|", ours.split("## The plugin")[1], re.M):
+        for piece in re.split(r"\.\.\.|#17", message):
+            if len(piece.strip(" ;,:()")) > 7 and piece.strip(" ;,:()") not in sources:
+                yield piece
+
+
 def main():
     write = "--write" in sys.argv[1:]
     given = [word for word in sys.argv[1:] if word != "--write"]
     build = given[0] if given else os.path.dirname(os.environ.get("DDP_RUNTIME", os.path.join(TOP, "runtime")))
     wrong = 0
+    for piece in unknown_messages():
+        print(f"doc/troubleshooting.md: no message has '{piece}'")
+        wrong = 1
     for name, (head, sections) in PAGES.items():
         if not all(os.path.exists(os.path.join(build, path)) for _, path, _ in sections):
             print(f"{name}: this build has not made all tables: not checked")
