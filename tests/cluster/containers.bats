@@ -237,7 +237,7 @@ is_training() { rank_1 >/dev/null && grep -q '^epoch 2:' "$TOP/output"; }
 	has "$err" 'no directory shared by all ranks is known; srun --ddp found none that the tasks see: in a container, mount .*--ddp-rdzv=DIR'
 	try mc env MASTER_ADDR=nowhere.invalid srun -N2 --ntasks-per-node=2 --ddp "$TOP/in-bwrap" ddp-info
 	same "$rc" 0
-	has "$out" "^warning: rank 0's endpoint nowhere.invalid:.* cannot be reached from n1: .*a container needs /etc/hosts of its host"
+	has "$out" "^warning: rank 0's endpoint nowhere.invalid:.* cannot be reached from n1: .*a container needs the host's /etc/hosts"
 }
 
 @test "podman: ranks share memory, with bit-equal weights" {
