@@ -32,7 +32,8 @@ static void print_help(void)
 {
 	puts("usage: ddp-run [OPTION...] [SRUN'S OPTION...] program [argument...]\n"
 	     "\n"
-	     "srun --ddp, and again when the program fails. Our options come before srun's.\n");
+	     "Run srun --ddp, and restart the program after a failure. Options of ddp-run\n"
+	     "come before those of srun.\n");
 	for (int i = 0; i < RUN_OPTION_COUNT; i++) {
 		const struct run_option_row *row = &run_option_rows[i];
 		const char *end = strstr(row->help, ". ");
@@ -40,6 +41,9 @@ static void print_help(void)
 		int column = printf("  --%s%s%s", row->name, *row->argument == '[' ? "" : " ",
 				    row->argument);
 
+		/* The help of a long option begins in the next line. */
+		if (column > HELP_COLUMN - 2)
+			putchar('\n'), column = 0;
 		(void)ddp_print_words(column, HELP_COLUMN, row->help, length);
 		putchar('\n');
 	}

@@ -144,7 +144,7 @@ users_files()
 	echo first >"$TREE/build/quickstart.log"
 	run flock "$TREE/build/quickstart.log" "$TREE/contrib/quickstart" --install build
 	[ "$status" -eq 1 ]
-	[ "$output" = "quickstart: another quickstart is at work in $TREE: wait until it has ended" ]
+	[ "$output" = "quickstart: another quickstart is running in $TREE: wait until it has ended" ]
 	[ "$(cat "$TREE/build/quickstart.log")" = first ]
 }
 
