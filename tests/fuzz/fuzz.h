@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * fuzz.h - what the fuzz targets share
- */
+/* fuzz.h - shared by the fuzz targets */
 #ifndef DDP_TESTS_FUZZ_H
 #define DDP_TESTS_FUZZ_H
 
@@ -11,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* As assert, whatever NDEBUG says. */
+/* Like assert(), but not disabled by NDEBUG. */
 #define HOLDS(condition)                                                                  \
 	do {                                                                              \
 		if (!(condition)) {                                                       \
@@ -23,7 +21,10 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* The input as a string in a block of just its size, so that reading past its end is seen. */
+/*
+ * Copies the input to a string in a block of exactly its size, so that a read beyond its end is
+ * detected.
+ */
 static inline char *fuzz_text(const uint8_t *data, size_t size)
 {
 	char *text = malloc(size + 1);
@@ -35,7 +36,7 @@ static inline char *fuzz_text(const uint8_t *data, size_t size)
 	return text;
 }
 
-/* Cut [text] at its next line break. Returns what follows, or NULL. */
+/* Ends [text] at its next newline. Returns the text after it, or NULL. */
 static inline char *fuzz_next_line(char *text)
 {
 	char *end = strchr(text, '\n');

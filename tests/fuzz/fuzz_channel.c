@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What srun tells the tasks: the channel, and the lists that are escaped as it is.
- */
+/* fuzz_channel.c - SLURM_DDP_STEP, and lists with the same escapes (DDP_OURS) */
 #include "config.h"
 
 #include "channel.h"
@@ -9,7 +7,7 @@
 
 static char text[DDP_CHANNEL_SIZE], again[DDP_CHANNEL_SIZE];
 
-/* Whatever was understood, is said the same way from then on. */
+/* A channel that could be decoded is encoded and decoded again without changes. */
 static void check_decode(const char *input)
 {
 	static struct ddp_channel first, second;
@@ -33,11 +31,11 @@ static void check_decode(const char *input)
 	HOLDS(strcmp(first.directory, second.directory) == 0);
 	HOLDS(strcmp(first.problem, second.problem) == 0);
 	HOLDS(first.job == second.job && first.end_time == second.end_time);
-	/* One byte less than it needs is too little, and nothing is written beyond. */
+	/* a buffer that is one byte too small is an error, and nothing is written beyond it */
 	HOLDS(ddp_channel_encode(&first, again, strlen(text)) < 0);
 }
 
-/* What was added comes back, and what was there before stays. */
+/* An added value can be read, and other values stay. */
 static void check_list(const char *value)
 {
 	char list[512] = "BEFORE=1", got[512], was[512];
@@ -61,7 +59,7 @@ static void check_list(const char *value)
 	}
 }
 
-/* Somebody else's list: anything may be in it, and what fits is a string. */
+/* A list of unknown content: a value that fits is a terminated string. */
 static void check_foreign_list(const char *list)
 {
 	char got[64];

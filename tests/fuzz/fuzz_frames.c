@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Frames that a rank of the TCP engine receives: right and malformed ones, in pieces, while it
- * begins receives and cancels them. Each receive gets the message that the order of the frames gives it.
+ * fuzz_frames.c - frames that a rank of the TCP engine receives: correct and malformed ones, in
+ * pieces, while it starts and cancels receives. Each receive gets the message that belongs to it by
+ * the order of the frames.
  */
 #include "wide/tcp.c"
 
@@ -84,7 +85,7 @@ static void cancel(void)
 		HOLDS(requests[i].status != 0);
 }
 
-/* What receive [i] must have got: the [i]th message of [stream]. */
+/* Checks receive [i]: it must have got message [i] of [stream]. */
 static void check_receive(int i, const struct frame *frame, const char *payload)
 {
 	if (!frame) {

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bytes that a rank of the TCP engine receives from a peer without a proof, in pieces. Rank 0
- * listens for rank 1 and connects to rank 2. Without the right proof no partner gets a socket; with
- * it, nothing behind the proof has been read.
+ * fuzz_greeting.c - bytes that a rank of the TCP engine receives from an unauthorized peer, in
+ * pieces
+ *
+ * Rank 0 listens for rank 1 and connects to rank 2. Without the correct proof no partner gets a
+ * socket; with it, no byte after the proof has been read.
  */
 #include "wide/tcp-meet.c"
 
@@ -16,7 +18,7 @@ static struct ddp_tcp_partner partners[2];
 static struct ddp_watch watch = {.limit = 60};
 static struct ddp_tcp_meeting public = {.partners = partners, .count = 2, .watch = &watch};
 
-/* Let the rank read what is there, until it closes the connection, has a partner, or needs more. */
+/* Lets the rank read until it closes the connection, has a partner, or needs more bytes. */
 static void let_read(struct meeting *meeting, struct handshake *handshake)
 {
 	for (int i = 0; i < 4 && handshake->fd >= 0; i++)
@@ -41,7 +43,7 @@ static void send_pieces(struct meeting *meeting, struct handshake *handshake, in
 	}
 }
 
-/* A peer that knows the secret: its greeting or challenge, its proof, and [data] behind it. */
+/* A peer that knows the secret sends its greeting or challenge, its proof, and [data]. */
 static void prove(struct meeting *meeting, struct handshake *handshake, int fd, const uint8_t *data,
 		  size_t size)
 {

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Who am I, out of any environment: one variable a line.
- */
+/* fuzz_identity.c - a rank's identity from any environment; one variable per line */
 #include "config.h"
 
 #include "fuzz.h"
@@ -29,7 +27,7 @@ static void check_texts(const struct ddp_identity *id)
 	HOLDS(memchr(id->records, '\0', sizeof(id->records)));
 	HOLDS(!id->own || *id->directory);
 	HOLDS(id->own == (id->source == DDP_SOURCE_PLUGIN && *id->directory));
-	/* Whatever a job or a run is called, its records are one entry of .ddp. */
+	/* records are in one entry of .ddp, whatever the names of job and run */
 	HOLDS(strrchr(id->records, '/') && strstr(id->records, "/.ddp/failed-"));
 	HOLDS(strncmp(strrchr(id->records, '/'), "/failed-", 8) == 0);
 }

@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The reader of JSON, asked for anything in any order: the first line says for what, a letter
- * each, the rest is the text.
- */
+/* fuzz_json.c - the JSON reader: each letter of the first line is a call, the rest is the text */
 #include "config.h"
 
 #include "base/json.h"
 #include "base/text.h"
 #include "fuzz.h"
 
-/* Whether [string] and its end lie in what was read. */
+/* Checks that [string] and its end are within the text that was read. */
 static void check_string(const struct ddp_json *json, const char *string)
 {
 	HOLDS(!json->wrong);
@@ -17,7 +14,7 @@ static void check_string(const struct ddp_json *json, const char *string)
 	HOLDS(ddp_utf8_valid(string));
 }
 
-/* One question. Returns whether it was answered. */
+/* Makes one call of the reader. Returns whether it succeeded. */
 static bool ask(struct ddp_json *json, char letter)
 {
 	const char *string;
@@ -61,7 +58,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (!line)
 		return 0;
-	/* In a block of just its size, so that reading past its end is seen. */
+	/* in a block of exactly its size, so that a read beyond its end is detected */
 	text = malloc(length ? length : 1);
 	HOLDS(text);
 	memcpy(text, line + 1, length);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The values of options: on a command line, in the environment, in plugstack.conf. The first
- * byte chooses the option and the source, the lines after it are values, set one after another;
- * then they are the environment.
+ * fuzz_options.c - values of options, on a command line, in the environment and in plugstack.conf
+ *
+ * The first byte selects the option and the source. The following lines are values that are set one
+ * after another, and then form the environment.
  */
 #include "config.h"
 
@@ -10,7 +11,7 @@
 #include "fuzz.h"
 #include "options.h"
 
-/* What any values must be, however they came about. */
+/* Invariants of all values, however they were set. */
 static void check_values(const struct ddp_values *v)
 {
 	struct ddp_message message;
@@ -36,7 +37,7 @@ static const char *name_under(enum ddp_option_id id, enum ddp_source source)
 						: o->option;
 }
 
-/* Set, and check what the header promises of success and of failure. */
+/* Sets a value and checks the header's contract for success and for failure. */
 static void set(struct ddp_values *values, enum ddp_option_id id, const char *text,
 		enum ddp_source source)
 {
@@ -65,7 +66,7 @@ static void set_from_env(struct ddp_values *values, char *const *env)
 	int rc = ddp_values_from_env(values, env, &message);
 
 	HOLDS(rc == 0 || (rc == -1 && message.text[0] != '\0'));
-	/* Without --ddp, only the switch itself can be wrong. */
+	/* without --ddp, only SLURM_DDP itself can be an error */
 	HOLDS(rc == 0 || values->enabled || strstr(message.text, "SLURM_DDP="));
 	check_values(values);
 }

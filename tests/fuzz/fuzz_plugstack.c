@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The plugin's line in plugstack.conf: each line of the input is one argument.
- */
+/* fuzz_plugstack.c - the plugin's arguments in plugstack.conf, one per line of the input */
 #include "config.h"
 
 #include "fuzz.h"
@@ -22,7 +20,7 @@ static bool is_known(const char *argument)
 	return false;
 }
 
-/* What no line can do: switch the plugin on, or speak for the user. */
+/* plugstack.conf cannot enable --ddp or set options of the user. */
 static void check_values(const struct ddp_values *v)
 {
 	HOLDS(!v->enabled && !v->verbose);
@@ -35,7 +33,7 @@ static void check_values(const struct ddp_values *v)
 		HOLDS(v->source[id] <= DDP_FROM_PLUGSTACK);
 }
 
-/* Read one by one, the arguments do what they do together. */
+/* Arguments that are read one by one have the same effect as together. */
 static void check_one_by_one(const struct ddp_values *together, int rc, int argc, char *const *argv)
 {
 	static struct ddp_values alone;

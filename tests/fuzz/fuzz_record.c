@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What ranks leave where they meet: records of any bytes, tables of any bytes, any names.
- */
+/* fuzz_record.c - files in the rendezvous directory: records and tables of any bytes, and any names */
 #include "config.h"
 
 #include <sys/mman.h>
@@ -19,7 +17,7 @@ static const struct ddp_record mine = {.format = DDP_RECORD_FORMAT,
 				       .release = PACKAGE_VERSION,
 				       .host = "n1"};
 
-/* Whatever is asked of keys and values, the answer lies within it. */
+/* Values that are found are within the data. */
 static void check_values(const uint8_t *data, size_t size)
 {
 	char value[64];
@@ -29,7 +27,7 @@ static void check_values(const uint8_t *data, size_t size)
 
 	HOLDS(status == 0 || *error.text);
 	HOLDS(status != 0 || room <= sizeof(value));
-	/* What a rank adds is found, unless it was there. */
+	/* an added value is found, unless the key exists */
 	if (status == DDP_ERR_ARGUMENT) {
 		struct ddp_values values = {0};
 
@@ -63,7 +61,7 @@ static void check_record(const uint8_t *data, size_t size)
 		check_values(data + DDP_RECORD_HEAD, record.length);
 }
 
-/* A head that is well, so that the rest of the input is looked at. */
+/* Reads the input with a correct head and checksum, so that its body is parsed. */
 static void check_sealed(const uint8_t *data, size_t size)
 {
 	struct ddp_record record = mine;
@@ -78,7 +76,7 @@ static void check_sealed(const uint8_t *data, size_t size)
 	free(copy);
 }
 
-/* Whatever [size] bytes of [data] are as a table's file, what is got from it is checked. */
+/* Opens [data] as a table's file and checks every record that it returns. */
 static void check_table(const uint8_t *data, size_t size)
 {
 	static int fd = -1;
@@ -104,7 +102,7 @@ static void check_table(const uint8_t *data, size_t size)
 	ddp_table_close(table);
 }
 
-/* The input after a head that is well. */
+/* Reads the input as a table after a correct head. */
 static void check_headed(const uint8_t *data, size_t size)
 {
 	struct ddp_record record = mine;
@@ -120,7 +118,7 @@ static void check_headed(const uint8_t *data, size_t size)
 	free(file);
 }
 
-/* The input as all three records, with an index that is well. */
+/* Reads the input as the three records of a table with a correct index. */
 static void check_indexed(const uint8_t *data, size_t size)
 {
 	struct iovec part = {(void *)(uintptr_t)data, size};
@@ -135,7 +133,7 @@ static void check_indexed(const uint8_t *data, size_t size)
 	free(file);
 }
 
-/* A name is of one kind alone, and says itself again. */
+/* A name has exactly one kind, and formatting its parts gives the same name. */
 static void check_name(const char *name)
 {
 	char path[PATH_MAX];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A data set's file of any bytes, plain or gzipped: it is refused with a text, or all samples that
- * the set says it has are there.
+ * fuzz_set.c - a data set's file of any bytes, plain or gzipped: it is rejected with a message, or
+ * all samples of the set can be read
  */
 #include "config.h"
 
@@ -11,16 +11,16 @@
 #include "data/set.h"
 #include "fuzz.h"
 
-enum { SAMPLES = 2, LABELS = 5 }; /* as many as files of the corpus have */
+enum { SAMPLES = 2, LABELS = 5 }; /* as in the files of the corpus */
 
 static char directory[] = "/tmp/fuzz-set-XXXXXX";
 
-/* What is given to set_open() as the file [name]; a good file goes with it. */
+/* The file [name] that is the input; the other file of the set is valid. */
 static const struct {
 	enum set_kind kind;
 	bool test;
 	const char *name, *other;
-	uint32_t count; /* of samples in the good one: of labels, or of images */
+	uint32_t count; /* number of labels or images in the valid file */
 } ways[] = {
 	{SET_MNIST, false, "train-images-idx3-ubyte", "train-labels-idx1-ubyte", SAMPLES},
 	{SET_MNIST, true, "t10k-labels-idx1-ubyte", "t10k-images-idx3-ubyte", LABELS},
@@ -58,11 +58,11 @@ static void put_good(const char *name, uint32_t count)
 
 	bytes[3] = images ? 3 : 1;
 	bytes[7] = (uint8_t)count;
-	bytes[11] = images ? 28 : 0; /* of labels the fourth, else the height */
+	bytes[11] = images ? 28 : 0; /* the fourth label, or the height of images */
 	HOLDS(file && fwrite(bytes, 1, size, file) == size && fclose(file) == 0);
 }
 
-/* All names of files under test are one file in memory. */
+/* All files under test are one file in memory. */
 static int prepare(void)
 {
 	int fd = memfd_create("fuzz", MFD_CLOEXEC);
@@ -106,7 +106,7 @@ static void check(int way)
 	set_close(set);
 }
 
-/* --- What ranks would need of libddp, which is not built for this ------------------------- */
+/* --- Stubs of libddp's functions, which are not linked ----------------------------------- */
 
 int ddp_all_gather(struct ddp *ddp, const void *in, void *out, size_t bytes)
 {

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The directory of --ddp-rdzv: the first line is the template, the second the user's name.
+ * fuzz_template.c - templates of --ddp-rdzv: the first line is the template, the second the user's
+ * name
  */
 #include "config.h"
 
 #include "format.h"
 #include "fuzz.h"
 
-/* The length that the path must have, counted apart. */
+/* Expected length of the path, computed independently. */
 static size_t expected_length(const char *template, const struct ddp_template_values *values)
 {
 	size_t n = 0;
@@ -68,7 +69,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		HOLDS(strncmp(message.text, "--ddp-rdzv", 10) == 0);
 		HOLDS(strlen(message.text) < 400);
 	}
-	/* Unchecked, and with nothing known, it may fail but does no harm. */
+	/* without the check, and with unknown values, expansion may fail, but without memory errors */
 	(void)ddp_template_expand(template, &values, path, sizeof(path), &message);
 	if (ddp_template_expand(template, &nothing, path, sizeof(path), &message) == 0)
 		HOLDS(!strchr(template, '%'));

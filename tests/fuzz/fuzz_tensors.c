@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A safetensors file of any bytes: it is refused with a text, or all that it lists is there.
+ * fuzz_tensors.c - a safetensors file of any bytes: it is rejected with a message, or everything
+ * that it lists can be read
  */
 #include "config.h"
 
@@ -19,7 +20,7 @@
 static char path[64];
 static int fd = -1;
 
-/* The file's path; it lies in memory. */
+/* Writes the input to a file in memory. Returns its path. */
 static const char *make_file(const uint8_t *data, size_t size)
 {
 	if (fd < 0) {

@@ -2,7 +2,7 @@
 /*
  * duo.h - the CPU engine and the CUDA engine on an emulated GPU, for comparison
  *
- * Each trains a model of its own with equal values and batches. Batches are short, full and, on
+ * Each trains its own model, with equal values and batches. Batches are short, full and, on
  * some ranks, empty.
  */
 #ifndef DDP_TESTS_DUO_H

@@ -107,7 +107,10 @@ static inline void program_redirect(const char *path, int stream)
 	close(fd);
 }
 
-/* Starts ddp-train with the blank-separated arguments in [line], in a process group of its own. */
+/*
+ * Starts ddp-train in a new process group, with the arguments in [line], which are separated by
+ * spaces.
+ */
 static inline void program_start(struct program *program, const char *line)
 {
 	static char words[4096];

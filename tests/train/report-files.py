@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""report-files.py DIRECTORY NAME [BROWSER]: what report-demo wrote there, as the readers of others see it.
+"""report-files.py DIRECTORY NAME [BROWSER]: checks the files that report-demo wrote, with independent parsers.
 
 NAME, if not empty, stands in all texts that a user chooses. With BROWSER the page is drawn by it.
 """
@@ -38,7 +38,7 @@ def by_kind(events):
 
 
 class Page(html.parser.HTMLParser):
-    """All elements are closed, in order, and none asks for a file."""
+    """Checks that elements are closed in order and that none loads a file."""
 
     EMPTY = ("meta", "br", "link")
 
@@ -73,7 +73,7 @@ class Page(html.parser.HTMLParser):
         return sum(one == tag and kind in (None, attrs.get("class")) for one, attrs in self.seen)
 
 
-# JSON: an object a line, each by its kind.
+# log.jsonl: one JSON object per line, grouped by its kind.
 with open(os.path.join(directory, "log.jsonl"), encoding="utf-8") as file:
     log = parse(file)
 kinds = by_kind(log)
@@ -87,13 +87,13 @@ assert steps[-1]["total"] == run["end"]
 if name:
     assert run["title"] == run["command"] == run["job"] == end["reason"] == name
 
-# One rate: of a step, of an epoch, of the run.
+# The rates of the steps, the epochs and the run agree.
 samples, seconds = (sum(one[key] for one in steps) for key in ("samples", "seconds"))
 assert samples == end["samples"] and math.isclose(seconds, end["training"])
 assert math.isclose(samples / seconds, end["images_per_second"])
 assert math.isclose(sum(one["seconds"] for one in kinds["epoch"]), seconds)
 
-# Event files: the same figures.
+# Event files have the same numbers.
 (events,) = glob.glob(os.path.join(directory, "events.out.tfevents.*"))
 points = {}
 for tag, step, value in eventfile.load(events):
@@ -111,23 +111,23 @@ for one in kinds["epoch"]:
     for tag in ("loss", "top1", "top5"):
         assert math.isclose(points["test/" + tag][one["total"]], one["test_" + tag], rel_tol=1e-6)
 
-# The page: sound, nothing from elsewhere, not too large; all that the log has, to be drawn.
+# The page is well-formed, loads nothing, is not too large, and has all data of the log.
 assert os.path.getsize(path) < 1000000
 with open(path, encoding="utf-8") as file:
     source = file.read()
 page = Page(source)
 assert page.count("script") == 2 and page.count("style") == 1
 assert "url(" not in source and "@import" not in source
-told = by_kind(parse(page.texts["script"][0].splitlines()))
-assert told["run"] == kinds["run"] and told["epoch"] == kinds["epoch"] and told["say"] == kinds["say"]
-assert {**told["end"][0], "time": ""} == {**end, "time": ""}
-assert len(told["step"]) == len(steps)
-for mine, other in zip(told["step"], steps):
+embedded = by_kind(parse(page.texts["script"][0].splitlines()))
+assert embedded["run"] == kinds["run"] and embedded["epoch"] == kinds["epoch"] and embedded["say"] == kinds["say"]
+assert {**embedded["end"][0], "time": ""} == {**end, "time": ""}
+assert len(embedded["step"]) == len(steps)
+for mine, other in zip(embedded["step"], steps):
     assert all(other[key] == mine[key] for key in mine if key != "speeds"), (mine, other)
 
 
 def draw(text, width=1280):
-    """The page as the browser leaves it, and how wide it is."""
+    """Returns the page as drawn by the browser."""
     with open(path, "w", encoding="utf-8") as out:
         out.write(text.replace("</body>", "<script>document.body.dataset.wide = "
                                "document.documentElement.scrollWidth - innerWidth</script></body>"))
@@ -153,12 +153,13 @@ if browser:
     assert run["title"] in shown.texts["title"]
     curves = [attrs["d"] for tag, attrs in shown.seen if tag == "path" and "line" in attrs["class"]]
     assert sum(len(re.findall("[ML]", one)) == len(steps) for one in curves) >= 3
-    # A rate falls where an epoch ends: drawn down, then along.
+    # The rate changes at the end of an epoch: a vertical, then a horizontal line.
     assert any(len(re.findall("V[^H]*H", one)) == len(steps) for one in curves)
     rows = min(len(kinds["epoch"]), 200) + run["size"] + (run["size"] > 1)
     assert shown.count("tr") == 2 + rows, shown.count("tr")
     assert shown.count("div", "bar") == min(run["size"], 64)
-    # While it runs, with a loss that is not finite, on a phone; and before the first step.
+    # A running training, with a loss that is not finite, on a narrow screen; and one before the
+    # first step.
     going = source.replace('{"event": "end"', '{"event": "now"')
     going = re.sub(r'("total": 240, "loss": )[0-9.e-]+', r"\1null", going)
     shown = draw(going, 360)

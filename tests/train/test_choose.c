@@ -268,7 +268,7 @@ static const struct {
 	{TITLE "a\tno\na b\tone\na b\ttwo\n", "one"},
 	{TITLE "a bc\tno\n", NULL},
 	{TITLE "a b\tone", NULL}, /* incomplete */
-	{TITLE "a b\ta value that is longer than the room for it\n", NULL},
+	{TITLE "a b\ta value that is longer than the buffer for it\n", NULL},
 	{"slurm-ddp algorithms 2\na b\tone\n", NULL},
 	{"", NULL},
 	{"\n", NULL},
@@ -307,7 +307,7 @@ TEST(test_no_memo)
 	memo_add(&memo, "a", "b");
 	ck_assert(memo_find(&memo, "a", value, sizeof(value)));
 	memo_close(&memo);
-	setenv("XDG_CACHE_HOME", "/proc/no such place", 1);
+	setenv("XDG_CACHE_HOME", "/proc/no such directory", 1);
 	memo_open(&memo);
 	memo_add(&memo, "a", "b");
 	memo_close(&memo);

@@ -84,7 +84,7 @@ static void set_up(struct engine_setup *setup, int size)
 	setup->share = 1.0 / size;
 }
 
-/* Each virtual rank has samples of its own, and equally many. */
+/* Each virtual rank has different samples, and all have the same number. */
 static struct engine_step train_step(struct duo *duo, bool other, uint64_t step)
 {
 	const struct engine_class *class = other ? &engine_cuda : &engine_cpu;

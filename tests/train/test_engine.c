@@ -75,7 +75,7 @@ static size_t count_of(const struct net *net)
 	return count;
 }
 
-/* Two runs have equal bits, whatever was in memory. */
+/* Two runs have equal bits, independent of the previous content of memory. */
 TEST_ROWS(test_again, nets)
 {
 	size_t bytes = count_of(nets[_i].net) * sizeof(float);

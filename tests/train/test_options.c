@@ -65,7 +65,7 @@ static const struct {
 	const char *words[WORDS];
 	enum option_id option;
 	const char *want;
-} taken[] = {
+} accepted[] = {
 	{{"mnist"}, OPTION_BATCH, "64"},
 	{{"cifar"}, OPTION_BATCH, "128"},
 	{{"mnist", "--batch", "3"}, OPTION_BATCH, "3"},
@@ -111,14 +111,14 @@ static const struct {
 	{{"mnist", "--engine=cuda"}, OPTION_ENGINE, "cuda"},
 };
 
-TEST_ROWS(test_taken, taken)
+TEST_ROWS(test_taken, accepted)
 {
 	struct options options;
 	char row[128];
 
-	snprintf(row, sizeof(row), "row %d, --%s", _i, option_rows[taken[_i].option].name);
-	ck_assert_msg(parse(&options, taken[_i].words) == OPTIONS_RUN, "%s", row);
-	unit_text(row, "value", option_text(&options, taken[_i].option), taken[_i].want);
+	snprintf(row, sizeof(row), "row %d, --%s", _i, option_rows[accepted[_i].option].name);
+	ck_assert_msg(parse(&options, accepted[_i].words) == OPTIONS_RUN, "%s", row);
+	unit_text(row, "value", option_text(&options, accepted[_i].option), accepted[_i].want);
 }
 
 TEST(test_values)
@@ -146,7 +146,7 @@ TEST(test_values)
 static const struct {
 	const char *words[WORDS];
 	const char *pieces[5];
-} refused[] = {
+} rejected[] = {
 	{{NULL}, {"which network?", "mnist", "cifar", NULL}},
 	{{"minst"}, {"minst: no such network; did you mean mnist?", NULL}},
 	{{"resnet"}, {"resnet: no such network; mnist or cifar?", NULL}},
@@ -214,22 +214,22 @@ static const struct {
 	{{"cifar", "--no-dropout"}, {"--no-dropout is for mnist only, and this is cifar", NULL}},
 };
 
-TEST_ROWS(test_refused, refused)
+TEST_ROWS(test_refused, rejected)
 {
 	char text[1024], row[64];
 
 	snprintf(row, sizeof(row), "row %d", _i);
-	ck_assert_msg(printed(refused[_i].words, STDERR_FILENO, text, sizeof(text)) ==
+	ck_assert_msg(printed(rejected[_i].words, STDERR_FILENO, text, sizeof(text)) ==
 			      OPTIONS_WRONG,
 		      "%s was taken", row);
-	unit_pieces(row, text, refused[_i].pieces);
+	unit_pieces(row, text, rejected[_i].pieces);
 	ck_assert_msg(strncmp(text, "ddp-train: ", 11) == 0, "%s: %s", row, text);
 	ck_assert_msg(strchr(text, '\n') == text + strlen(text) - 1, "%s: not a line: %s", row,
 		      text);
 }
 
 /* Of ranks with the same command line, only one prints the error. */
-TEST_LOOP(test_one_speaks, 0, 3)
+TEST_LOOP(test_only_rank_0_prints, 0, 3)
 {
 	static const char *const names[] = {"DDP_RANK", "RANK", "SLURM_PROCID"};
 	static const char *const words[] = {"mnist", "--bach", NULL};

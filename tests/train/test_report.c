@@ -74,7 +74,7 @@ static void report_steps(struct report *report, uint64_t total, double loss)
 	report_interval(report, &interval);
 }
 
-static void tell_epoch(struct report *report, unsigned number, double loss)
+static void report_epoch_end(struct report *report, unsigned number, double loss)
 {
 	struct report_epoch epoch = {
 		.epoch = number,
@@ -94,7 +94,7 @@ static void tell_epoch(struct report *report, unsigned number, double loss)
 	report_epoch(report, &epoch);
 }
 
-static void tell_end(struct report *report, const char *reason)
+static void report_run_end(struct report *report, const char *reason)
 {
 	struct report_end end = {
 		.reason = reason,
@@ -113,21 +113,21 @@ static void tell_end(struct report *report, const char *reason)
 	report_end(report, &end);
 }
 
-static void tell_all(struct report *report)
+static void report_full_run(struct report *report)
 {
 	report_say(report, "conv1: %s", "direct");
-	report_say(report, "%s, %s; %s", "of what is said at length",
-		   "every line ends at 100 columns",
-		   "what is left is in the next one, behind two blanks, at a comma where it can");
+	report_say(
+		report, "%s, %s; %s", "of a long message", "every line ends at 100 columns",
+		"the remainder is in the next line, after two spaces, split at a comma if possible");
 	for (uint64_t total = 10; total <= EPOCHS * STEPS; total += 10) {
 		report_steps(report, total, 1.0 / (double)total);
 		if (total % STEPS == 0)
-			tell_epoch(report, (unsigned)(total / STEPS), 0.2104);
+			report_epoch_end(report, (unsigned)(total / STEPS), 0.2104);
 	}
-	tell_end(report, "finished");
+	report_run_end(report, "finished");
 }
 
-static void tell_little(struct report *report)
+static void report_finished_before(struct report *report)
 {
 	struct report_end end = {.reason = "finished before", .seconds = 0.5};
 
@@ -158,9 +158,9 @@ static int report_in_child(const struct report_options *options, int out, int er
 	return WEXITSTATUS(status);
 }
 
-static int tell_run(const struct report_options *options, int out, int err)
+static int run_full_report(const struct report_options *options, int out, int err)
 {
-	return report_in_child(options, out, err, tell_all);
+	return report_in_child(options, out, err, report_full_run);
 }
 
 static char *read_all(const char *name)
@@ -189,12 +189,12 @@ static int count_of(const char *text, const char *what)
 
 /* --- Lines and table -------------------------------------------------------------------- */
 
-TEST(lines_say_all_and_stderr_nothing)
+TEST(all_lines_are_on_stdout)
 {
 	static const char *const pieces[] = {
 		"a run\n3 ranks on 3 nodes, cpu\n4 epochs of 100 steps, 30 samples a step\n",
-		"\nconv1: direct\nof what is said at length, every line ends at 100 columns; what is "
-		"left is in the next one,\n  behind two blanks, at a comma where it can\n",
+		"\nconv1: direct\nof a long message, every line ends at 100 columns; the remainder is in "
+		"the next line,\n  after two spaces, split at a comma if possible\n",
 		"\nepoch 1 step 10/100 loss 0.1000 top1 50.00 % 300 img/s lr 0.1\n",
 		"\nepoch 4 step 100/100 loss 0.0025 top1 50.00 % 300 img/s lr 0.1\n",
 		"\nepoch 1: train loss 0.2104 top1 93.60 %, test loss 0.0612 top1 98.03 % of "
@@ -216,7 +216,7 @@ TEST(lines_say_all_and_stderr_nothing)
 	int out = create("out"), err = create("err");
 	char *text;
 
-	ck_assert_int_eq(tell_run(&options, out, err), 0);
+	ck_assert_int_eq(run_full_report(&options, out, err), 0);
 	text = read_all("out");
 	unit_pieces("stdout", text, pieces);
 	ck_assert_int_eq(count_of(text, " step "), EPOCHS * STEPS / 10);
@@ -237,7 +237,7 @@ TEST(quiet_leaves_the_table)
 	int out = create("out"), err = create("err");
 	char *text;
 
-	ck_assert_int_eq(tell_run(&options, out, err), 0);
+	ck_assert_int_eq(run_full_report(&options, out, err), 0);
 	text = read_all("out");
 	ck_assert_int_eq(strncmp(text, "\nfinished: ", 11), 0);
 	free(text);
@@ -255,7 +255,7 @@ TEST(json_on_stdout_is_alone_there)
 	char *text, *line;
 	int lines = 0;
 
-	ck_assert_int_eq(tell_run(&options, out, err), 0);
+	ck_assert_int_eq(run_full_report(&options, out, err), 0);
 	text = read_all("out");
 	for (line = strtok(text, "\n"); line; line = strtok(NULL, "\n"), lines++)
 		ck_assert_msg(strncmp(line, "{\"event\": \"", 11) == 0, "%s", line);
@@ -283,7 +283,7 @@ struct terminal {
 	char cells[TERMINAL_COLUMNS][5]; /* the cursor's line, one character each */
 	size_t at;			 /* the cursor's column */
 	size_t widest;			 /* columns of the widest unfinished line */
-	bool colours, strange;
+	bool colours, unexpected_escape;
 	char last[4 * TERMINAL_COLUMNS]; /* the last complete live line */
 	char lines[TERMINAL_LINES];	 /* finished lines */
 	size_t ended;			 /* bytes in [lines] */
@@ -326,7 +326,7 @@ static size_t terminal_escape(struct terminal *terminal, const char *text)
 	size_t size = 1;
 
 	if (text[size] != '[') {
-		terminal->strange = true;
+		terminal->unexpected_escape = true;
 		return size;
 	}
 	for (size++; text[size] && (text[size] < '@' || text[size] > '~');)
@@ -336,7 +336,7 @@ static size_t terminal_escape(struct terminal *terminal, const char *text)
 	else if (text[size] == 'm')
 		terminal->colours = true;
 	else
-		terminal->strange = true;
+		terminal->unexpected_escape = true;
 	return size + 1;
 }
 
@@ -422,12 +422,11 @@ static void check_screen(const struct screen *row, struct terminal *terminal)
 	ck_assert_msg(terminal->colours ==
 			      (row->colour && strcmp(row->term, "xterm") == 0 && row->width >= 80),
 		      "%s: colours", row->name);
-	ck_assert_msg(!terminal->strange, "%s: an escape sequence that is not asked for",
-		      row->name);
-	unit_text(row->name, "what is left on the line", terminal_line(terminal), "");
+	ck_assert_msg(!terminal->unexpected_escape, "%s: unexpected escape sequence", row->name);
+	unit_text(row->name, "line after its removal", terminal_line(terminal), "");
 }
 
-TEST_ROWS(live_line_fits_and_goes, screens)
+TEST_ROWS(live_line_fits_and_is_removed, screens)
 {
 	const struct screen *row = &screens[_i];
 	struct winsize size = {.ws_row = 24, .ws_col = row->width};
@@ -443,12 +442,12 @@ TEST_ROWS(live_line_fits_and_goes, screens)
 		setenv("NO_COLOR", "1", 1);
 	ck_assert_int_eq(openpty(&master, &slave, NULL, NULL, &size), 0);
 	terminal_start(&terminal, master);
-	ck_assert_int_eq(tell_run(&options, row->shared ? slave : out, slave), 0);
+	ck_assert_int_eq(run_full_report(&options, row->shared ? slave : out, slave), 0);
 	close(slave);
 	terminal_finish(&terminal);
 	check_screen(row, &terminal);
 	if (row->shared) {
-		ck_assert_ptr_nonnull(strstr(terminal.lines, "where it can\nepoch 1: train"));
+		ck_assert_ptr_nonnull(strstr(terminal.lines, "if possible\nepoch 1: train"));
 		ck_assert_ptr_null(strstr(terminal.lines, "step 10/"));
 	} else {
 		text = read_all("out");
@@ -474,7 +473,7 @@ static char *log_of(bool append, void (*report_all)(struct report *report))
 	return read_all("log");
 }
 
-static void tell_numbers(struct report *report)
+static void report_special_numbers(struct report *report)
 {
 	report_steps(report, 10, 0.1);
 	report_steps(report, 20, NAN);
@@ -494,7 +493,7 @@ TEST(json_has_numbers_in_full_and_null_for_none)
 		"{\"rank\": 2, \"data\": 0, \"compute\": 0.88, \"all_reduce\": 0.02, ",
 		NULL,
 	};
-	char *text = log_of(false, tell_numbers);
+	char *text = log_of(false, report_special_numbers);
 
 	unit_pieces("log", text, pieces);
 	ck_assert_int_eq(count_of(text, "\n"), 5);
@@ -506,13 +505,13 @@ static void report_one_run(struct report *report)
 	report_say(report, "one");
 }
 
-static void tell_two(struct report *report)
+static void report_two_runs(struct report *report)
 {
 	report_say(report, "two");
 }
 
 /* A resumed run appends to the log, after removing an incomplete line. */
-TEST(json_is_added_to_when_a_run_goes_on)
+TEST(json_log_of_a_resumed_run_is_appended)
 {
 	char *text = log_of(false, report_one_run);
 	FILE *file;
@@ -521,14 +520,14 @@ TEST(json_is_added_to_when_a_run_goes_on)
 	file = fopen(scratch("log"), "a");
 	fputs("{\"event\": \"st", file);
 	fclose(file);
-	text = log_of(true, tell_two);
+	text = log_of(true, report_two_runs);
 	ck_assert_ptr_nonnull(strstr(text, "\"one\""));
 	ck_assert_ptr_nonnull(strstr(text, "\"two\""));
 	ck_assert_ptr_null(strstr(text, "\"st{"));
 	ck_assert_int_eq(count_of(text, "\n"), 4);
 	ck_assert_int_eq(count_of(text, "{\"event\""), 4);
 	free(text);
-	text = log_of(false, tell_two);
+	text = log_of(false, report_two_runs);
 	ck_assert_ptr_null(strstr(text, "\"one\""));
 	free(text);
 }
@@ -551,7 +550,7 @@ TEST_ROWS(full_disk_is_told_once_and_stops_nothing, fulls)
 	int out = row->out ? open("/dev/full", O_WRONLY) : create("out"), err = create("err");
 	char *text;
 
-	ck_assert_int_eq(tell_run(&options, out, err), 60);
+	ck_assert_int_eq(run_full_report(&options, out, err), 60);
 	text = read_all("err");
 	ck_assert_msg(strstr(text, row->message), "%s: %s", row->name, text);
 	ck_assert_int_eq(count_of(text, "\n"), 1);
@@ -566,7 +565,7 @@ static void report_without_directory(struct report *report)
 	report_steps(report, 10, 1);
 	unlink(scratch("gone/page.html"));
 	rmdir(scratch("gone"));
-	tell_end(report, "finished");
+	report_run_end(report, "finished");
 }
 
 TEST(what_was_not_written_is_not_announced)
@@ -606,14 +605,14 @@ TEST(full_disk_leaves_the_last_page)
 	limit.rlim_cur = 4096;
 	setrlimit(RLIMIT_FSIZE, &limit);
 	report_steps(report, 10, 1);
-	tell_epoch(report, 1, 1);
-	tell_epoch(report, 2, 1);
+	report_epoch_end(report, 1, 1);
+	report_epoch_end(report, 2, 1);
 	limit.rlim_cur = limit.rlim_max;
 	setrlimit(RLIMIT_FSIZE, &limit);
 	after = read_all("page.html");
 	ck_assert_str_eq(before, after);
 	free(after);
-	tell_epoch(report, 3, 1);
+	report_epoch_end(report, 3, 1);
 	after = read_all("page.html");
 	ck_assert_ptr_nonnull(strstr(after, "{\"event\": \"epoch\", "));
 	ck_assert_int_eq(report_close(report, &error), DDP_ERR_FILE);
@@ -656,7 +655,7 @@ static char *page_of(uint64_t begin, uint64_t last, bool append, double bad)
 	ck_assert_int_eq(report_open(&report, &options, &run, NULL), 0);
 	for (uint64_t total = begin + 10; total <= last; total += 10)
 		report_steps(report, total, total == 150 ? bad : 1.0 / (double)total);
-	tell_epoch(report, (unsigned)(last / STEPS), 0.5);
+	report_epoch_end(report, (unsigned)(last / STEPS), 0.5);
 	ck_assert_int_eq(report_close(report, NULL), 0);
 	return read_all("page.html");
 }
@@ -707,7 +706,7 @@ TEST_LOOP(page_has_null_where_the_loss_is_not_finite, 0, 2)
 }
 
 /* Steps of an earlier run after its checkpoint are replaced. */
-TEST(page_goes_on_with_the_run)
+TEST(page_of_a_resumed_run_has_both_parts)
 {
 	char *page = page_of(0, 300, false, NAN);
 
@@ -729,13 +728,13 @@ TEST(page_goes_on_with_the_run)
 }
 
 /* A training that was finished before reports only that. */
-TEST(nothing_trained_has_no_table)
+TEST(run_without_training_has_no_table)
 {
 	struct report_options options = {.json = "-"};
 	int out = create("out"), err = create("err");
 	char *text;
 
-	ck_assert_int_eq(report_in_child(&options, out, err, tell_little), 0);
+	ck_assert_int_eq(report_in_child(&options, out, err, report_finished_before), 0);
 	text = read_all("err");
 	ck_assert_str_eq(text, "\nfinished before: nothing was trained in 0.5 s\n\n");
 	free(text);
@@ -758,13 +757,13 @@ TEST(long_run_takes_no_more_memory)
 		if (total % 200 == 0)
 			report_say(report, "line %llu", (unsigned long long)total);
 		if (total % 100 == 0 && total <= 30000)
-			tell_epoch(report, (unsigned)(total / 100), 0.5);
+			report_epoch_end(report, (unsigned)(total / 100), 0.5);
 		if (total == 10000)
 			before = mallinfo2().uordblks;
 	}
 	after = mallinfo2().uordblks;
 	ck_assert_msg(after < before + 65536, "%zu bytes, %zu before", after, before);
-	tell_end(report, "finished");
+	report_run_end(report, "finished");
 	ck_assert_int_eq(report_close(report, NULL), 0);
 	page = scratch_read(scratch("page.html"), &size);
 	ck_assert_uint_lt(size, 1000000);

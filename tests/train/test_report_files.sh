@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The files of a report are what the readers of others take: JSON, event files, HTML; a browser
-# draws the page.
+# A report's JSON log, event files and page are valid for independent parsers, and a browser draws
+# the page.
 
 if ! command -v python3 >/dev/null; then
 	echo 'python3 was not found'
@@ -21,7 +21,7 @@ check()
 	HOME=$directory python3 "${srcdir:-.}/report-files.py" "$directory/run" "$@" || exit 1
 }
 
-# shellcheck disable=SC1003 # a backslash is meant
+# shellcheck disable=SC1003 # a literal backslash
 name='<script>alert("1")</script> & '\''x'\'' ]]> <!-- é --> {"a": 1}\'
 for ranks in 1 2 64 1000; do
 	check $ranks ''

@@ -140,7 +140,7 @@ TEST(test_ranks)
 	ck_assert_double_lt(losses[0][19], 0.9 * losses[0][0]);
 }
 
-/* Without -n the ranks share --batch, whatever their number is. */
+/* Without -n the ranks share --batch, so results do not depend on their number. */
 TEST(test_shared)
 {
 	double batch[2];
@@ -248,7 +248,7 @@ static const struct {
 };
 
 /* Rank 0 reports the error. The others end with the same status, without waiting for rank 0. */
-TEST_ROWS(test_unwritten, unwritten)
+TEST_ROWS(test_output_error, unwritten)
 {
 	ck_assert_int_eq(symlink("/dev/full", unwritten[_i].out ? "output" : "full"), 0);
 	program_run(&program, 77, "mnist --samples 64 -e 1 -t 1 %s", unwritten[_i].options);
@@ -371,7 +371,7 @@ TEST_ROWS(test_stopped, stops)
 }
 
 /* A second SIGINT ends the run before the end of a long step. */
-TEST(test_impatient)
+TEST(test_second_sigint)
 {
 	program_start(&program, "cifar --conv exact -b 512 -t 1 -n 1 --log-json log");
 	program_await(".", "log", 1);
@@ -387,7 +387,7 @@ TEST(test_impatient)
  * A run may resume with another number of ranks. Its next steps equal those of the reference; later
  * ones differ by growing rounding errors.
  */
-TEST_LOOP(test_elsewhere, 0, 2)
+TEST_LOOP(test_resume_with_other_ranks, 0, 2)
 {
 	static const int numbers[] = {1, 4};
 	double wanted[STEPS], got[STEPS];
@@ -405,7 +405,7 @@ TEST_LOOP(test_elsewhere, 0, 2)
 }
 
 /* The run stops shortly before the job's time limit, after the current step. */
-TEST(test_time)
+TEST(test_stop_before_time_limit)
 {
 	char when[32];
 
