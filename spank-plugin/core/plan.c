@@ -398,11 +398,11 @@ static void plan_endpoint(struct builder *b)
 		set(b, DDP_VAR_MASTER_PORT, ports.from, "%u", ports.master);
 	if (ports.ras) {
 		snprintf(text, sizeof(text), "localhost:%u", ports.ras);
-		set_default(b, DDP_VAR_NCCL_RAS_ADDR, "a port of this step's own", text);
+		set_default(b, DDP_VAR_NCCL_RAS_ADDR, "a port of this step", text);
 	}
 	if (ch->magic) {
 		snprintf(text, sizeof(text), "0x%016llx", (unsigned long long)ch->magic);
-		set_default(b, DDP_VAR_NCCL_SOCKET_MAGIC, "drawn for this step", text);
+		set_default(b, DDP_VAR_NCCL_SOCKET_MAGIC, "random number of this step", text);
 	}
 }
 
@@ -480,7 +480,7 @@ static void plan_torchrun(struct builder *b)
 				   b->facts->devices.visible);
 	set_default(b, DDP_VAR_PET_MASTER_ADDR, "MASTER_ADDR", planned(b, DDP_NAME(MASTER_ADDR)));
 	set_default(b, DDP_VAR_PET_MASTER_PORT, "MASTER_PORT", planned(b, DDP_NAME(MASTER_PORT)));
-	set_default(b, DDP_VAR_PET_RDZV_BACKEND, "no agreement is needed", "static");
+	set_default(b, DDP_VAR_PET_RDZV_BACKEND, "ranks are fixed", "static");
 	snprintf(endpoint, sizeof(endpoint), "%.255s:%.8s", planned(b, DDP_NAME(MASTER_ADDR)),
 		 planned(b, DDP_NAME(MASTER_PORT)));
 	set_default(b, DDP_VAR_PET_RDZV_ENDPOINT, "MASTER_ADDR:MASTER_PORT", endpoint);
@@ -659,10 +659,10 @@ static void plan_run(struct builder *b)
 	set_default_number(b, DDP_VAR_TORCHELASTIC_MAX_RESTARTS, "ddp-run", ch->restarts_max);
 	if (!f->directory_seen)
 		return;
-	set(b, DDP_VAR_DDP_HEARTBEAT, "ddp-run looks at it", "%s/" DDP_DIR_BEAT "%u", ch->directory,
+	set(b, DDP_VAR_DDP_HEARTBEAT, "ddp-run reads it", "%s/" DDP_DIR_BEAT "%u", ch->directory,
 	    f->task.rank);
 	snprintf(path, sizeof(path), "%s/" DDP_DIR_PIPE, ch->directory);
-	set_default(b, DDP_VAR_TORCH_NCCL_DEBUG_INFO_PIPE_FILE, "ddp-run asks there", path);
+	set_default(b, DDP_VAR_TORCH_NCCL_DEBUG_INFO_PIPE_FILE, "ddp-run requests dumps", path);
 	if (!ch->failed[0])
 		return;
 	snprintf(path, sizeof(path), "%s/" DDP_DIR_ERROR "%u.json", ch->failed, f->task.rank);
@@ -727,7 +727,7 @@ static void plan_sweep(struct builder *b)
 		add_change(b, "TORCHELASTIC_USE_AGENT_STORE", DDP_ACTION_UNSET, NULL,
 			   "no agent serves this step");
 	if (ddp_env_get(env, DDP_CHANNEL_NAME))
-		add_change(b, DDP_CHANNEL_NAME, DDP_ACTION_UNSET, NULL, "of this step alone");
+		add_change(b, DDP_CHANNEL_NAME, DDP_ACTION_UNSET, NULL, "internal");
 }
 
 static bool is_chosen(const char *name)
@@ -751,7 +751,7 @@ static void plan_ours(struct builder *b)
 		if (c->action == DDP_ACTION_SET && is_chosen(c->name))
 			(void)ddp_list_add(list, sizeof(list), c->name, c->value);
 	}
-	set(b, DDP_VAR_DDP_OURS, "to tell them from yours in a step inside this one", "%s", list);
+	set(b, DDP_VAR_DDP_OURS, "list of these variables, for steps inside this one", "%s", list);
 }
 
 int ddp_plan_make(const struct ddp_facts *facts, struct ddp_plan *plan, struct ddp_message *message)
@@ -801,7 +801,7 @@ int ddp_plan_refuse(char *const *task_env, const char *why, struct ddp_plan *pla
 			add_change(&b, name, DDP_ACTION_UNSET, NULL, "--ddp failed");
 	}
 	if (ddp_env_get(task_env, DDP_CHANNEL_NAME))
-		add_change(&b, DDP_CHANNEL_NAME, DDP_ACTION_UNSET, NULL, "of this step alone");
+		add_change(&b, DDP_CHANNEL_NAME, DDP_ACTION_UNSET, NULL, "internal");
 	if (b.failed) {
 		ddp_plan_clear(plan);
 		return -1;

@@ -381,7 +381,7 @@ fake_torchrun()
 		"ddp: rank 1 of 2 on n2: local 0 of 1, LOCAL_RANK=0, device -, share -"
 	# The values that admit a process to the job, the nonce and NCCL's number, are not printed.
 	has "$err" "ddp: rank 0 on n1: set DDP_RENDEZVOUS=$WORK/\.ddp/[^ ]*-\* \(made for this step\)"
-	has "$err" 'ddp: rank 0 on n1: set NCCL_SOCKET_MAGIC \(drawn for this step\)$'
+	has "$err" 'ddp: rank 0 on n1: set NCCL_SOCKET_MAGIC \(random number of this step\)$'
 	has_not "$err" '[0-9a-f]{16}'
 	# Each variable has one line.
 	same "$(sed -n 's/^ddp: rank 0 on n1: [a-z]* \([A-Z_]*\).*/\1/p' <<<"$err" | sort | uniq -d)" ""
