@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A script that knows no launcher: it makes a process group, and fails unless the ranks form one world.
+"""A PyTorch script without launcher code: it creates a process group and fails unless the ranks form one world.
 
-It meets by env://, takes --local_rank as launchers pass it, and prints one line for each rank.
+It uses env://, accepts --local_rank from launchers, and prints one line for each rank.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from torch.utils.data import DistributedSampler
 
 
 def all_reduce(rank, world):
-    """Sums that are exact, in integers and in floats. Returns the sum of the ranks' numbers."""
+    """Checks exact sums of integers and floats. Returns the sum of the ranks' numbers."""
     numbers = torch.arange(1000, dtype=torch.int64) * (rank + 1)
     dist.all_reduce(numbers)
     factor = world * (world + 1) // 2
@@ -26,7 +26,7 @@ def all_reduce(rank, world):
 
 
 def model_step(rank, world):
-    """One step of a model: weights become rank 0's, the gradient is the mean of all ranks'."""
+    """Checks one step: all ranks get rank 0's weights, and the gradient is the mean over the ranks."""
     model = torch.nn.Linear(3, 1, bias=False)
     torch.nn.init.constant_(model.weight, 10.0 + rank)
     ddp = DistributedDataParallel(model)
@@ -42,7 +42,7 @@ def model_step(rank, world):
 
 
 def sampler(rank, world):
-    """The ranks' parts of a data set are equally long and together they are all of it."""
+    """Checks that the ranks' parts of a data set have the same length and together contain every sample."""
     samples = DistributedSampler(range(101), seed=7)
     samples.set_epoch(3)
     assert (samples.rank, samples.num_replicas) == (rank, world)
@@ -66,7 +66,7 @@ def main():
     if args.local_rank is not None:
         line += f", argument {args.local_rank}"
     dist.barrier()
-    # One write, so that lines of ranks that share a pipe stay whole.
+    # One write, so that lines of several ranks are not mixed in a shared pipe.
     os.write(1, f"{line}\n".encode())
     dist.destroy_process_group()
 

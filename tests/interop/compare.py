@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""compare.py SUBJECT: ask libddp (the program in $ORACLE) and PyTorch the same questions.
+"""compare.py SUBJECT: compares libddp's results (program $ORACLE) with PyTorch's.
 
-Ends with 0 if they agree, and says how many questions that were; DDP_SEED picks others.
+Exits with 0 if all are equal, and prints the number of comparisons. DDP_SEED selects the inputs.
 """
 import math
 import os
@@ -60,7 +60,7 @@ def sampler_of(n, ranks, rank, seed, epoch, shuffle, drop):
 
 
 def compare_sampler(oracle, rng):
-    """Index for index; also fewer samples than ranks, and seeds beyond 32 bits."""
+    """Compares all indices, also for fewer samples than ranks and seeds of more than 32 bits."""
     cases = [(n, ranks) for n in range(1, 13) for ranks in range(1, 15)]
     cases += [(rng.randint(1, 3000), rng.randint(1, 70)) for _ in range(150)]
     cases += [(60000, 8), (50000, 7), (100003, 64)]
@@ -82,7 +82,7 @@ def compare_buckets(oracle, rng):
         count = rng.randint(1, 30)
         sizes = [rng.choice([1, 2, 7, rng.randint(1, 400)]) for _ in range(count)]
         first, limit = rng.randint(1, 1500), rng.randint(1, 3000)
-        # Listed indices say: in this order, whatever their numbers are.
+        # The list of indices gives the order in which tensors are assigned to buckets.
         lists, _ = dist._compute_bucket_assignment_by_size(
             [torch.empty(s) for s in sizes], [first, limit], [False] * count, list(range(count)))
         want = [None] * count
@@ -99,14 +99,14 @@ def compare_buckets(oracle, rng):
 
 
 def updated(scale, growth, backoff, interval, tracker, found):
-    """One step of PyTorch's own kernel, where this build has one for the CPU."""
+    """One step of PyTorch's kernel. Raises NotImplementedError if this build has none for CPUs."""
     scale_, tracker_ = f32([scale]), torch.tensor([tracker], dtype=torch.int32)
     torch._amp_update_scale_(scale_, tracker_, f32([float(found)]), growth, backoff, interval)
     return float(scale_), int(tracker_)
 
 
 def compare_scaler(oracle, rng):
-    """torch._amp_*: kernels that PyTorch has for CUDA alone before 2.3."""
+    """torch._amp_*: before 2.3 PyTorch has these kernels for CUDA only."""
     try:
         updated(1.0, 2.0, 0.5, 3, 0, False)
     except NotImplementedError:
@@ -134,7 +134,7 @@ def compare_scaler(oracle, rng):
 
 
 def compare_clip(oracle, rng):
-    """clip_grad_norm_; ours sums in double, so to f32's rounding."""
+    """clip_grad_norm_, within f32's rounding, because libddp sums in double precision."""
     for _ in range(200):
         sizes = [rng.randint(1, 200) for _ in range(rng.randint(1, 5))]
         factor, limit = 10.0 ** rng.randint(-6, 6), 10.0 ** rng.randint(-3, 3)
@@ -153,7 +153,7 @@ def compare_clip(oracle, rng):
 
 
 def compare_evaluation(oracle, rng):
-    """cross_entropy with ignore_index, argmax and topk (where no two logits are equal)."""
+    """cross_entropy with ignore_index, argmax and topk, for logits that are all different."""
     for _ in range(200):
         samples, classes = rng.randint(1, 40), rng.choice([2, 3, 5, 6, 10, 100])
         spread = rng.choice([0.1, 1, 10, 1000])
@@ -171,7 +171,7 @@ def compare_evaluation(oracle, rng):
 
 
 def compare_moments(oracle, rng):
-    """A plain BatchNorm over the whole batch, against parts of it that are combined."""
+    """BatchNorm over the whole batch, and combined moments of its parts."""
     for _ in range(100):
         channels, parts = rng.randint(1, 8), [rng.choice([0, 1, 2, rng.randint(1, 50)])
                                               for _ in range(rng.randint(1, 8))]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TensorBoard's event files, as the formats are written down: records, and protobuf by hand."""
+"""A parser of TensorBoard's event files, written from the formats' documentation (records, protobuf)."""
 
 import struct
 
@@ -40,7 +40,7 @@ def varint(data, at):
 
 
 def fields(data):
-    """The fields of a message: {number: value}; none of ours occurs twice."""
+    """Returns the fields of a message: {number: value}. No field occurs twice in these files."""
     found, at = {}, 0
     while at < len(data):
         key, at = varint(data, at)
@@ -56,7 +56,7 @@ def fields(data):
 
 
 def load(path):
-    """The scalars of the file: [(tag, step, value)]."""
+    """Returns the scalars of the file: [(tag, step, value)]."""
     with open(path, "rb") as file:
         events = [fields(body) for body in records(file.read())]
     assert events[0][3] == b"brain.Event:2", events[0]

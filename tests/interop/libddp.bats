@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# libddp's rules against PyTorch's own, question by question; needs no Slurm.
+# Compares libddp's rules with PyTorch's; needs no Slurm.
 
 load torch
 
@@ -23,7 +23,7 @@ compare()
 
 @test "buckets: _compute_bucket_assignment_by_size" { compare buckets; }
 
-@test "loss scaling: GradScaler's kernels, where PyTorch has them for the CPU" {
+@test "loss scaling: GradScaler's kernels, if PyTorch has them for CPUs" {
 	compare scaler optional
 	grep -q '^not compared' <<<"$output" && skip "$(grep '^not compared' <<<"$output")"
 	return 0

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A step that runs while others do: meet.py DIR VALUE NAME OTHER...
+"""One of several steps that run at the same time: meet.py DIR VALUE NAME OTHER...
 
-Rank 0 says in DIR that NAME has formed its world and waits for all OTHERs to have done so. Then
-all add up values of their own, many times, so that a stray message would show.
+Rank 0 creates DIR/NAME when its world is complete, and waits for the files of all OTHERs. Then
+all ranks sum values that differ between steps, many times, so that a message of another step is detected.
 """
 
 import os
@@ -42,7 +42,7 @@ def main():
     if rank == 0:
         where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
         os.write(1, f"{name} world {world} at {where}\n".encode())
-    # PyTorch 2.6 may hang where all leave gloo at once, right after a barrier.
+    # PyTorch 2.6 may hang if all ranks leave gloo right after a barrier.
     time.sleep(0.3)
     dist.destroy_process_group()
 

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The networks, optimizers and schedules of ddp-train, for train-model.bats:
+ * network.c - ddp-train's networks, optimizers and schedules, for train-model.bats:
  *
- *	network list NET CLASSES            parameters with their dimensions, in order
- *	network init NET CLASSES SEED FILE  initial weights
- *	network copy NET CLASSES FROM TO    read into a model, written from it
- *	network optim KIND DECAY MOMENTUM NESTEROV FROM TO
- *	                                    FROM has values, gradients of each step and rates; TO
- *	                                    the values after each step, and the slots at the end
- *	network schedule KIND RATE GAMMA EVERY EPOCHS
- *	                                    the rate of each epoch
+ *     network list NET CLASSES            print the parameters with their dimensions, in order
+ *     network init NET CLASSES SEED FILE  write the initial weights
+ *     network copy NET CLASSES FROM TO    read FROM into a model, and write TO from it
+ *     network optim KIND DECAY MOMENTUM NESTEROV FROM TO
+ *                                         FROM has values, gradients of each step and rates; TO
+ *                                         gets
+ *                                         the values after each step, and the slots at the end
+ *     network schedule KIND RATE GAMMA EVERY EPOCHS
+ *                                         print the rate of each epoch
  */
 #include "config.h"
 
@@ -29,7 +30,7 @@ static void check(int status, const struct ddp_error *error)
 	exit(ddp_exit_status(status));
 }
 
-static void *room(size_t bytes)
+static void *allocate(size_t bytes)
 {
 	void *memory = calloc(bytes, 1);
 
@@ -145,13 +146,14 @@ static const struct ddp_tensor *find(const struct ddp_tensors *file, const char 
 	return tensor;
 }
 
-/* All steps of [file]; [trace] gets the values after each. */
+/* Runs all steps of [file]. [trace] gets the values after each. */
 static void train(const struct optim *optim, const struct ddp_tensors *file, float *trace,
 		  float *const slots[2])
 {
 	const struct ddp_tensor *gradients = find(file, "gradients");
 	size_t steps = (size_t)gradients->shape[0], count = (size_t)gradients->shape[1];
-	float *values = room(count * sizeof(*values)), *gradient = room(count * sizeof(*gradient));
+	float *values = allocate(count * sizeof(*values)),
+	      *gradient = allocate(count * sizeof(*gradient));
 
 	memcpy(values, find(file, "values")->data, count * sizeof(*values));
 	for (size_t i = 0; i < steps; i++) {
@@ -184,9 +186,9 @@ static int optimize(char **arguments)
 	steps = find(file, "gradients")->shape[0];
 	count = find(file, "gradients")->shape[1];
 	out[0] = (struct ddp_tensor){
-		"trace", DDP_F32, 2, {steps, count}, room((size_t)(steps * count) * 4)};
+		"trace", DDP_F32, 2, {steps, count}, allocate((size_t)(steps * count) * 4)};
 	for (int i = 0; i < 2; i++) {
-		slots[i] = room((size_t)count * sizeof(float));
+		slots[i] = allocate((size_t)count * sizeof(float));
 		out[1 + i] =
 			(struct ddp_tensor){i ? "slot1" : "slot0", DDP_F32, 1, {count}, slots[i]};
 	}

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 
 class Mnist(nn.Module):
-    """pytorch/examples/mnist, without its log_softmax; [dropout] False leaves that out."""
+    """pytorch/examples/mnist, without its log_softmax; without dropout if [dropout] is False."""
 
     def __init__(self, classes=10, dropout=True):
         super().__init__()

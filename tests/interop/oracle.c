@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * oracle.c - what libddp says, as text, for compare.py, which asks PyTorch the same
+ * oracle.c - prints libddp's results, which compare.py compares with PyTorch's
  *
- * One question a line on stdin, one answer a line on stdout. Numbers of floating type are
- * hexadecimal both ways, so that nothing is lost.
+ * Reads one call per line from stdin and prints one result per line. Floating-point numbers are
+ * hexadecimal in both directions, so that they are exact.
  */
 #include "config.h"
 
@@ -16,19 +16,19 @@
 #include "gradient/buckets.h"
 #include "gradient/statistics.h"
 
-static _Noreturn void give_up(const char *text)
+static _Noreturn void die(const char *text)
 {
 	fprintf(stderr, "oracle: %s\n", text);
 	exit(EXIT_FAILURE);
 }
 
-/* The next word of the question. */
+/* Returns the next word of the line. */
 static const char *word(void)
 {
 	const char *next = strtok(NULL, " \n");
 
 	if (!next)
-		give_up("a question ends early");
+		die("a question ends early");
 	return next;
 }
 
@@ -42,18 +42,18 @@ static float real(void)
 	return strtof(word(), NULL);
 }
 
-static void *room(size_t count, size_t size)
+static void *allocate(size_t count, size_t size)
 {
 	void *memory = calloc(count ? count : 1, size);
 
 	if (!memory)
-		give_up("out of memory");
+		die("out of memory");
 	return memory;
 }
 
 static float *reals(size_t count)
 {
-	float *list = room(count, sizeof(*list));
+	float *list = allocate(count, sizeof(*list));
 
 	for (size_t i = 0; i < count; i++)
 		list[i] = real();
@@ -66,7 +66,7 @@ static void print_reals(const float *list, size_t count)
 		printf(" %a", (double)list[i]);
 }
 
-/* sampler <samples> <rank> <ranks> <seed> <epoch> <shuffle> <drop>: indices */
+/* sampler <samples> <rank> <ranks> <seed> <epoch> <shuffle> <drop>: prints the indices */
 static void answer_sampler(void)
 {
 	struct ddp_sampler_options options = DDP_SAMPLER_OPTIONS_INIT;
@@ -82,18 +82,18 @@ static void answer_sampler(void)
 	options.shuffle = number();
 	options.drop_last = number();
 	if (ddp_sampler_create(&sampler, &options, &error) < 0)
-		give_up(error.text);
+		die(error.text);
 	ddp_sampler_set_epoch(sampler, epoch);
 	while (ddp_sampler_next(sampler, &index))
 		printf(" %" PRIu64, index);
 	ddp_sampler_destroy(sampler);
 }
 
-/* buckets <first> <limit> <count> <bytes>...: the bucket of each */
+/* buckets <first> <limit> <count> <bytes>...: prints the bucket of each */
 static void answer_buckets(void)
 {
 	size_t first = number(), limit = number(), count = number();
-	size_t *bytes = room(count, sizeof(*bytes)), *bucket = room(count, sizeof(*bucket));
+	size_t *bytes = allocate(count, sizeof(*bytes)), *bucket = allocate(count, sizeof(*bucket));
 
 	for (size_t i = 0; i < count; i++)
 		bytes[i] = number();
@@ -104,7 +104,10 @@ static void answer_buckets(void)
 	free(bytes);
 }
 
-/* scaler <scale> <growth> <backoff> <interval> <tracker> <steps> <found>...: scale tracker */
+/*
+ * scaler <scale> <growth> <backoff> <interval> <tracker> <steps> <found>...: prints scale and
+ * tracker
+ */
 static void answer_scaler(void)
 {
 	struct ddp_scaler scaler;
@@ -120,7 +123,7 @@ static void answer_scaler(void)
 	printf(" %a %d", (double)scaler.scale, (int)scaler.good_steps);
 }
 
-/* unscale <scale> <count> <gradient>...: found gradients */
+/* unscale <scale> <count> <gradient>...: prints found and the gradients */
 static void answer_unscale(void)
 {
 	struct ddp_scaler scaler = DDP_SCALER_INIT;
@@ -135,7 +138,7 @@ static void answer_unscale(void)
 	free(gradients);
 }
 
-/* clip <limit> <count> <gradient>...: norm gradients */
+/* clip <limit> <count> <gradient>...: prints the norm and the gradients */
 static void answer_clip(void)
 {
 	double limit = strtod(word(), NULL), norm;
@@ -149,11 +152,11 @@ static void answer_clip(void)
 	free(gradients);
 }
 
-/* evaluate <samples> <classes> <label>... <logit>...: loss top1 top5 samples */
+/* evaluate <samples> <classes> <label>... <logit>...: prints loss, top1, top5 and samples */
 static void answer_evaluate(void)
 {
 	size_t samples = number(), classes = number();
-	int32_t *labels = room(samples, sizeof(*labels));
+	int32_t *labels = allocate(samples, sizeof(*labels));
 	struct ddp_evaluation evaluation = {0, 0, 0, 0};
 	float *logits;
 
@@ -167,12 +170,12 @@ static void answer_evaluate(void)
 	free(labels);
 }
 
-/* moments <parts> <channels> (<count> <mean>... <m2>...)...: count means m2s */
+/* moments <parts> <channels> (<count> <mean>... <m2>...)...: prints count, means and m2s */
 static void answer_moments(void)
 {
 	size_t parts = number(), channels = number(), bytes = ddp_moments_bytes(channels);
-	char *data = room(parts, bytes);
-	float *mean = room(channels, sizeof(*mean)), *m2 = room(channels, sizeof(*m2));
+	char *data = allocate(parts, bytes);
+	float *mean = allocate(channels, sizeof(*mean)), *m2 = allocate(channels, sizeof(*m2));
 	double count;
 
 	for (size_t i = 0; i < parts; i++) {
@@ -212,7 +215,7 @@ static void answer(const char *question)
 			return;
 		}
 	}
-	give_up("what is asked is not known");
+	die("unknown call");
 }
 
 int main(void)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Python that has imported PyTorch, which takes seconds, and forks for each script to run.
+"""A Python process that has imported PyTorch, which takes seconds, and forks to run scripts.
 
-ready.py serve SOCKET               until the process that started it ends
-ready.py run SOCKET SCRIPT ARG...   as python3 -W ignore SCRIPT ARG..., in the directory, with the
-                                    environment and with the standard files of this process
+ready.py serve SOCKET               serve until the parent process ends
+ready.py run SOCKET SCRIPT ARG...   like python3 -W ignore SCRIPT ARG..., with the directory, the
+                                    environment and the standard files of this process
 """
 
 import json
@@ -16,7 +16,7 @@ import traceback
 
 
 def run_script(argv):
-    """Returns the exit status that an interpreter of its own would end with."""
+    """Runs the script. Returns the exit status that python3 would have."""
     sys.argv, sys.path[0] = argv, os.path.dirname(argv[0])
     try:
         runpy.run_path(argv[0], run_name="__main__")
@@ -31,7 +31,7 @@ def run_script(argv):
 
 
 def answer(connection):
-    """In a process of its own: what was asked for, and its exit status."""
+    """In a child process: runs the requested script and sends its exit status."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     data, files, _, _ = socket.recv_fds(connection, 1 << 20, 3)
     while not data.endswith(b"\n"):
@@ -39,11 +39,11 @@ def answer(connection):
     for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)
-    asked = json.loads(data)
-    os.chdir(asked["directory"])
+    request = json.loads(data)
+    os.chdir(request["directory"])
     os.environ.clear()
-    os.environ.update(asked["environment"])
-    status = run_script(asked["argv"])
+    os.environ.update(request["environment"])
+    status = run_script(request["argv"])
     sys.stdout.flush()
     sys.stderr.flush()
     connection.send(bytes([status]))
@@ -78,8 +78,8 @@ def serve(path):
 def run(path, *argv):
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(path)
-        asked = {"directory": os.getcwd(), "environment": dict(os.environ), "argv": argv}
-        data = json.dumps(asked).encode() + b"\n"
+        request = {"directory": os.getcwd(), "environment": dict(os.environ), "argv": argv}
+        data = json.dumps(request).encode() + b"\n"
         sent = socket.send_fds(connection, [data], [0, 1, 2])
         connection.sendall(data[sent:])
         status = connection.recv(1)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Real PyTorch under ddp-run: a rank is killed, and the training ends as if nothing had happened; and the same
-# where torchrun stands between them.
+# PyTorch under ddp-run: a rank is killed, and the result is that of an undisturbed training; also
+# with torchrun between ddp-run and the ranks.
 
 load ../cluster/lib
 load torch
@@ -12,7 +12,7 @@ setup_file()
 	install -m 755 "$DDP_BUILDDIR/runtime/run/ddp-run" "$TOP/ddp-run"
 	mkdir -m 755 "$WORK/job-templates"
 	cp "$DDP_SRCDIR"/job-templates/{elastic.job,torch-ddp.py} "$WORK/job-templates"
-	# What two ranks reach undisturbed.
+	# the result of two ranks without a failure
 	mc srun -N2 -n2 --ddp "$PYTHON" -u job-templates/torch-ddp.py --epochs 96 --checkpoint "$TOP/tmp/undisturbed.pt" \
 		>"$TOP/undisturbed" 2>"$TOP/err"
 	PATH=$TOP:$PATH
@@ -28,7 +28,8 @@ teardown()
 	same "$(ls -A "$WORK")" job-templates
 }
 
-# kill_once RANK CHILD: after the third epoch kill the task of that rank of step 0, or where CHILD is 1 what it started.
+# kill_once RANK CHILD: after the third epoch, kills the task of that rank of step 0, or, if CHILD
+# is 1, its child.
 kill_once()
 {
 	local rank=$1 child=$2 task pid
@@ -40,7 +41,8 @@ kill_once()
 	echo "$pid" >"$TOP/killed"
 }
 
-# The same epochs, the same losses and the same weights, bit by bit; epochs that were begun twice have two lines.
+# Checks that epochs, losses and weights are those of the undisturbed training, bit by bit. Epochs
+# that were run twice have two lines.
 same_as_undisturbed()
 {
 	same "$(grep '^epoch' "$WORK/train.out" | sort -u)" "$(grep '^epoch' "$TOP/undisturbed" | sort)"
@@ -53,7 +55,7 @@ same_as_undisturbed()
 	END
 }
 
-@test "elastic.job with PyTorch: a rank is killed, and the end is that of an undisturbed run" {
+@test "elastic.job with PyTorch: a rank is killed, and the result is that of an undisturbed training" {
 	mc sbatch -Q --parsable --nodes=3 -o train.out job-templates/elastic.job "$PYTHON" -u job-templates/torch-ddp.py --epochs 96 --resume
 	kill_once 1 0
 	within 300 grep -q '^ok world=2 sum=1$' "$WORK/train.out"
@@ -63,7 +65,7 @@ same_as_undisturbed()
 	has_not "$(<"$WORK/train.out")" '^(srun: error: )?ddp: '
 }
 
-# The lines of doc/restarts.md, with a training around them that counts.
+# The Python lines of doc/restarts.md, with a loop around them that counts steps.
 leave_py()
 {
 	cat <<-'END'
@@ -104,8 +106,8 @@ leave_py()
 	rm "$WORK/saved" "$WORK/leave.py"
 }
 
-# started_again LINE OPTION...: torchrun with a rank on each of two nodes, under ddp-run, loses one of them and ends well all
-# the same; ddp says LINE of what happens where a rank fails, and nothing else.
+# started_again LINE OPTION...: torchrun with a rank on each of two nodes under ddp-run, with
+# OPTIONs, loses a rank and finishes. ddp prints only LINE, about what happens if a rank fails.
 started_again()
 {
 	local line=$1 rc=0
@@ -121,17 +123,17 @@ started_again()
 	has "$(<"$TOP/err")" "^ddp: if a rank fails, $line"
 }
 
-@test "torchrun under ddp-run: one line says it is not needed, and the step is started again as without it" {
+@test "torchrun under ddp-run: one line says that it is not needed, and ddp-run restarts the step" {
 	started_again 'torch.distributed.run ends, and ddp-run starts the whole step again \(--restarts 3\); '
 	has "$(<"$TOP/err")" '^next: started again'
 }
 
-@test "torchrun --max-restarts under ddp-run: one line says who starts what again, and torchrun does" {
+@test "torchrun --max-restarts under ddp-run: one line says who restarts what, and torchrun restarts its ranks" {
 	started_again '.*\(--max-restarts 1\).*\(--restarts 3\)' --max_restarts=1
 	has_not "$(<"$TOP/err")" '^next: '
 }
 
-@test "torchrun whose tasks would be worlds of their own: ddp-run is refused as srun is, once" {
+@test "torchrun whose tasks would form separate worlds: ddp-run is refused with srun's error, printed once" {
 	try mc salloc -Q -N1 -n2 "$TOP/ddp-run" "$PYTHON" -m torch.distributed.run job-templates/torch-ddp.py
 	same "$rc" 1
 	same "$(grep -c 'torchrun starts all ranks of its node' <<<"$err")" 1

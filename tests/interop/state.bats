@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-# libddp's files against PyTorch and against readers and writers of their own; needs no Slurm.
+# libddp's files, compared with PyTorch's and read and written by independent programs; needs no
+# Slurm.
 
 load torch
 
 setup_file()
 {
 	export TENSORS=${DDP_BUILDDIR:?}/tests/interop/tensors
-	# A world of one, whatever this runs in.
+	# a world of one rank, whatever the caller's environment is
 	unset "${!SLURM_@}" "${!DDP_@}" RANK WORLD_SIZE TORCHELASTIC_RUN_ID
 	ready_up || return 1
 	state write "$BATS_FILE_TMPDIR"
@@ -18,7 +19,7 @@ setup() { cd "$BATS_TEST_TMPDIR" && net=$BATS_FILE_TMPDIR/net.st odd=$BATS_FILE_
 
 state() { python state.py "$@"; }
 
-# optional PACKAGE COMMAND...: as state, for what not every machine has.
+# optional PACKAGE COMMAND...: like state, but skips the test if Python has no PACKAGE.
 optional()
 {
 	local status=0
@@ -43,21 +44,21 @@ optional()
 	state same "$odd" copy.st
 }
 
-@test "our writer orders and writes as Python's, byte by byte" {
+@test "libddp's files equal those of a writer in Python, byte by byte" {
 	"$TENSORS" copy "$net" copy.st
 	cmp "$net" copy.st
 	"$TENSORS" copy "$odd" copy.st
 	cmp "$odd" copy.st
 }
 
-@test "the package safetensors reads what we write, and we what it writes" {
+@test "the package safetensors reads libddp's files, and libddp reads its files" {
 	"$TENSORS" copy "$odd" copy.st
 	optional safetensors package copy.st package.st
 	"$TENSORS" copy package.st again.st
 	state same "$odd" again.st
 }
 
-@test "a checkpoint: loaded with strict=True, its checksum computed anew" {
+@test "a checkpoint: loaded with strict=True, checksum verified by Python" {
 	"$TENSORS" save "$net" checkpoints 12
 	state strict checkpoints/checkpoint-0000000012.safetensors
 	state same "$net" checkpoints/checkpoint-0000000012.safetensors
@@ -65,7 +66,7 @@ optional()
 	state checksum odd/checkpoint-0000000007.safetensors 7
 }
 
-@test "a checkpoint: the newest sound one is resumed from" {
+@test "a damaged newest checkpoint: the one before it is loaded" {
 	"$TENSORS" save "$net" checkpoints 12
 	"$TENSORS" save "$net" checkpoints 34
 	truncate -s -1 checkpoints/checkpoint-0000000034.safetensors
@@ -74,21 +75,21 @@ optional()
 	state same "$net" resumed.st
 }
 
-@test "a checkpoint that Python wrote is resumed from" {
+@test "a checkpoint that Python wrote is loaded" {
 	mkdir checkpoints
 	cp "$odd" checkpoints/checkpoint-0000000003.safetensors
 	[ "$("$TENSORS" load "$odd" checkpoints resumed.st)" = "step 3" ]
 	state same "$odd" resumed.st
 }
 
-@test "a checkpoint of another network is refused by name" {
+@test "a checkpoint of another network is refused, with the names of the tensors" {
 	"$TENSORS" save "$net" checkpoints 1
 	run "$TENSORS" load "$odd" checkpoints resumed.st
 	[ "$status" -gt 64 ]
 	[[ $output == *"not expected: "*"conv1.weight"* ]]
 }
 
-@test "event files: read back with their checksums" {
+@test "event files: read by Python, checksums verified" {
 	"$TENSORS" events events
 	state events events
 }

@@ -24,7 +24,7 @@ import tensorfile
 
 
 class Net(nn.Module):
-    """pytorch/examples' network for MNIST, with a normalisation for its integer."""
+    """pytorch/examples' network for MNIST, with a BatchNorm, which has an integer tensor."""
 
     def __init__(self):
         super().__init__()
@@ -132,7 +132,7 @@ def tensorboard(directory):
 
 
 if __name__ == "__main__":
-    # Where packages are that Debian has not.
+    # directory of packages that Debian does not have
     sys.path += filter(None, [os.environ.get("READERS")])
     commands = {"write": write, "list": list_, "same": same, "strict": strict,
                 "checksum": checksum, "events": events, "package": package,

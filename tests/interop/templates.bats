@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# The job templates as a user submits them: copied into a directory of their own, or, for PyTorch, with their examples
-# in the directory of the installation.
+# The job templates, submitted as by a user: copied into a separate directory, or, for PyTorch, with
+# their examples in the directory of the installation.
 #
 # shellcheck disable=SC2154 # rc and err come from try
 
@@ -29,12 +29,12 @@ teardown()
 {
 	rm -f "$WORK"/*.out "$WORK"/*.pt
 	[ -z "${other_cluster_is_up-}" ] || { other_cluster_down; return; }
-	# Nothing stays of the steps but what the job was to write.
+	# the steps leave nothing but the job's output
 	same "$(ls -A "$WORK")" job-templates
 }
 
-# submit [OPTION...] TEMPLATE [ARGUMENT...]: wait for the job; $output is what it printed.
-# Returns its exit status. (sbatch --wait would look ever less often.)
+# submit [OPTION...] TEMPLATE [ARGUMENT...]: waits for the job. $output is its output.
+# Returns its exit status. (sbatch --wait polls less and less often.)
 submit()
 {
 	local id deadline=$((SECONDS + 120)) job=''
@@ -51,7 +51,7 @@ submit()
 	return 1
 }
 
-# The table of ranks without its endpoint, blanks squeezed. An endpoint is an address and a port.
+# The table of ranks without the endpoint, an address and a port, and with single spaces.
 table()
 {
 	has_not "$(tail -n +3 <<<"$output" | grep -vE ' 127\.0\.0\.1:[1-9][0-9]{3,4}$')" .
@@ -103,12 +103,12 @@ rank node local rank device share
 3 n2 1 1 1"
 }
 
-@test "ddp.job with --gres=gpu:2 --ntasks-per-node=1: as many ranks as the user says" {
+@test "ddp.job with --gres=gpu:2 --ntasks-per-node=1: the number of ranks that the user requests" {
 	submit --gres=gpu:2 --ntasks-per-node=1 job-templates/ddp.job ddp-ranks
 	has "$output" '2 ranks on 2 nodes'
 }
 
-@test "ddp.job with fewer cores than GPUs: the option that is missing is named" {
+@test "ddp.job with fewer cores than GPUs: the message names the missing option" {
 	local status=0
 	submit --gres=gpu:2 --cpus-per-task=1 job-templates/ddp.job ddp-ranks 2>/dev/null || status=$?
 	same "$status" 1
@@ -129,13 +129,14 @@ rank node local rank device share
 	has "$output" '^ok world=1 sum=0$'
 }
 
-@test "ddp.job with a program that fails on one node: the other ends, and the job has failed" {
+@test "ddp.job with a program that fails on one node: the other rank is ended, and the job fails" {
 	local status=0
 	# shellcheck disable=SC2016
 	submit job-templates/ddp.job sh -c 'test "$RANK" != 1 || exit 7; sleep 100' 2>/dev/null ||
 		status=$?
 	has "$output" 'n2: task 1: Exited with exit code 7'
-	# srun returns the highest status: 128 + SIGTERM of the rank that was ended, or SIGKILL where that took its time.
+	# srun returns the highest status: 128 + SIGTERM of the rank that was ended, or 128 +
+	# SIGKILL if it did not end in time.
 	has "$status" '^(143|137)$'
 }
 
@@ -164,7 +165,8 @@ rank node local rank device share
 	has "$output" '^ok world=4 sum=6$'
 }
 
-# on_cpus TEMPLATE OPTION...: a copy of it for nodes without GPUs, edited as its comment says; prints its path.
+# on_cpus TEMPLATE OPTION...: copies TEMPLATE, edited for nodes without GPUs as its comment
+# describes. Prints the copy's path.
 on_cpus()
 {
 	local copy=$INSTALLED/cpu-${1##*/}
@@ -189,7 +191,7 @@ on_cpus()
 	test -s "$WORK/torch-ddp.pt"
 }
 
-@test "torch-ddp.py replaces the file that a link names, and refuses a FIFO as its checkpoint" {
+@test "torch-ddp.py writes its checkpoint through a link, and refuses a FIFO" {
 	local run=(srun -n1 --ddp "$PYTHON" "$INSTALLED/torch-ddp.py" --backend gloo --epochs 1 --checkpoint)
 	as_user ln -s target.pt "$WORK/link.pt"
 	try mc "${run[@]}" link.pt

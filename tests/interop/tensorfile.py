@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""safetensors for PyTorch, as the format is written down: another writer and another reader."""
+"""A writer and a reader of safetensors files for PyTorch, written from the format's documentation."""
 
 import ctypes
 import json
@@ -8,7 +8,7 @@ import struct
 
 import torch
 
-# In the order in which data lies: larger elements first.
+# In the order of the tensors in a file: larger elements first.
 TYPES = {"I64": torch.int64, "F64": torch.float64, "F32": torch.float32, "I32": torch.int32,
          "BF16": torch.bfloat16, "F16": torch.float16, "U8": torch.uint8}
 NAMES = {dtype: name for name, dtype in TYPES.items()}

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The files of libddp, for state.bats:
+ * tensors.c - reads and writes libddp's files, for state.bats:
  *
- *	tensors list FILE                   name, type and dimensions, a line each
- *	tensors copy FROM TO                read and write
- *	tensors save FROM DIRECTORY STEP    as a checkpoint, from the world that this process is in
- *	tensors load LIKE DIRECTORY TO      the newest checkpoint, into tensors as LIKE has them
- *	tensors events DIRECTORY            an event file of a hundred points
+ *     tensors list FILE                   print name, type and dimensions, one tensor per line
+ *     tensors copy FROM TO                read FROM and write TO
+ *     tensors save FROM DIRECTORY STEP    save the tensors as a checkpoint
+ *     tensors load LIKE DIRECTORY TO      load the newest checkpoint into tensors like those of
+ *     LIKE
+ *     tensors events DIRECTORY            write an event file of a hundred points
  */
 #include "config.h"
 
@@ -57,7 +58,7 @@ static int list(char **arguments)
 	return 0;
 }
 
-/* The key that every file of the test has. */
+/* The metadata that every file of the test has. */
 static struct ddp_pair format_of(const struct ddp_tensors *file)
 {
 	return (struct ddp_pair){"format", ddp_tensors_metadata(file, "format")};
@@ -103,7 +104,7 @@ static int save(char **arguments)
 	return 0;
 }
 
-/* Tensors as [file] has them, of zeros; never freed. */
+/* Returns tensors like those of [file], filled with zeros. They are never freed. */
 static struct ddp_tensor *make_like(const struct ddp_tensors *file, size_t *count)
 {
 	const struct ddp_tensor *tensors = ddp_tensors_list(file, count);

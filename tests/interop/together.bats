@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# Worlds at the same time on the same nodes: no collision of ports, no message astray.
-# DDP_ROUNDS says how often (1), DDP_SEED which ports are computed (1): with one seed they are
-# always the same, so do not run this file twice at once on one machine.
+# Several worlds at the same time on the same nodes: their ports do not collide, and no message gets
+# to another world. DDP_ROUNDS: number of rounds [1]. DDP_SEED selects the computed ports [1]: they
+# are always the same for a seed, so do not run this file twice at the same time on one machine.
 
 load ../cluster/lib
 load torch
@@ -11,12 +11,13 @@ teardown() { [ -z "${TOP-}" ] || cluster_down; }
 rounds=${DDP_ROUNDS:-1}
 seed=${DDP_SEED:-1}
 
-# What bats prints on its own lines, passed or failed.
+# Prints a separate line in bats' output.
 note() { printf '# %s\n' "$*" >&3; }
 
 meet="srun --exact -N2 -n2 --ddp --kill-on-bad-exit=1 $PYTHON"
 
-# Two steps of one job and a step of another, all on both nodes: each world is complete, at a port of its own.
+# Runs two steps of one job and a step of another at the same time on both nodes. Each world must be
+# complete, and each have another port.
 at_once()
 {
 	local i meeting steps step
@@ -43,8 +44,8 @@ at_once()
 
 reserved_up() { torch_up --nodes 2 --gpus 0; }
 
-# Without MpiParams Slurm reserves nothing, so each port follows from the names of cluster, job
-# and step: the same seed gives the same ports.
+# Without MpiParams, Slurm reserves no ports, so each port is computed from the names of cluster,
+# job and step: the same seed gives the same ports.
 computed_up()
 {
 	note "seed $seed: cluster seed$seed, ports 30000-32766"

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 #
-# What the tests with PyTorch share, on top of ../cluster/lib.bash.
+# Shared by the tests with PyTorch; extends ../cluster/lib.bash.
 
-# The system's own, whatever comes first in PATH: that one has Debian's python3-torch.
+# The system's python3, which has Debian's python3-torch, even if another one is first in PATH.
 PYTHON=${DDP_PYTHON:-/usr/bin/python3}
 export PYTHON
 
 no_torch() { echo "$PYTHON has no PyTorch (Debian: python3-torch); name another with DDP_PYTHON" >&2; }
 
-# ready_up: for scripts that run here and not in jobs, one Python that has imported PyTorch: ready.py.
+# ready_up: starts ready.py, a Python process with PyTorch imported, for scripts that do not run in
+# jobs.
 ready_up()
 {
 	# PyTorch leaves files in TMPDIR.
@@ -24,10 +25,11 @@ ready_up()
 
 ready_down() { kill "$(<"$READY.pid")"; }
 
-# python SCRIPT ARG...: one of this directory's, by that Python.
+# python SCRIPT ARG...: runs a script of this directory by ready.py.
 python() { "$PYTHON" "$BATS_TEST_DIRNAME/ready.py" run "$READY" "$BATS_TEST_DIRNAME/$1" "${@:2}"; }
 
-# cluster_up, and the scripts of this directory in $PY, where the jobs' user can read them.
+# torch_up OPTION...: cluster_up, and copies the scripts of this directory to $PY, where the jobs'
+# user can read them.
 torch_up()
 {
 	"$PYTHON" -c 'import torch.distributed' 2>/dev/null || { no_torch; return 1; }
@@ -40,9 +42,9 @@ torch_up()
 	install -m 644 "$BATS_TEST_DIRNAME"/*.py "$PY"
 	# torchrun and Python's multiprocessing leave files in TMPDIR.
 	export PY TMPDIR=$TOP/tmp PYTHONDONTWRITEBYTECODE=1
-	# All nodes are this machine, whose name need not resolve.
+	# all nodes are this machine, whose name may not resolve
 	export GLOO_SOCKET_IFNAME=lo
-	# Debian's of 2.4 and later is built without what its store wants by default.
+	# since 2.4, Debian's build lacks libuv, which PyTorch's store uses by default
 	has_libuv || export USE_LIBUV=0
 	# torchrun 1.13 fails on Python 3.11 unless these are given; rank 9 does not exist.
 	export PET_REDIRECTS=9:1 PET_TEE=9:1
@@ -50,10 +52,10 @@ torch_up()
 
 has_libuv() { "$PYTHON" -c 'import torch.distributed as d; d.TCPStore("127.0.0.1", 0, 1, True)' 2>/dev/null; }
 
-# torchrun's own store takes no other.
+# torchrun's store cannot be used without libuv.
 torchrun_works() { [ -z "${USE_LIBUV-}" ] || skip "this PyTorch is built without libuv, which torchrun needs"; }
 
-# run srun with a script: $output has its lines, sorted; $TOP/err what went to stderr.
+# Runs srun with a script. $output has its sorted lines, $TOP/err its stderr.
 step()
 {
 	local status=0
@@ -65,7 +67,7 @@ step()
 	return "$status"
 }
 
-# Nothing of a step stays in the working directory.
+# A step leaves nothing in the working directory.
 tidy()
 {
 	same "$(ls -A "$WORK")" ""

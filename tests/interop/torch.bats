@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# PyTorch scripts that know nothing of Slurm, on a real Slurm: gloo, two nodes, four ranks.
+# Unmodified PyTorch scripts on a real Slurm: gloo, two nodes, four ranks.
 #
-# shellcheck disable=SC2030,SC2031 # each test has an output of its own
+# shellcheck disable=SC2030,SC2031 # each test sets its own output
 
 load ../cluster/lib
 load torch
@@ -31,21 +31,21 @@ rank 3 of 4 on n2: sum 10, local rank 1"
 	has "$(<"$TOP/err")" '^ddp: n1: 2 ranks on GPU 0: .*NCCL .*"Duplicate GPU detected".* gloo'
 }
 
-@test "env:// with RANK and the like of an outer world, and with its agent's store, inherited" {
+@test "env:// with inherited RANK, WORLD_SIZE, LOCAL_RANK and TORCHELASTIC_USE_AGENT_STORE of an outer world" {
 	RANK=3 WORLD_SIZE=9 LOCAL_RANK=7 TORCHELASTIC_USE_AGENT_STORE=True TORCHELASTIC_RESTART_COUNT=0 \
 		step -N2 --ntasks-per-node=1 --ddp "$PYTHON" "$PY/checks.py"
 	same "$output" "rank 0 of 2 on n1: sum 3, local rank 0
 rank 1 of 2 on n2: sum 3, local rank 0"
 }
 
-@test "env:// with rank 0 alone on the second node and three ranks on the first: MASTER_ADDR is that node's" {
+@test "env:// with rank 0 alone on the second node: MASTER_ADDR is the second node's" {
 	printf '%s\n' n2 n1 n1 n1 >"$TOP/hosts"
 	SLURM_HOSTFILE=$TOP/hosts step -n4 -m arbitrary --ddp "$PYTHON" "$PY/checks.py"
 	same "$output" "rank 0 of 4 on n2: sum 10, local rank 0
 rank 1 of 4 on n1: sum 10, local rank 0
 rank 2 of 4 on n1: sum 10, local rank 1
 rank 3 of 4 on n1: sum 10, local rank 2"
-	# The nodes share one address, so only a name tells them apart.
+	# The nodes share one address, so the test distinguishes them by a suffix.
 	SLURM_HOSTFILE=$TOP/hosts \
 		step -n4 -m arbitrary --ddp --ddp-master-suffix=-ib printenv MASTER_ADDR
 	same "$output" "n2-ib
@@ -63,7 +63,7 @@ rank 2 of 3 on n1: sum 6, local rank 0"
 }
 
 @test "env:// in a step inside a step: MASTER_ADDR is the inner step's" {
-	# What the outer step's environment says of its own node must not be believed.
+	# The outer step's variables describe another node and must not be used.
 	mc salloc -Q -N2 --ntasks-per-node=2 srun --overlap -N1 -n1 -w n1 \
 		srun --overlap -N1 -n2 -w n2 --ddp --ddp-master-suffix=-ib \
 		printenv MASTER_ADDR >"$TOP/inner" 2>"$TOP/err"
@@ -71,9 +71,9 @@ rank 2 of 3 on n1: sum 6, local rank 0"
 n2-ib"
 }
 
-# By file://, by torchrun and by mp.spawn: templates.bats.
+# file://, torchrun and mp.spawn are tested in templates.bats.
 
-# A network for each node: a namespace with an address of its own, joined to the other's.
+# Creates a network namespace for each node, with an address, connected to the other's.
 networks_up()
 {
 	local node
@@ -96,8 +96,8 @@ networks_down()
 	ip netns del "$NET-n1" && ip netns del "$NET-n2"
 }
 
-# torchrun's store listens where node rank 0 is, whatever MASTER_ADDR says: on another node than rank 0's nobody
-# finds it.
+# torchrun's store listens on the node with node rank 0, and MASTER_ADDR must be that node:
+# otherwise the agents cannot connect.
 @test "torchrun with rank 0 on the second node, and a network for each node" {
 	need_root
 	torchrun_works
@@ -109,7 +109,7 @@ networks_down()
 		exec nsenter --net="/run/netns/$NET-\$SLURMD_NODENAME" env GLOO_SOCKET_IFNAME=$NET "\$@"
 	END
 	chmod 755 "$TOP/inside"
-	# Only root can enter a namespace.
+	# only root can enter a network namespace
 	output=$(cd "$TOP" && SLURM_HOSTFILE=$TOP/hosts timeout -k 5 60 "$minicluster" run \
 		srun --kill-on-bad-exit=1 -n2 -m arbitrary --ddp --ddp-master-suffix=.net unshare -m "$TOP/inside" \
 		torchrun --nproc_per_node=2 "$PY/checks.py" 2>"$TOP/err") || { cat "$TOP/err" >&2; false; }
@@ -129,8 +129,8 @@ rank 2 of 4 on n2: sum 10, local rank 0, argument 0
 rank 3 of 4 on n2: sum 10, local rank 1, argument 1"
 }
 
-# The step must fail, no rank may have trained, and a script that calls
-# init_process_group() must have found no RANK, which is what PyTorch says then.
+# The step must fail, no rank may have trained, and a script that calls init_process_group() must
+# have found no RANK, for which PyTorch prints this error.
 refused()
 {
 	if step "$@"; then
@@ -141,13 +141,13 @@ refused()
 	has "$(cat "$TOP/err")" 'environment variable RANK expected, but not set'
 }
 
-@test "a plan that srun cannot make: no rank trains alone, and the reason is told" {
+@test "a plan that srun cannot make: no rank trains alone, and the reason is printed" {
 	SLURM_DDP_RDZV=/proc/none refused -N2 --ntasks-per-node=1 --ddp "$PYTHON" "$PY/checks.py"
 	has "$(cat "$TOP/err")" 'ddp: .*/proc/none'
 }
 
-@test "a problem on one node: its rank does not train alone, and the reason is told" {
-	# Slurm's own controller listens there.
+@test "a problem on one node: its rank does not train alone, and the reason is printed" {
+	# slurmctld listens on this port
 	port=$(mc scontrol show config | awk '$1 == "SlurmctldPort" { print $3 }')
 	MASTER_PORT=$port refused -N2 --ntasks-per-node=1 --ddp "$PYTHON" "$PY/checks.py"
 	has "$(cat "$TOP/err")" "ddp: .*port $port of n1.*is taken"

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * train-gradients.c - the gradients that the CPU engine computes, as a safetensors file
+ * train-gradients.c - writes the gradients that the CPU engine computes to a safetensors file
  *
- *	train-gradients NET DIRECTORY INIT START COUNT TYPE CONV NEW
+ *     train-gradients NET DIRECTORY INIT START COUNT TYPE CONV NEW
  *
- * NET with the weights of INIT reads COUNT images of the training set in DIRECTORY, from START
- * on, without dropout and augmentation. TYPE is that of activations, f32 or bf16; CONV is exact
- * or auto. Gradients of the mean loss go to NEW by PyTorch's names; stdout gets the loss.
+ * NET with the weights INIT reads COUNT images from START on of the training set in DIRECTORY,
+ * without dropout and augmentation. TYPE is that of activations, f32 or bf16; CONV is exact or
+ * auto. Gradients of the mean loss are written to NEW with PyTorch's names; the loss is printed.
  */
 #include "config.h"
 
@@ -32,7 +32,7 @@ struct work {
 	struct engine *engine;
 };
 
-static void need(int rc, const struct ddp_error *error)
+static void check(int rc, const struct ddp_error *error)
 {
 	if (rc >= 0)
 		return;
@@ -40,12 +40,12 @@ static void need(int rc, const struct ddp_error *error)
 	exit(EXIT_FAILURE);
 }
 
-static void *room(size_t count, size_t size)
+static void *allocate(size_t count, size_t size)
 {
 	struct ddp_error error = {DDP_ERR_MEMORY, "out of memory"};
 	void *memory = calloc(count ? count : 1, size);
 
-	need(memory ? 0 : error.status, &error);
+	check(memory ? 0 : error.status, &error);
 	return memory;
 }
 
@@ -63,13 +63,13 @@ static void open_model(struct work *work, char **words)
 	struct ddp_error error = {0, "no such network"};
 
 	work->net = net_create(words[NET], 0);
-	need(work->net ? 0 : DDP_ERR_ARGUMENT, &error);
-	need(graph_create(&work->graph, work->net, &error), &error);
+	check(work->net ? 0 : DDP_ERR_ARGUMENT, &error);
+	check(graph_create(&work->graph, work->net, &error), &error);
 	work->optim = optim_default(OPTIM_SGD);
-	need(model_create(&work->model, work->ddp, work->graph, optim_slots(&work->optim), DDP_F32,
-			  false, 0, &error),
-	     &error);
-	need(model_read(work->model, words[INIT], &error), &error);
+	check(model_create(&work->model, work->ddp, work->graph, optim_slots(&work->optim), DDP_F32,
+			   false, 0, &error),
+	      &error);
+	check(model_read(work->model, words[INIT], &error), &error);
 }
 
 static void open_set(struct work *work, char **words)
@@ -79,9 +79,9 @@ static void open_set(struct work *work, char **words)
 	int kind = set_detect(words[DIRECTORY],
 			      strcmp(words[NET], "mnist") == 0 ? SET_MNIST : SET_CIFAR10, &error);
 
-	need(kind, &error);
+	check(kind, &error);
 	options.kind = (enum set_kind)kind;
-	need(set_open(&work->set, &options, &error), &error);
+	check(set_open(&work->set, &options, &error), &error);
 }
 
 static void open_engine(struct work *work, char **words)
@@ -97,23 +97,23 @@ static void open_engine(struct work *work, char **words)
 	setup.batch = setup.test_batch = strtoul(words[COUNT], NULL, 10);
 	setup.type = strcmp(words[TYPE], "bf16") == 0 ? DDP_BF16 : DDP_F32;
 	setup.exact = strcmp(words[CONV], "exact") == 0;
-	need(engine_cpu.open(&work->engine, &setup, &error), &error);
+	check(engine_cpu.open(&work->engine, &setup, &error), &error);
 }
 
-/* One step with learning rate 0: the gradients stay in the model. */
+/* Runs one step with learning rate 0, so that the gradients stay in the model. */
 static void step(struct work *work, char **words)
 {
 	struct batch batch = {.seed = 1, .count = strtoul(words[COUNT], NULL, 10)};
 	uint64_t start = strtoull(words[START], NULL, 10);
-	uint64_t *indices = room(batch.count, sizeof(*indices));
+	uint64_t *indices = allocate(batch.count, sizeof(*indices));
 	struct ddp_error error = {0, ""};
 	struct engine_step done;
 
 	for (size_t i = 0; i < batch.count; i++)
 		indices[i] = start + i;
 	batch.indices = batch.orders = indices;
-	need(engine_cpu.step(work->engine, &batch, batch.count, 1, 0.0, false, &done, &error),
-	     &error);
+	check(engine_cpu.step(work->engine, &batch, batch.count, 1, 0.0, false, &done, &error),
+	      &error);
 	printf("%.9g\n", done.loss / (double)done.samples);
 	free(indices);
 }
@@ -121,7 +121,7 @@ static void step(struct work *work, char **words)
 static void write_gradients(const struct work *work, const char *path)
 {
 	const struct graph *graph = work->graph;
-	struct ddp_tensor *tensors = room(graph->parameter_count, sizeof(*tensors));
+	struct ddp_tensor *tensors = allocate(graph->parameter_count, sizeof(*tensors));
 	struct ddp_pair format = {"format", "pt"};
 	struct ddp_error error = {0, ""};
 
@@ -132,10 +132,10 @@ static void write_gradients(const struct work *work, const char *path)
 		tensors[i].type = DDP_F32;
 		tensors[i].dimensions = parameter->dimensions;
 		memcpy(tensors[i].shape, parameter->shape, sizeof(parameter->shape));
-		tensors[i].data = room(parameter->count, sizeof(float));
+		tensors[i].data = allocate(parameter->count, sizeof(float));
 		graph_export(graph, i, tensors[i].data, model_gradient(work->model, i));
 	}
-	need(ddp_tensors_save(path, tensors, graph->parameter_count, &format, 1, &error), &error);
+	check(ddp_tensors_save(path, tensors, graph->parameter_count, &format, 1, &error), &error);
 	for (size_t i = 0; i < graph->parameter_count; i++)
 		free(tensors[i].data);
 	free(tensors);

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-# ddp-train's networks, initial weights, optimizers and schedules against PyTorch's; needs no Slurm.
+# ddp-train's networks, initial weights, optimizers and schedules compared with PyTorch's; needs no
+# Slurm.
 
 load torch
 
 setup_file()
 {
 	export NETWORK=${DDP_BUILDDIR:?}/tests/interop/network
-	# A world of one, whatever this runs in.
+	# a world of one rank, whatever the caller's environment is
 	unset "${!SLURM_@}" RANK WORLD_SIZE TORCHELASTIC_RUN_ID
 	ready_up
 }

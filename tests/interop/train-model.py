@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """train-model.py SUBJECT: the networks, optimizers and schedules of ddp-train (the program in
-$NETWORK) against PyTorch's. DDP_SEED picks other numbers."""
+$NETWORK), compared with PyTorch's. DDP_SEED selects the inputs."""
 
 import math
 import os
@@ -16,8 +16,8 @@ import networks
 import tensorfile
 
 SEED = int(os.environ.get("DDP_SEED") or 20240917)
-# What is compared bit by bit: later versions compute AdamW in another order, and processors
-# without AVX2 round more often.
+# Whether results are compared bit by bit: later versions of PyTorch compute AdamW in another order,
+# and processors without AVX2 round more often.
 EXACT = torch.__version__.startswith("1.") and re.search(
     r"CPU capability usage: AVX", torch.__config__.show()) is not None
 CASES = [("mnist", 10), ("mnist", 3), ("cifar", 10), ("cifar", 100)]
@@ -42,13 +42,13 @@ def expect(condition, what):
 
 
 def ordered(tensor):
-    """Whole numbers that differ by one where floats are neighbours."""
+    """Maps floats to integers, so that adjacent floats differ by 1."""
     bits = tensor.contiguous().view(torch.int32).to(torch.int64)
     return torch.where(bits < 0, -(bits & 0x7fffffff), bits)
 
 
 def agree(got, want, what):
-    """Within 2 ulp, or where roundings are known to differ, 1e-5 of the largest."""
+    """Checks that values agree within 2 ulp, or, if roundings are known to differ, within 1e-5 of the largest."""
     ulp = int((ordered(got) - ordered(want)).abs().max())
     relative = float((got - want).abs().max() / want.abs().max())
     print(f"{what}: {ulp} ulp, {relative:.1e}")
@@ -71,9 +71,9 @@ def compare_list():
 
 
 def compare_init():
-    """One ulp of the largest value that may be drawn: builds of PyTorch differ by that."""
+    """Within one ulp of the largest possible value, since builds of PyTorch differ by that."""
     for name, classes in CASES:
-        # The larger network takes seconds for each.
+        # drawing the larger network takes seconds
         seeds = (0, 1, 42, 2**32 + 1, SEED)
         for seed in seeds if name == "mnist" or os.environ.get("DDP_LONG") else seeds[-2:]:
             run("init", name, classes, seed, "init.st")
@@ -90,7 +90,7 @@ def compare_init():
 
 
 def compare_copy():
-    """From PyTorch into a model and back, with running statistics of a trained one."""
+    """Copies a trained model's state from PyTorch into a model and back."""
     for name, classes in CASES:
         state = module(name, classes, SEED).state_dict()
         for key, value in state.items():
@@ -105,7 +105,7 @@ def compare_copy():
 
 
 def compare_refusals():
-    """Each names the file and the tensor."""
+    """Each error names the file and the tensor."""
     state = module("mnist", 10, SEED).state_dict()
     cases = {
         "missing": {k: v for k, v in state.items() if k != "fc1.bias"},
@@ -126,7 +126,7 @@ def compare_refusals():
         status, _, err = network("copy", "mnist", 10, f"{case}.st", "out.st")
         expect(status > 64 and f"{case}.st: " in err and texts[case] in err, f"{case}: {err}")
         expect(not os.path.exists("out.st"), f"{case}: written all the same")
-    # What else is there does not matter.
+    # other tensors in the file are ignored
     tensorfile.save("more.st", {**state, "optimizer.0.x": torch.ones(3)}, {})
     run("copy", "mnist", 10, "more.st", "out.st")
 
@@ -155,7 +155,7 @@ def make(kind, decay, momentum, nesterov, parameter):
 
 
 def follow(case, values, gradients, rates):
-    """PyTorch's values after each step, and its slots at the end."""
+    """Returns PyTorch's values after each step, and its slots at the end."""
     parameter = torch.nn.Parameter(values.clone())
     optimizer = make(*case, parameter)
     trace = []
@@ -170,7 +170,7 @@ def follow(case, values, gradients, rates):
 
 
 def compare_optim(simd):
-    """Fifty steps; a count that is no multiple of a vector; gradients of all sizes, and zeros."""
+    """Fifty steps, with a count that is not a multiple of a vector, and gradients of any magnitude and zeros."""
     os.environ["DDP_SIMD"] = simd
     torch.manual_seed(SEED)
     steps, count = 50, 4099
@@ -205,7 +205,7 @@ def compare_schedule():
         expect(got == want, f"step {rate} {gamma} {every}:\n{got}\n{want}")
         got = [float.fromhex(w) for w in run("schedule", "cosine", rate, 0, 0, epochs).split()]
         want = rates_of(lambda o: lr_scheduler.CosineAnnealingLR(o, epochs), rate, epochs)
-        # PyTorch goes from each rate to the next, and gathers roundings on the way.
+        # PyTorch computes each rate from the previous one, and accumulates rounding errors
         expect(all(abs(g - w) <= 1e-12 * rate for g, w in zip(got, want)) and
                len(got) == epochs, f"cosine {rate} {epochs}:\n{got}\n{want}")
         got = [float.fromhex(w) for w in run("schedule", "constant", rate, 0, 0, epochs).split()]

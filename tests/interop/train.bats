@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-# ddp-train against PyTorch's DistributedDataParallel over gloo: the same images, initial weights
-# and order of samples, two ranks. Needs no Slurm.
+# ddp-train compared with PyTorch's DistributedDataParallel over gloo: the same images, initial
+# weights and order of samples, two ranks. Needs no Slurm.
 #
-# Limits for losses suppose a training that does not magnify roundings. At the default rates PyTorch
-# itself, started one ulp away, is off by 5e-2 after 20 steps of mnist, by more on cifar. So rates
-# here are those at which its own runs stay within 1e-6; the default one has a test of its own.
+# The limits for losses require a training that does not amplify rounding errors. At the default
+# rates, two PyTorch trainings whose weights differ by one ulp differ by 5e-2 after 20 steps of
+# mnist, and by more on cifar. So these tests use rates at which they stay within 1e-6; another test
+# uses the default rate.
 
 mnist_sgd=(--optimizer sgd --lr 0.05)
 mnist_adadelta=(--optimizer adadelta --lr 0.02)
 mnist_adamw=(--optimizer adamw --lr 0.0001 --decay 0.01)
 mnist_much=(--optimizer sgd --lr 0.02 --nesterov --decay 0.01 --schedule cosine --epochs 3
 	--smoothing 0.1 --clip 1)
-# A step of cifar takes long.
+# a step of cifar is slow
 steps=5
 [ -z "${DDP_LONG-}" ] || steps=20
 cifar_sgd=(--optimizer sgd --lr 0.0001 --nesterov --decay 0.0005 --schedule cosine --epochs 30
@@ -23,13 +24,13 @@ setup_file()
 {
 	export GLOO_SOCKET_IFNAME=lo DDP_SOCKET_IFNAME=lo XDG_CACHE_HOME=$BATS_FILE_TMPDIR
 	local build=${DDP_BUILDDIR:?}
-	# A world of our own, whatever this runs in.
+	# a world without the caller's environment
 	unset "${!SLURM_@}" "${!DDP_@}" "${!DNNL_@}" RANK WORLD_SIZE TORCHELASTIC_RUN_ID OPENBLAS_CORETYPE
 	export DDP_MODULES=$build/runtime/.libs
 	export TRAIN=$build/runtime/train/ddp-train INTEROP=$build/tests/interop
 	ready_up || return 1
 	cd "$BATS_FILE_TMPDIR" || return 1
-	# 333 images: the last step of an epoch is a shorter one, and one image is seen twice.
+	# 333 images: the last step of an epoch is shorter, and one image is used twice
 	versus data mnist mnist 333 500
 	versus data cifar cifar 333 100
 	versus init mnist mnist.st
@@ -47,7 +48,7 @@ versus() { python train.py "$@"; }
 # theirs NAME OPTION...: PyTorch's losses, in NAME.torch. The network is NAME's first word.
 theirs() { versus run "${1%%_*}" "${1%%_*}" "${1%%_*}.st" "${@:2}" >"$1.torch"; }
 
-# The options of ddp-train for those of train.py, a line each.
+# Translates options of train.py to those of ddp-train, one per line.
 translated()
 {
 	while (($#)); do
@@ -61,7 +62,7 @@ translated()
 	done
 }
 
-# ddp NETWORK OPTION...: ddp-train on the images and with the weights that PyTorch has.
+# ddp NETWORK OPTION...: ddp-train on PyTorch's images, with its weights.
 ddp()
 {
 	local -A exact=([mnist]=--no-dropout [cifar]=--no-augment)
@@ -70,7 +71,8 @@ ddp()
 		>"$BATS_TEST_TMPDIR/out" 2>&1 || { cat "$BATS_TEST_TMPDIR/out" >&2; return 1; }
 }
 
-# ours NAME OPTION...: its losses in $BATS_TEST_TMPDIR/losses; options are train.py's.
+# ours NAME OPTION...: ddp-train's losses, in $BATS_TEST_TMPDIR/losses. Options are those of
+# train.py.
 ours()
 {
 	local options
@@ -109,7 +111,7 @@ close() { versus close "$BATS_TEST_TMPDIR/losses" "$1.torch" "${2:-1e-5}"; }
 	close mnist_much
 }
 
-@test "cifar: the first losses, direct convolutions; weights and running statistics after them" {
+@test "cifar: the first losses, weights and running statistics, direct convolutions" {
 	ours cifar_sgd "${cifar_sgd[@]}" --conv exact --save-model "$BATS_TEST_TMPDIR/model.st"
 	close cifar_sgd
 	versus same "$BATS_TEST_TMPDIR/model.st" cifar_sgd.st 1e-4
@@ -126,12 +128,12 @@ close() { versus close "$BATS_TEST_TMPDIR/losses" "$1.torch" "${2:-1e-5}"; }
 	ours cifar_whole "${options[@]}" --conv exact --sync-bn --save-model "$BATS_TEST_TMPDIR/model.st"
 	close cifar_whole
 	versus same "$BATS_TEST_TMPDIR/model.st" whole.st 1e-4
-	# It is another training than without.
+	# the result must differ from that without SyncBatchNorm
 	run close cifar_sgd 1e-3
 	[ "$status" -ne 0 ]
 }
 
-@test "mnist: steps at the default rate stay as near as PyTorch's own runs one ulp apart" {
+@test "mnist, default rate: as close to PyTorch as PyTorch's trainings from weights one ulp apart" {
 	local seed many=50
 	[ -z "${DDP_LONG-}" ] || many=100
 	for seed in 1 2 3; do versus ulp mnist.st "$seed" "ulp$seed.st"; done
@@ -144,8 +146,8 @@ close() { versus close "$BATS_TEST_TMPDIR/losses" "$1.torch" "${2:-1e-5}"; }
 	versus spread "$BATS_TEST_TMPDIR/losses" ulp.torch 1e-5
 }
 
-# trained NETWORK OPTION...: what ddp-train evaluates at its end is what PyTorch finds with the
-# weights that it saved, to one image.
+# trained NETWORK OPTION...: ddp-train's last evaluation is PyTorch's of the saved weights, within
+# one image.
 trained()
 {
 	local loss hits samples their_loss their_hits their_samples
@@ -157,20 +159,20 @@ trained()
 	[ "$samples" -eq "$their_samples" ]
 	((hits - their_hits <= 1 && their_hits - hits <= 1))
 	awk -v x="$loss" -v y="$their_loss" 'BEGIN { exit !(x - y <= 1e-4 * y && y - x <= 1e-4 * y) }'
-	# More than chance: there is something to classify.
+	# better than chance, so that the comparison is meaningful
 	((hits * 4 > samples))
 }
 
-@test "mnist: trained weights load in PyTorch, which classifies the test set the same" {
+@test "mnist: PyTorch loads trained weights and gets the same accuracy" {
 	trained mnist --steps 60
 }
 
-@test "cifar: trained weights load in PyTorch, which classifies the test set the same" {
+@test "cifar: PyTorch loads trained weights and gets the same accuracy" {
 	versus init cifar plain.st
 	trained cifar --init plain.st --optimizer sgd --lr 0.02 --batch 8 --steps 25 --conv exact
 }
 
-@test "evaluation of PyTorch's weights" {
+@test "ddp-train --evaluate of PyTorch's weights" {
 	local net theirs
 	for net in mnist cifar; do
 		"$TRAIN" "$net" --data "$net" --init "$net.st" --evaluate -n 2 --conv exact --progress off \
@@ -184,7 +186,7 @@ trained()
 	done
 }
 
-@test "bf16 follows f32, as PyTorch's autocast does" {
+@test "losses in bf16 are as close to those in f32 as with PyTorch's autocast" {
 	grep -q avx512_bf16 /proc/cpuinfo || skip 'this CPU has no bf16 arithmetic'
 	theirs mnist_adadelta "${mnist_adadelta[@]}"
 	theirs mnist_bf16 "${mnist_adadelta[@]}" --bf16
@@ -197,8 +199,8 @@ trained()
 	versus band "$BATS_TEST_TMPDIR/losses" cifar_sgd.torch 0.01
 }
 
-# by_hand LAYOUT OPTION...: as ours mnist_sgd, but that ranks are started one by one, as torchrun
-# would, all by one process; LAYOUT says how many each node has. Rank 1's oneDNN knows AVX2 alone.
+# by_hand LAYOUT OPTION...: like ours mnist_sgd, but starts the ranks one by one, with torchrun's
+# variables. LAYOUT is the number of ranks of each node. Rank 1's oneDNN uses AVX2 only.
 by_hand()
 {
 	local layout=$1 rank=0 node=0 nodes=0 count size=0 place status=0 pids=() pid isa=()
@@ -224,17 +226,18 @@ by_hand()
 	versus losses "$BATS_TEST_TMPDIR/log" >"$BATS_TEST_TMPDIR/losses"
 }
 
-@test "ranks on unequal CPUs train as PyTorch does" {
+@test "ranks on different CPUs have PyTorch's losses" {
 	by_hand 2
 	close mnist_sgd
 }
 
-@test "ranks on unequal CPUs and two nodes train as PyTorch does" {
+@test "ranks on different CPUs and two nodes have PyTorch's losses" {
 	by_hand '1 1' --conv exact
 	close mnist_sgd
 }
 
-# gradients NETWORK COUNT SHIFT: of every layer, against autograd in double precision.
+# gradients NETWORK COUNT SHIFT: compares the gradients of every layer with autograd in double
+# precision.
 gradients()
 {
 	local start rest conv
@@ -252,18 +255,19 @@ gradients()
 
 @test "cifar: the gradient of every layer, against autograd" { gradients cifar 4 1; }
 
-# One gradient of one layer goes wrong in ddp-train: these comparisons notice.
+# planted BUG: a training whose first gradient is wrong (train-bug.c), which these comparisons must
+# detect.
 planted()
 {
 	LD_PRELOAD=$INTEROP/.libs/train-bug.so TRAIN_BUG=$1 ours mnist_sgd "${mnist_sgd[@]}" --conv exact
 }
 
-@test "planted bugs: the comparison itself is sound" {
+@test "planted bugs: without one the losses are PyTorch's" {
 	planted none
 	close mnist_sgd
 }
 
-@test "planted bugs: a scaled, a dropped, an unreduced gradient" {
+@test "planted bugs: a scaled, a dropped or an unreduced gradient is detected" {
 	local bug
 	for bug in scaled dropped unreduced; do
 		planted "$bug"
@@ -274,7 +278,7 @@ planted()
 	done
 }
 
-@test "drawn digits: more than 97 % after two epochs of 20000, 98 % of all 60000" {
+@test "synthetic digits: more than 97 % correct after two epochs of 20000, 98 % with all 60000" {
 	local options=(--samples 20000) least=97
 	[ -z "${DDP_LONG-}" ] || options=() least=98
 	"$TRAIN" mnist -n 2 --epochs 2 "${options[@]}" --progress off --log-json "$BATS_TEST_TMPDIR/log" \

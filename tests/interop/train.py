@@ -38,8 +38,8 @@ def save(path, model):
 
 
 def init(net, path, shift=0.0):
-    """PyTorch's initial weights, but that every other channel behind a BatchNorm is mostly positive
-    and the others mostly negative, by [shift]. Near 0 a rounding decides which way a ReLU goes."""
+    """PyTorch's initial weights. With [shift] every second channel after a BatchNorm is mostly positive
+    and the others mostly negative, because near 0 rounding errors decide whether a ReLU passes a value."""
     torch.manual_seed(1)
     model = networks.NETWORKS[net](dropout=False)
     for module in model.modules():
@@ -66,7 +66,7 @@ def ulp(path, seed, new):
 
 
 def evaluate(net, directory, path):
-    """Prints the loss, how many are right, of how many."""
+    """Prints the loss, the number of correct images, and the number of images."""
     model = load(path, net).eval()
     images, labels = train_data.read(directory, net, "test")
     with torch.no_grad():
@@ -92,7 +92,7 @@ def schedule_of(args, optimizer):
 
 
 def batches(args, samples, ranks):
-    """Indices of the steps of each epoch, of each of [ranks] that this process stands for."""
+    """Yields the indices of all steps, epoch by epoch, for the [ranks] that this process replaces."""
     samplers = [DistributedSampler(range(samples), args.ranks, rank, seed=args.seed)
                 for rank in ranks]
     epoch = 0
@@ -107,7 +107,7 @@ def batches(args, samples, ranks):
 
 
 def step(args, model, optimizer, images, labels):
-    """One step of this process. Returns its sum of losses, and of how many samples."""
+    """Runs one step of this process. Returns the sum of its losses, and its number of samples."""
     optimizer.zero_grad()
     context = torch.autocast("cpu", dtype=torch.bfloat16) if args.bf16 else contextlib.nullcontext()
     with context:
@@ -121,7 +121,7 @@ def step(args, model, optimizer, images, labels):
 
 
 def train(args, number, rank):
-    """All steps from the [number]-th file, and a line for each from the first process."""
+    """Trains from the weights of file [number]. The first process prints a line for each step."""
     images, labels = train_data.read(args.directory, args.net, "train")
     whole = model = load(args.files[number], args.net)
     if not args.whole:
@@ -151,7 +151,8 @@ def work(rank, args, meeting):
     for number in range(len(args.files)):
         train(args, number, rank)
     if not args.whole:
-        # A rank that ends while the other still hears from it, or with gloo's threads alive, may abort.
+        # A rank that ends while the other uses the connection, or while gloo's threads run, may
+        # abort.
         dist.barrier()
         dist.destroy_process_group()
 
@@ -185,12 +186,12 @@ def run(words):
         work(0, args, None)
         return
     with tempfile.TemporaryDirectory(prefix="ddp-") as directory:
-        # Nothing has been computed yet: PyTorch, once imported, need not be imported by each rank.
+        # fork before any computation, so that ranks need not import PyTorch again
         mp.start_processes(work, (args, f"{directory}/meeting"), args.ranks, start_method="fork")
 
 
 def same(one, other, limit):
-    """The same tensors; the norm of each difference below [limit], relative."""
+    """Checks that the files have the same tensors, each with a relative norm of the difference below [limit]."""
     (first, _), (second, _) = map(tensorfile.load, (one, other))
     assert first.keys() == second.keys(), first.keys() ^ second.keys()
     worst = (0.0, "none")

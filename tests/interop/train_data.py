@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Images in the published formats, with which both sides train: IDX and CIFAR-10's binary files.
+"""Images for both sides, in the published formats: IDX and CIFAR-10's binary files.
 
-Each class has a pattern of its own, which a sample shows shifted and under much noise.
+Each class has a pattern. A sample is its class's pattern, shifted and with much noise.
 """
 
 import os
@@ -17,7 +17,7 @@ DEVIATION = {"mnist": (0.3081,), "cifar": (0.2470, 0.2435, 0.2616)}
 
 
 def make(net, count, seed):
-    """[count] images and labels: the patterns are always the same, noise is of [seed]."""
+    """Returns [count] images and labels. The patterns are always the same, [seed] is the noise's."""
     channels, height, width = SHAPE[net]
     patterns = np.random.RandomState(1).randint(0, 2, (10, channels, height // 4, width // 4))
     patterns = patterns.repeat(4, 2).repeat(4, 3) * 110
@@ -57,7 +57,7 @@ def write(directory, net, train, test, seed):
 
 
 def read(directory, net, part):
-    """Images, uint8 N, C, H, W, and labels, int64."""
+    """Returns images (uint8 N, C, H, W) and labels (int64)."""
     paths = [os.path.join(directory, name) for name in names(net, part)]
     if net == "mnist":
         images = np.fromfile(paths[0], np.uint8)[16:].reshape(-1, *SHAPE[net])
@@ -70,13 +70,13 @@ def read(directory, net, part):
 
 
 def normalised(net, images):
-    """What torchvision's ToTensor() and Normalize() make of bytes: N, C, H, W."""
+    """The result of torchvision's ToTensor() and Normalize(): N, C, H, W."""
     mean, deviation = (torch.tensor(v[net]).view(1, -1, 1, 1) for v in (MEAN, DEVIATION))
     return (images.float() / 255 - mean) / deviation
 
 
 class Images(Dataset):
-    """As torchvision's with ToTensor() and Normalize(): a sample at a time."""
+    """Like torchvision's data set with ToTensor() and Normalize(), which convert each sample on access."""
 
     def __init__(self, net, images, labels):
         self.net, self.images, self.labels = net, images, labels

@@ -16,7 +16,7 @@ import train_data
 
 
 class Margin(torch.overrides.TorchFunctionMode):
-    """The smallest distance of a decision from being another one, over all that is computed."""
+    """Records the smallest distance of any ReLU or maximum from the opposite decision."""
 
     smallest = float("inf")
 
@@ -39,7 +39,7 @@ def double(net, path):
 
 
 def widest(net, model, images, count):
-    """Where the [count] images begin that leave the widest margin, and how wide it is."""
+    """Returns the first of the [count] successive images with the widest margin, and the margin."""
     best = (0, 0)
     for start in range(0, min(len(images) - count, 12 * count), count):
         with Margin() as margin, torch.no_grad():
@@ -52,7 +52,7 @@ def gradients(net, directory, path, count, new):
     """Prints the first image and the loss, and writes the gradients."""
     count = int(count)
     images, labels = train_data.read(directory, net, "train")
-    # Statistics of the batch, as in training; the running ones do not matter.
+    # Uses the batch's statistics, as in training, not the running ones.
     margin, start = widest(net, double(net, path).train(), images, count)
     model = double(net, path).train()
     some = slice(start, start + count)
@@ -64,7 +64,7 @@ def gradients(net, directory, path, count, new):
 
 
 def compare(one, other, limit):
-    """The norm of the difference of each gradient, to that of the gradient."""
+    """Checks the norm of each gradient's difference, relative to the gradient's norm."""
     (ours, _), (theirs, _) = map(tensorfile.load, (one, other))
     assert ours.keys() == theirs.keys(), ours.keys() ^ theirs.keys()
     worst = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Losses of trainings, step by step: ddp-train's, PyTorch's, and how far they are apart.
+"""Compares losses of trainings, step by step: ddp-train's and PyTorch's.
 
 Lines are "run step loss".
 """
@@ -18,7 +18,7 @@ def of_log(path):
 
 
 def last_epoch(path):
-    """Prints loss, how many are right, of how many, of the last evaluation in the log."""
+    """Prints loss, number of correct images and number of images of the last evaluation in the log."""
     with open(path) as file:
         entries = [json.loads(line) for line in file]
     last = [entry for entry in entries if entry.get("evaluated")][-1]
@@ -27,7 +27,7 @@ def last_epoch(path):
 
 
 def read(path):
-    """{run: [loss of each step]}; no step is missing."""
+    """Returns {run: [loss of each step]}. Fails if a step is missing."""
     runs = {}
     with open(path) as file:
         for line in file:
@@ -49,7 +49,7 @@ def pair(ours, theirs):
 
 
 def close(ours, theirs, limit):
-    """All losses within [limit], relative."""
+    """Checks that all losses agree within the relative [limit]."""
     one, other = pair(ours, theirs)
     errors = apart(one, other)
     worst = max(errors)
@@ -60,7 +60,7 @@ def close(ours, theirs, limit):
 
 
 def spread(ours, theirs, floor):
-    """As far from PyTorch's first run as twice the farthest of its others so far, or [floor]."""
+    """Checks that no loss is further from PyTorch's first run than twice its other runs so far, or [floor]."""
     one, runs = read(ours)[0], read(theirs)
     base = runs.pop(0)
     assert len(runs) >= 3 and all(len(losses) == len(one) for losses in runs.values())
@@ -75,7 +75,7 @@ def spread(ours, theirs, floor):
 
 
 def band(ours, theirs, limit):
-    """Near, and yet not the same: another precision."""
+    """Checks that losses agree within [limit] but are not equal, because the precision differs."""
     one, other = pair(ours, theirs)
     errors = apart(one, other)
     print(f"{len(errors)} losses, apart {max(errors):.1e}")
