@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-# The frameworks of README's table "Frameworks", each in the version that it names and nobody's patches, take one step
-# of training on two nodes with two ranks each (clients.py), by the line of the table. And what PyTorch's flight
-# recorder writes of collectives that one rank does not come to, which the report of ddp-run is to tell (recorder.py).
+# Each framework of the table "Frameworks" in README.md, unmodified and in the version of the table,
+# trains one step on two nodes with two ranks each (clients.py), with the table's command. And
+# reports of ddp-run on dumps of PyTorch's flight recorder, in which one rank does not arrive in a
+# collective (recorder.py).
 #
-# contrib/check clients installs them into folders of its own; DDP_CLIENTS names a Python that has them, and DDP_COMPOSER
-# one that has Composer, whose PyTorch is older.
+# contrib/check clients installs the frameworks. DDP_CLIENTS names a Python that has them, and
+# DDP_COMPOSER one with Composer, which needs an older PyTorch.
 
 DDP_PYTHON=$DDP_CLIENTS
 load ../cluster/lib
@@ -16,15 +17,15 @@ setup_file()
 	torch_up --nodes 2 --cpus 4 || return 1
 	install -m 644 "$BATS_TEST_DIRNAME"/{clients,recorder}.py "$PY"
 	install -m 755 "$DDP_BUILDDIR/runtime/run/ddp-run" "$TOP/ddp-run"
-	# A framework that needs a display, a hub or an account asks for it here, and not on a cluster.
+	# offline, on CPUs, one thread, without warnings
 	export HF_HUB_OFFLINE=1 JAX_PLATFORMS=cpu DS_ACCELERATOR=cpu OMP_NUM_THREADS=1 PYTHONWARNINGS=ignore
-	# DeepSpeed compiles a part of itself.
+	# DeepSpeed compiles C++ code at its first use
 	export MC_SECONDS=300
 }
 teardown_file() { cluster_down; }
 teardown() { find "$WORK" -mindepth 1 -delete; }
 
-# has_package NAME: or this client is skipped.
+# has_package NAME: skips the test if Python has no package NAME.
 has_package()
 {
 	local version
@@ -38,14 +39,15 @@ rank 1 of 4 on n1: w -2.5
 rank 2 of 4 on n2: w -2.5
 rank 3 of 4 on n2: w -2.5"
 
-# trains ARGUMENT...: srun with these makes one step of the four ranks.
+# trains ARGUMENT...: srun with these arguments must run one step of the four ranks.
 trains()
 {
 	step "$@"
 	same "$(grep '^rank ' <<<"$output")" "$four"
 }
 
-# client PACKAGE NAME: the script of clients.py by that name trains with the package, two tasks on each of two nodes.
+# client PACKAGE NAME: function NAME of clients.py trains with PACKAGE, two tasks on each of two
+# nodes.
 client()
 {
 	has_package "$1"
@@ -61,12 +63,12 @@ client()
 }
 
 @test "Lightning" { client lightning lightning; }
-@test "Lightning under ddp-run: a rank is killed, and its own checkpoints go on" {
+@test "Lightning under ddp-run: after a rank is killed, the training continues from Lightning's checkpoint" {
 	has_package lightning
 	try mc "$TOP/ddp-run" -N2 --ntasks-per-node=2 python3 "$PY/clients.py" lightning_again
 	[ "$rc" -eq 0 ] || { tail -n 60 "$TOP/err" >&2; return 1; }
 	same "$(grep ': w ' <<<"$out" | sort)" "${four//-2.5/-12.5}"
-	# Two epochs before, and three after.
+	# two epochs before the kill, three after it
 	same "$(grep -c '^rank 0 begins epoch [01]$' <<<"$out")" 2
 	same "$(grep '^rank 3 begins epoch' <<<"$out" | sort | uniq -c | awk '{ print $1, $NF }' | tail -n 2)" $'1 3\n1 4'
 	has "$err" '^rank 1 on n1, pid [0-9]+, failed first: killed by SIGKILL$'
@@ -74,10 +76,10 @@ client()
 
 @test "Accelerate" { client accelerate accelerate; }
 
-# On CPUs it starts one process on each machine, however many are asked for.
+# On CPUs accelerate starts one process per machine, whatever number is requested.
 @test "accelerate launch" {
 	has_package accelerate
-	# shellcheck disable=SC2016 # the task's shell knows them
+	# shellcheck disable=SC2016 # expanded by the task's shell
 	step -N2 --ntasks-per-node=1 --ddp sh -c 'exec accelerate launch --cpu --num_processes 2 --num_machines $GROUP_WORLD_SIZE \
 		--machine_rank $GROUP_RANK --main_process_ip $MASTER_ADDR --main_process_port $MASTER_PORT "$0" accelerate' \
 		"$PY/clients.py"
@@ -117,11 +119,11 @@ rank 1 of 2 on n2: w -1.5"
 
 @test "mpi4py" {
 	has_package mpi4py
-	# Nodes that are one machine would meet in shared memory.
+	# both nodes are this machine, so Open MPI would use shared memory
 	OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,tcp OMPI_MCA_btl_tcp_if_include=lo trains -N2 --ntasks-per-node=2 --mpi=pmix --ddp python3 "$PY/clients.py" mpi4py
 }
 
-# recorded WHO: the ranks of recorder.py of whom that one does not come, under ddp-run.
+# recorded CASE: runs recorder.py CASE under ddp-run.
 recorded()
 {
 	has_package torch
@@ -143,7 +145,7 @@ recorded()
 	has "$text" "^collectives: $said\$"
 }
 
-@test "PyTorch's flight recorder: a rank that is waited for in a group of two" {
+@test "PyTorch's flight recorder: a rank that did not arrive in a collective of a group of two" {
 	recorded pair
 	said="did not arrive in #2 gloo:all_reduce 1000 Float of group pair: rank 1"
 	same "$(field first.rank first.why)" "1 it $said"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One step of data-parallel training through a framework, as its own manual has it: clients.py NAME.
+"""clients.py NAME: one step of data-parallel training with a framework, as in its documentation.
 
 The model is one weight w = 0, the loss of rank r is w (r + 1), the learning rate 1. So after a step over
 W ranks, whose gradients are averaged, w is -(W + 1) / 2 on each of them, and anything else where ranks train alone or
@@ -7,19 +7,19 @@ some twice. Each prints
 
     rank R of W on NODE: w -2.5
 
-None of these functions reads a variable of Slurm or of slurm-ddp; what they know they have from their framework.
+These functions read no variables of Slurm or slurm-ddp, only their framework's API.
 """
 import os
 import sys
 
 
-def tell(rank, size, w):
+def print_result(rank, size, w):
     sys.stdout.write(f"rank {rank} of {size} on {os.environ['SLURMD_NODENAME']}: w {float(w):g}\n")
     sys.stdout.flush()
 
 
 def weight():
-    """The model of one weight, in PyTorch: forward() is w times its argument."""
+    """A PyTorch model of one weight: forward() is w times its argument."""
     import torch
 
     class Weight(torch.nn.Module):
@@ -40,7 +40,7 @@ def sgd(model):
 
 
 def ones(size):
-    """A data set from which every rank of size gets one sample."""
+    """A data set with one sample for each of [size] ranks."""
     import torch
 
     return torch.utils.data.TensorDataset(torch.ones(size, 1))
@@ -56,7 +56,7 @@ def pytorch():
     optimizer = sgd(both)
     both(torch.tensor(dist.get_rank() + 1.0)).backward()
     optimizer.step()
-    tell(dist.get_rank(), dist.get_world_size(), model.w)
+    print_result(dist.get_rank(), dist.get_world_size(), model.w)
     dist.destroy_process_group()
 
 
@@ -81,7 +81,7 @@ def fsdp():
         model.w.mul_(0)
     dcp.load(state, checkpoint_id="checkpoint")
     model.load_state_dict(state)
-    tell(rank, size, model.w.full_tensor())
+    print_result(rank, size, model.w.full_tensor())
     dist.destroy_process_group()
 
 
@@ -107,13 +107,13 @@ def lightning(epochs=1, callbacks=(), **fit):
         enable_checkpointing=bool(callbacks), callbacks=list(callbacks), enable_progress_bar=False,
         enable_model_summary=False)
     trainer.fit(module, torch.utils.data.DataLoader(ones(4)), **fit)
-    tell(trainer.global_rank, trainer.world_size, module.model.w)
-    # Without it gloo's threads abort now and then as the process ends.
+    print_result(trainer.global_rank, trainer.world_size, module.model.w)
+    # Without this, gloo's threads sometimes abort at the end of the process.
     torch.distributed.destroy_process_group()
 
 
 def lightning_again():
-    """Five epochs, each of which is a step, with Lightning's checkpoints; under ddp-run, where rank 1 is killed once."""
+    """Five epochs of one step, with Lightning's checkpoints. Under ddp-run, rank 1 is killed once."""
     import signal
 
     from lightning.pytorch import callbacks
@@ -136,7 +136,7 @@ def accelerate():
     model, optimizer = accelerator.prepare(inner, sgd(inner))
     accelerator.backward(model(torch.tensor(accelerator.process_index + 1.0)))
     optimizer.step()
-    tell(accelerator.process_index, accelerator.num_processes, inner.w)
+    print_result(accelerator.process_index, accelerator.num_processes, inner.w)
     accelerator.end_training()
 
 
@@ -158,7 +158,7 @@ def transformers():
 
     model = Loss()
     Trainer(model, arguments, train_dataset=[{"x": torch.ones(1)}] * arguments.world_size).train()
-    tell(arguments.process_index, arguments.world_size, model.inner.w)
+    print_result(arguments.process_index, arguments.world_size, model.inner.w)
 
 
 def deepspeed():
@@ -172,7 +172,7 @@ def deepspeed():
     rank, size = deepspeed.comm.get_rank(), deepspeed.comm.get_world_size()
     engine.backward(engine(torch.tensor(rank + 1.0)))
     engine.step()
-    tell(rank, size, inner.w)
+    print_result(rank, size, inner.w)
 
 
 def jax():
@@ -187,7 +187,7 @@ def jax():
     sharding = NamedSharding(Mesh(numpy.array(jax.devices()), ("rank",)), PartitionSpec("rank"))
     batch = jax.make_array_from_process_local_data(sharding, numpy.full(jax.local_device_count(), rank + 1.0, "float32"))
     gradient = jax.jit(jax.grad(lambda w, x: jnp.mean(w * x)))(0.0, batch)
-    tell(rank, size, -gradient)
+    print_result(rank, size, -gradient)
     jax.distributed.shutdown()
 
 
@@ -211,7 +211,7 @@ def flax():
         optimizer.update(model, nnx.grad(lambda model: model(batch).mean())(model))
 
     step(model, optimizer, batch)
-    tell(rank, size, model.kernel[0, 0])
+    print_result(rank, size, model.kernel[0, 0])
     jax.distributed.shutdown()
 
 
@@ -238,7 +238,7 @@ def composer():
     Trainer(
         model=model, optimizers=sgd(model), max_duration="1ba", device="cpu", progress_bar=False,
         train_dataloader=torch.utils.data.DataLoader(data, sampler=dist.get_sampler(data))).fit()
-    tell(dist.get_global_rank(), dist.get_world_size(), model.inner.w)
+    print_result(dist.get_global_rank(), dist.get_world_size(), model.inner.w)
 
 
 def ignite():
@@ -251,7 +251,7 @@ def ignite():
         optimizer = idist.auto_optim(sgd(model))
         model(torch.tensor(rank + 1.0)).backward()
         optimizer.step()
-        tell(rank, size, model.module.w)
+        print_result(rank, size, model.module.w)
 
     with idist.Parallel(backend="gloo") as parallel:
         parallel.run(train)
@@ -263,11 +263,11 @@ def mpi4py():
     world = MPI.COMM_WORLD
     gradient = world.allreduce(world.rank + 1.0) / world.size
     assert world.rank == int(os.environ["RANK"]), "MPI's rank is not the step's"
-    tell(world.rank, world.size, -gradient)
+    print_result(world.rank, world.size, -gradient)
 
 
 def submitit():
-    """Submits pytorch() above as a job, whose ranks print in their logs, which go to stdout."""
+    """Submits pytorch() as a job and prints its ranks' logs."""
     import submitit
 
     executor = submitit.AutoExecutor(folder="submitit")

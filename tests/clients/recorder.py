@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Three ranks with gloo of which one does not come to a collective, and which leave dumps of PyTorch's flight recorder.
+"""Three ranks with gloo, one of which does not call a collective, and which write dumps of PyTorch's flight recorder.
 
-recorder.py all: rank 2 does not come to the fifth collective of all ranks. recorder.py pair: rank 1 does not come to the
-second one of the pair that it is with rank 0, and so neither comes to the fifth of all.
+recorder.py all: rank 2 does not call the fifth collective of all ranks. recorder.py pair: rank 1 does not call the
+second collective of the pair of ranks 0 and 1, so neither of them calls the fifth one of all.
 
-They stand in real collectives of gloo, and PyTorch's own recorder writes the dumps. What answers ddp-run at the pipe is
-a thread here, since PyTorch has one for NCCL alone. tests/runtime/dumps has dumps of the former.
+The collectives and the dumps are PyTorch's. A thread of this script answers ddp-run's request on the pipe, because
+PyTorch has such a thread for NCCL only. tests/runtime/dumps has dumps of "recorder.py all".
 """
 import datetime
 import os
@@ -18,21 +18,21 @@ rank = int(os.environ["RANK"])
 met = threading.Event()
 
 
-def beat():
-    """Until all have met: that PyTorch is being imported is no hang."""
+def heartbeat():
+    """Changes the heartbeat file until all ranks have met, so that importing PyTorch does not count as a hang."""
     while not met.wait(0.2):
         pathlib.Path(os.environ["DDP_HEARTBEAT"]).touch()
 
 
-threading.Thread(target=beat, daemon=True).start()
+threading.Thread(target=heartbeat, daemon=True).start()
 
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 
 
 def answer(pipe):
-    with open(pipe, "rb") as asked:
-        if asked.read(1):
+    with open(pipe, "rb") as request:
+        if request.read(1):
             torch._C._distributed_c10d._dump_fr_trace_file(rank)
 
 

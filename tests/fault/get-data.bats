@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-#
-# contrib/ddp-get-data against a server on this machine: what is fetched is right, or it is not there.
+# contrib/ddp-get-data with a server on this machine: every file that it leaves is complete and
+# correct.
 #
 # shellcheck disable=SC2154 # status, output and lines come from run
 
@@ -50,13 +50,13 @@ get()
 	"$GET" --url "$URL" --sums "$SERVED/sums" mnist "$@"
 }
 
-# How often the server sent FILE.
+# sent FILE: prints how often the server sent FILE.
 sent()
 {
 	grep -c "\"GET /$1 HTTP[^\"]*\" 20[06]" "$SERVED/log"
 }
 
-# All is there, and nothing else.
+# whole DIRECTORY: checks that it has both files, complete, and no others.
 whole()
 {
 	[ "$(ls -A "$1")" = "$(printf 'one.gz\ntwo.gz')" ]
@@ -64,7 +64,7 @@ whole()
 	cmp "$SERVED/files/two.gz" "$1/two.gz"
 }
 
-@test "all files are fetched, into a directory that is made" {
+@test "all files are fetched into a directory that is created" {
 	run get "$DIR/new/place"
 	[ "$status" -eq 0 ]
 	[ "${lines[0]}" = "one.gz: fetched, 300000 bytes, checksum right" ]
@@ -72,7 +72,7 @@ whole()
 	whole "$DIR/new/place"
 }
 
-@test "what is there is not fetched again" {
+@test "an existing file is not fetched again" {
 	cp "$SERVED/files/one.gz" "$DIR"
 	run get "$DIR"
 	[ "$status" -eq 0 ]
@@ -82,7 +82,7 @@ whole()
 	whole "$DIR"
 }
 
-@test "what was fetched half-way becomes whole, whether the server can go on or not" {
+@test "a partly fetched file is completed, whether or not the server can continue it" {
 	head -c 100000 "$SERVED/files/one.gz" >"$DIR/one.gz.part"
 	cp "$SERVED/files/two.gz" "$DIR/two.gz.part"
 	run get "$DIR"
@@ -91,7 +91,7 @@ whole()
 	[ "$(sent two.gz)" -eq 0 ]
 }
 
-@test "what was left by another fetch is not taken for a part" {
+@test "a part with wrong content or length is fetched again" {
 	head -c 100000 /dev/urandom >"$DIR/one.gz.part"
 	head -c 400000 /dev/urandom >"$DIR/two.gz.part"
 	run get "$DIR"
@@ -99,7 +99,7 @@ whole()
 	whole "$DIR"
 }
 
-@test "a wrong checksum leaves nothing" {
+@test "a file with a wrong checksum is removed" {
 	sed 's/^....../000000/' "$SERVED/sums" >"$DIR/../${DIR##*/}.sums"
 	run "$GET" --url "$URL" --sums "$DIR/../${DIR##*/}.sums" mnist "$DIR"
 	rm "$DIR/../${DIR##*/}.sums"
@@ -115,7 +115,7 @@ whole()
 	whole "$DIR"
 }
 
-@test "a file that is there with another checksum is left alone" {
+@test "an existing file with another checksum is not changed" {
 	echo mine >"$DIR/one.gz"
 	run get "$DIR"
 	[ "$status" -eq 1 ]
@@ -123,7 +123,7 @@ whole()
 	[ "$(cat "$DIR/one.gz")" = mine ]
 }
 
-@test "a file is fetched to where a link names it, and a FIFO in its place is refused" {
+@test "a file is written through a link, and a FIFO in its place is refused" {
 	mkdir "$DIR/to"
 	ln -s to/first.gz "$DIR/one.gz"
 	mkfifo "$DIR/two.gz"
@@ -143,7 +143,7 @@ whole()
 	[ -z "$(ls -A "$DIR")" ]
 }
 
-@test "a server that is not there is told" {
+@test "a server that does not answer is reported with a remedy" {
 	run "$GET" --url http://127.0.0.1:1 --sums "$SERVED/sums" mnist "$DIR"
 	[ "$status" -eq 1 ]
 	[[ $output == *"http://127.0.0.1:1/one.gz could not be fetched (status "*"); run this again, or name a mirror with --url" ]]
@@ -172,7 +172,7 @@ whole()
 	whole "$DIR"
 }
 
-@test "wget does as well as curl" {
+@test "wget is used if there is no curl" {
 	type -P wget >/dev/null || skip "no wget here"
 	mkdir "$DIR/bin" "$DIR/data"
 	for tool in wget sha256sum mv mkdir flock stat cat rm bash; do
@@ -188,7 +188,7 @@ whole()
 	[ "$output" = "ddp-get-data: needs curl or wget: install one of them" ]
 }
 
-@test "two at once fetch it once" {
+@test "two ddp-get-data at the same time fetch each file once" {
 	get "$DIR" >"$SERVED/first" 3>&- &
 	run get "$DIR"
 	wait $!
@@ -198,7 +198,7 @@ whole()
 	[ "$(sent two.gz)" -eq 1 ]
 }
 
-@test "wrong usage is told with what is right" {
+@test "wrong arguments are an error" {
 	run "$GET"
 	[ "$status" -eq 2 ]
 	run "$GET" imagenet "$DIR"
@@ -213,7 +213,7 @@ whole()
 	[[ ${lines[0]} == usage:* ]]
 }
 
-# Each published set has its files, each with a checksum; ddp-train looks for these names.
+# The file names that ddp-train looks for, each with a checksum.
 @test "the table has the published names" {
 	run /bin/bash -c 'source <(sed "\$d" "$GET"); for s in mnist cifar10 cifar100; do sums_of $s; done'
 	[ "${#lines[@]}" -eq 6 ]

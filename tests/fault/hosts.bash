@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 #
-# Two hosts, $A and $B, with addresses of their own: network namespaces (root), each with one end of a pair of
-# virtual cards. Ranks are $COLUMN, with files in $DIR.
+# Two hosts, $A and $B, with their own addresses: network namespaces (needs root), each with one end
+# of a pair of virtual network devices. Ranks are $COLUMN, with files in $DIR.
 
 setup_file()
 {
@@ -32,7 +32,7 @@ hosts_up()
 	mkdir "$DIR/meet"
 }
 
-# The cable is seen at this end, too.
+# running NAMESPACE: waits until its device has a link.
 running()
 {
 	local _

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-#
-# An installation without root: a prefix that was copied to another directory, and a wheel. They are made from
-# $DDP_BUILDDIR, or are what contrib/package made, if DDP_TARBALL and DDP_WHEEL name that.
+# An installation without root: a prefix that was copied to another directory, and a wheel. Both are
+# made from $DDP_BUILDDIR, unless DDP_TARBALL and DDP_WHEEL name those that contrib/package made.
 #
 # shellcheck disable=SC2016,SC2154 # readelf prints $ORIGIN; status and output come from run
 
@@ -30,10 +29,11 @@ setup_file()
 
 teardown_file() { rm -rf "$DIR"; }
 
-# bare COMMAND...: without any variable but PATH, as a user who sets none has it.
+# bare COMMAND...: runs it with only PATH in the environment.
 bare() { env -i PATH="$PATH" "$@"; }
 
-# trains BIN ROOT: ddp-train and ddp-info of directory BIN, and the modules under ROOT whose libraries this host has.
+# trains BIN ROOT: runs ddp-train and ddp-info of directory BIN, and the modules under ROOT whose
+# libraries this host has.
 trains()
 {
 	local module engine=''
@@ -47,7 +47,7 @@ trains()
 	grep -q ' 1 rank on 1 node, ' <<<"$output"
 }
 
-# decodes BIN: ddp-run of directory BIN and its decoder.
+# decodes BIN: runs ddp-run of directory BIN with its decoder.
 decodes()
 {
 	rm -rf "$DIR/failed"
@@ -83,15 +83,15 @@ decodes()
 	[ "$(PKG_CONFIG_PATH=$(dirname "$(find "$DIR/copy" -name ddp.pc)") pkg-config --modversion ddp)" = "$VERSION" ]
 	grep -q "^\.TH DDP 7 \"\" \"slurm-ddp $VERSION\"" "$DIR/copy/share/man/man7/ddp.7"
 	[[ $("$DIR/venv/bin/pip" --disable-pip-version-check show slurm-ddp) == *"Version: $VERSION"* ]]
-	# The latest release of the changelog.
+	# the latest release in the changelog
 	[ "$(sed -n 's/^## \[\([0-9].*\)\].*/\1/p' "$SRC/CHANGELOG.md" | head -n 1)" = "$VERSION" ]
 }
 
-@test "a wheel in a fresh environment: every program is on its PATH and works" {
+@test "a wheel in a new environment: every program is in PATH and works" {
 	(cd "$DIR/copy/bin" && for program in *; do [ -x "$DIR/venv/bin/$program" ]; done)
 	trains "$DIR/venv/bin" "$DIR/venv"
 	decodes "$DIR/venv/bin"
-	# Arguments and the exit status are the program's own.
+	# arguments and the exit status are passed unchanged
 	run bare "$DIR/venv/bin/ddp-train" mnist --epochs 'a b'
 	[ "$status" -eq 2 ]
 	[[ $output == *'a b'* ]]
@@ -105,7 +105,7 @@ decodes()
 	[[ $(cd "${module%/*}/../../.." && pwd) == */site-packages ]]
 }
 
-@test "a wheel: uninstalled, nothing of it is left" {
+@test "a wheel: pip uninstall removes every file" {
 	"$DIR/venv/bin/pip" --disable-pip-version-check uninstall -y slurm-ddp >>"$DIR/pip.log"
 	[ -z "$(find "$DIR/venv" -type f -name '*ddp*')" ]
 }

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
+# Two hosts, and the cable between them is pulled.
 #
-# Two hosts with addresses of their own, and the cable between them is pulled.
-#
-# The hosts are network namespaces which hosts.bash makes (root). Needs $DDP_BUILDDIR with tests/runtime/column.
+# The hosts are network namespaces that hosts.bash creates (needs root). Needs $DDP_BUILDDIR with
+# tests/runtime/column.
 #
 # shellcheck disable=SC2154 # rc and out come from run
 
@@ -10,7 +10,7 @@ load hosts
 
 setup() { hosts_up; }
 
-# member RANK BYTES SECONDS: all-reduce in a loop, on the host of RANK, until something happens.
+# member RANK BYTES SECONDS: all-reduces on the host of RANK until an error occurs.
 member()
 {
 	exec ip netns exec "$(host_of "$1")" "$COLUMN" loop "$1" 2 "$DIR/meet" "$2" "$3" >"$DIR/out$1"
@@ -27,7 +27,8 @@ under_way()
 	return 1
 }
 
-# pull BYTES SECONDS: run both, pull the cable, wait for both; sets rc0, rc1, out0, out1.
+# pull BYTES SECONDS: runs both ranks, pulls the cable, and waits for both. Sets rc0, rc1, out0,
+# out1.
 pull()
 {
 	local pids=()
@@ -42,24 +43,25 @@ pull()
 	echo "rank 0: $rc0, $out0; rank 1: $rc1, $out1"
 }
 
-# A process that lost its peer says so: 64 + 21 (peer) before the limit is over, 64 + 20 (timeout) then.
+# named STATUS: both ranks must exit with STATUS and name the other one: 64 + 21 (peer) before the
+# limit, 64 + 20 (timeout) at it.
 named()
 {
 	[[ $rc0 == "$1" && $out0 == *"rank 1"* ]]
 	[[ $rc1 == "$1" && $out1 == *"rank 0"* ]]
 }
 
-@test "a pulled cable with data on its way is noticed before the time limit" {
+@test "a pulled cable during a large message is detected before the time limit" {
 	pull 4194304 60
 	named 85
 }
 
-@test "a pulled cable between small messages is noticed before the time limit" {
+@test "a pulled cable between small messages is detected before the time limit" {
 	pull 64 60
 	named 85
 }
 
-@test "a short time limit comes first and names the peer" {
+@test "a short time limit ends the wait first, and the message names the peer" {
 	pull 4194304 2
 	named 84
 }

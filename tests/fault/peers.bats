@@ -21,7 +21,7 @@ setup()
 	ranks=()
 }
 
-# rank RANK: computes and checks sums for a while, with at most 64 descriptors.
+# rank RANK: runs a rank that computes and checks sums, with at most 64 descriptors.
 rank()
 {
 	(
@@ -32,7 +32,8 @@ rank()
 	ranks+=($!)
 }
 
-# peer HOST ATTACK once|on: "insider" runs as root, since it reads a card and publishes one.
+# peer HOST ATTACK once|on: starts peers.py. "insider" runs as root, since it reads a card and
+# publishes one.
 peer()
 {
 	local user=(setpriv --reuid 65534 --regid 65534 --clear-groups)
@@ -42,7 +43,7 @@ peer()
 		>"$DIR/reached$1" 2>"$DIR/peer$1" 3>&- &
 }
 
-# seen FILE PATTERN: wait until a line of FILE matches.
+# seen FILE PATTERN: waits until a line of FILE matches.
 seen()
 {
 	local _
@@ -54,7 +55,7 @@ seen()
 	return 1
 }
 
-# Both ranks end with the right sums; each prints at most one line about the peers that it rejected.
+# Both ranks must end with correct sums, and each may print one line about rejected peers.
 all_is_well()
 {
 	local rc=0 rank lines
@@ -67,7 +68,8 @@ all_is_well()
 	((rc == 0))
 }
 
-# before ATTACK: the peer connects before the ranks do and keeps its connections. Of two ranks, rank 0 listens.
+# before ATTACK: the peer connects before the ranks do and keeps its connections. Rank 0 of two
+# listens.
 before()
 {
 	rank 0
@@ -82,7 +84,7 @@ before()
 	grep -E "rejected [0-9]+ connections that proved nothing, the first from 10.213.7.1:[0-9]+" "$DIR/err0"
 }
 
-# during ATTACK: on both hosts, from before the first rank starts until both have ended.
+# during ATTACK: attacks both hosts from before the first rank's start until both have ended.
 during()
 {
 	peer 0 "$1" on
@@ -101,8 +103,8 @@ during()
 @test "slow senders while the ranks connect" { during slow; }
 @test "greetings without a proof before the ranks connect" { before greeting; }
 @test "greetings without a proof while the ranks connect" { during greeting; }
-@test "greetings of ranks that are no pair before the ranks connect" { before wrong_rank; }
-@test "greetings of ranks that are no pair while the ranks connect" { during wrong_rank; }
+@test "greetings of ranks that are not partners before the ranks connect" { before wrong_rank; }
+@test "greetings of ranks that are not partners while the ranks connect" { during wrong_rank; }
 @test "a wrong proof, then garbage, before the ranks connect" { before wrong_proof; }
 @test "wrong proofs, then garbage, while the ranks connect" { during wrong_proof; }
 @test "a greeting and proof of another step before the ranks connect" { before other_step; }

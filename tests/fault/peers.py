@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program without any right on a job that can reach its nodes: attacks the ranks' TCP listeners.
+"""A process of another user on a job's nodes: attacks the ranks' TCP listeners.
 
     peers.py ATTACK once|on DIRECTORY [CARDS]
 
 Finds listeners in /proc/net/tcp, writes them to DIRECTORY, and reads those of other hosts from there.
-ATTACK is one of the functions below. "once" attacks the listeners of this moment and keeps its
-connections; "on" repeats the attack. Both run until they are killed. Prints how many connections it
-made. CARDS is the directory with the ranks' cards, for the attacks of someone who knows the secrets
-of a rank.
+ATTACK is one of the functions below. "once" attacks the current listeners once and keeps its
+connections; "on" repeats the attack. Both run until they are killed. Prints the number of connections.
+CARDS is the directory with the ranks' cards, for attacks by a process that knows a rank's
+secret.
 """
 import hashlib
 import os
@@ -48,7 +48,7 @@ def listeners():
 
 
 def share(directory, found):
-    """All listeners that are known, of this host and of others."""
+    """Publishes this host's listeners. Returns all known ones, of this host and of others."""
     if found:
         name = f"{directory}/{os.getpid()}"
         with open(name + ".new", "w", encoding="ascii") as file:
@@ -94,7 +94,7 @@ def receive(peer, size):
     return data
 
 
-# --- Attacks: each is given a connection, and the address for further ones --------------------
+# --- Attacks: functions of a connection, and of the address for further ones --------------------
 
 
 def garbage(peer, _):
@@ -102,16 +102,16 @@ def garbage(peer, _):
 
 
 def silence(_peer, _):
-    """Half-open: sends nothing."""
+    """Sends nothing."""
 
 
 def slow(peer, _):
-    """The first bytes of a greeting, and never the rest."""
+    """Sends the first bytes of a greeting, but not the rest."""
     send(peer, hello(1, 0)[:7])
 
 
 def greeting(peer, _):
-    """A greeting of each pair of ranks, without a proof."""
+    """Sends a greeting of each pair of ranks, without a proof."""
     send(peer, hello(*random.choice([(0, 1), (1, 0)])))
 
 
@@ -120,7 +120,7 @@ def wrong_rank(peer, _):
 
 
 def wrong_proof(peer, _):
-    """A right greeting, then a proof with a secret that was guessed, and garbage behind it."""
+    """Sends a correct greeting, a proof with a guessed secret, and garbage."""
     for pair in ((1, 0), (0, 1)):
         text = hello(*pair)
         send(peer, text)
@@ -130,7 +130,7 @@ def wrong_proof(peer, _):
 
 
 def other_step(peer, _):
-    """A greeting and a proof that were right in another step, whose ranks drew other secrets."""
+    """Sends a greeting and a proof that were correct in another step, which had other secrets."""
     text = hello(1, 0)
     send(peer, text + proof(b"a" * 32, b"b" * 32, text, b"c" * 16))
 

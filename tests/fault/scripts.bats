@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-#
-# Scripts of contrib/ that build and install, with stub tools in place of compilers; refusals of configure and of make
-# install; the completion. Nothing is built here. Needs $DDP_BUILDDIR.
+# Build and installation scripts of contrib/ with stub tools in place of compilers; errors of
+# configure and make install; the shell completion. Nothing is built. Needs $DDP_BUILDDIR.
 #
 # shellcheck disable=SC2154 # status, output and lines come from run
 
@@ -10,7 +9,7 @@ setup()
 	SRC=$(cd "$BATS_TEST_DIRNAME/../.." && pwd)
 	DDP_BUILDDIR=${DDP_BUILDDIR:-$SRC}
 	DIR=$(mktemp -d "${TMPDIR:-/tmp}/ddp-scripts.XXXXXX")
-	# A tree without git, as an archive has it.
+	# a source tree without git, as from an archive
 	TREE=$DIR/tree
 	mkdir -p "$TREE/contrib" "$DIR/bin" "$DIR/out"
 	chmod 755 "$DIR"
@@ -21,7 +20,7 @@ setup()
 
 teardown() { rm -rf "$DIR"; }
 
-# stub NAME <SCRIPT: a command NAME, first in PATH.
+# stub NAME <SCRIPT: creates a command NAME, first in PATH.
 stub()
 {
 	{ echo '#!/bin/bash' && cat; } >"$DIR/bin/$1"
@@ -37,7 +36,7 @@ stub_deb()
 	END
 }
 
-# Files of a user, in the directory that --output names.
+# Creates a user's files in the directory of --output.
 users_files()
 {
 	mkdir -p "$DIR/out/rpm" "$DIR/out/slurm-ddp-0.1.0"
@@ -45,7 +44,7 @@ users_files()
 	find "$DIR/out" | sort >"$DIR/before"
 }
 
-@test "package deb: files in the output directory that it did not make are kept" {
+@test "package deb: other files in the output directory are kept" {
 	stub_deb
 	users_files
 	run "$TREE/contrib/package" deb --output "$DIR/out"
@@ -62,7 +61,7 @@ users_files()
 	[ "$output" = "$DIR/out/slurm-ddp_1_amd64.deb" ]
 }
 
-@test "package: a path with a blank is refused before the build" {
+@test "package: a path with a space is refused before the build" {
 	stub_deb
 	run "$TREE/contrib/package" deb --output "$DIR/a b"
 	[ "$status" -eq 1 ]
@@ -70,7 +69,7 @@ users_files()
 	[ ! -e "$DIR/a b" ]
 }
 
-@test "package rpm: files in the output directory that it did not make are kept" {
+@test "package rpm: other files in the output directory are kept" {
 	stub rpm </dev/null
 	stub rpmbuild <<-'END'
 		for word; do
@@ -95,7 +94,7 @@ users_files()
 	[ -e "$TREE/built.o" ]
 }
 
-@test "package tarball, wheel: a build that fails names its log, and leaves files in the output directory" {
+@test "package tarball, wheel: a failed build prints the path of its log and keeps the files in the output directory" {
 	printf '#!/bin/sh\necho no compiler >&2\nexit 1\n' >"$TREE/configure"
 	chmod 755 "$TREE/configure"
 	users_files
@@ -109,7 +108,7 @@ users_files()
 	done
 }
 
-@test "quickstart: a path with a blank, or one too long for Slurm, is refused before the build" {
+@test "quickstart: a path with a space, or one too long for Slurm, is refused before the build" {
 	mv "$TREE" "$DIR/a b"
 	run "$DIR/a b/contrib/quickstart"
 	[ "$status" -eq 1 ]
@@ -139,7 +138,7 @@ users_files()
 	[[ $output == "quickstart: cannot make build/: "*" cannot write in $TREE; use a clone of your own" ]]
 }
 
-@test "quickstart: a second one in the same clone is refused, and the log of the first is kept" {
+@test "quickstart: a second run in the same clone is refused, and the first one's log is kept" {
 	mkdir "$TREE/build"
 	echo first >"$TREE/build/quickstart.log"
 	run flock "$TREE/build/quickstart.log" "$TREE/contrib/quickstart" --install build
@@ -156,7 +155,7 @@ users_files()
 }
 
 # configure, make and minicluster are stubs; quickstart ends when the cluster does not start.
-@test "quickstart: in a clone that was moved after a build, it builds from the start" {
+@test "quickstart: a clone that was moved after a build is built again" {
 	printf '[build]\nbash\n[run]\nbash\n[engines]\nbash\n' >"$TREE/contrib/packages"
 	printf '#!/bin/sh\ntest "$1" = status || echo "minicluster $1" >>%s/calls; exit 1\n' "$DIR" >"$TREE/contrib/minicluster"
 	printf '#!/bin/sh\npwd | sed "s/^/abs_top_builddir = /" >Makefile; echo configure >>%s/calls\n' "$DIR" >"$TREE/configure"
@@ -171,7 +170,7 @@ users_files()
 	echo "abs_top_builddir = $DIR/original/build" >"$TREE/build/Makefile"
 	TMPDIR=$DIR run "$TREE/contrib/quickstart"
 	[[ $output == *"'contrib/minicluster up --dir "*"' failed with status 1; "* ]]
-	# It takes no cluster down that never existed.
+	# no cluster was started, so none is stopped
 	[[ $output != *"did not go down"* ]]
 	diff "$DIR/calls" - <<-END
 		configure
@@ -181,14 +180,14 @@ users_files()
 	END
 }
 
-@test "make install: a DESTDIR with a blank is refused before anything is installed" {
+@test "make install: a DESTDIR with a space is refused before anything is installed" {
 	run make -s -C "$DDP_BUILDDIR" install DESTDIR="$DIR/a b"
 	[ "$status" -eq 2 ]
 	[ "${lines[0]}" = "DESTDIR '$DIR/a b' has a blank, which libtool does not support" ]
 	[ ! -e "$DIR/a b" ]
 }
 
-# refused MESSAGE OPTION...: configure ends with this error, before it looks for a compiler.
+# refused MESSAGE OPTION...: configure must fail with this message before it looks for a compiler.
 refused()
 {
 	cd "$DIR/out"
@@ -211,7 +210,7 @@ refused()
 	PATH=$DIR/tools PKG_CONFIG='' refused 'pkg-config not found, ' --with-pmix
 }
 
-@test "completion of a command that was typed with its path" {
+@test "shell completion of a command with its path" {
 	run bash -c 'source "$1"
 		_srun() { COMPREPLY=(--nodes); }
 		__load_completion() { complete -F _srun srun; }

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# Packages of Debian over their life: installed, used on a private Slurm, upgraded, removed, purged. Each test goes on
-# where the one before ended. It changes the system that it runs on: contrib/check runs it in folders alone, with
-# DDP_DEBS, where contrib/package has put them.
+# The life of Debian packages: installed, used on a private Slurm, upgraded, removed, purged. Each
+# test continues from the state that the previous one left. The tests change the system, so
+# contrib/check runs them only in root folders, with DDP_DEBS set to the directory of packages from
+# contrib/package.
 #
 # shellcheck disable=SC2046,SC2086 # lists
 # shellcheck disable=SC2154 # rc, out and err come from try
@@ -18,22 +19,22 @@ setup_file()
 	WORK=$TOP/work
 	MINICLUSTER_DIR=$TOP/cluster
 	chmod 755 "$TOP"
-	ln -s /usr/bin/minicluster "$TOP/minicluster" # where lib looks for it
+	ln -s /usr/bin/minicluster "$TOP/minicluster" # lib expects it there
 	mkdir "$WORK"
 	chown nobody "$WORK"
 	export TOP WORK MINICLUSTER_DIR DDP_SOCKET_IFNAME=lo
-	gone_again
+	purge_packages
 	rm -f /etc/slurm/plugstack.conf
 }
 
 teardown_file()
 {
 	rm -f /etc/slurm/plugstack.conf
-	gone_again
+	purge_packages
 	rm -rf "$TOP"
 }
 
-gone_again() { dpkg --purge $names >"$TOP/apt.log" 2>&1; }
+purge_packages() { dpkg --purge $names >"$TOP/apt.log" 2>&1; }
 
 setup() { [ -n "${DDP_DEBS-}" ] || skip "not here"; }
 
@@ -43,7 +44,8 @@ apt() { apt-get -o Dpkg::Use-Pty=0 "$1" -y --no-install-recommends "${@:2}"; }
 
 version() { dpkg-query -W -f '${db:Status-Status} ${Version}' "$1"; }
 
-# A cluster whose plugstack.conf is the one that the package tells of.
+# Starts a cluster with /etc/slurm/plugstack.conf, which has the line that the package's message
+# requests.
 cluster_with_line()
 {
 	minicluster up --nodes 2 --plugstack none --conf PlugStackConfig=/etc/slurm/plugstack.conf >"$TOP/up.log" 2>&1 || {
@@ -65,7 +67,7 @@ works()
 	minicluster down >/dev/null
 }
 
-@test "installed: plugstack.conf is the administrator's, and the line that it lacks is told" {
+@test "installed: plugstack.conf is not changed, and the line that it needs is printed" {
 	try apt install "$DDP_DEBS"/*.deb
 	same "$rc" 0
 	has "$out" '^slurm-ddp: srun --ddp works once /etc/slurm/plugstack.conf has the line$'
@@ -80,12 +82,12 @@ works()
 	works
 }
 
-@test "what is installed compiles and links a program" {
+@test "a program compiles and links with the installed files" {
 	cc -Wall -Werror -o "$TOP/program" "$DDP_SRCDIR/job-templates/hello-ddp.c" $(pkg-config --cflags --libs ddp)
 	has "$(ldd "$TOP/program")" ' => /(usr/)?lib/.*/libddp\.so'
 }
 
-# The same files with a later version: what dpkg and the packages' scripts make of that.
+# Builds the same packages with a later version, to test an upgrade.
 later()
 {
 	local deb
@@ -98,7 +100,7 @@ later()
 	done
 }
 
-@test "upgraded: zz-ddp.conf is as the administrator left it" {
+@test "upgraded: the administrator's changes to zz-ddp.conf are kept" {
 	local before
 	before=$(version libddp1)
 	later "${before#* }" >"$TOP/later.log"
@@ -111,8 +113,8 @@ later()
 	works
 }
 
-# A plugin of another release is of no use, and with "required" it stops every srun.
-@test "a later Slurm does not leave the plugin behind" {
+# A plugin for another Slurm release cannot be loaded, and with "required" it would stop every srun.
+@test "an upgrade of Slurm removes the plugin for the older release" {
 	local holder
 	holder=$(dpkg-query -W -f '${Depends}' slurm-ddp | grep -oE '[a-z-]+ \(<<' | cut -d ' ' -f 1)
 	mkdir -p "$TOP/slurm/DEBIAN"
@@ -124,7 +126,7 @@ later()
 	has "$out" '^Remv slurm-ddp '
 }
 
-@test "removed: no srun misses it; installed again: with the administrator's changes" {
+@test "removed: srun works without the plugin; installed again: with the administrator's changes" {
 	try apt remove slurm-ddp
 	same "$rc" 0
 	[ ! -e $conf ]
@@ -139,7 +141,7 @@ later()
 	works
 }
 
-@test "purged: nothing of it is left" {
+@test "purged: no file is left" {
 	apt purge $names >"$TOP/apt.log" 2>&1
 	same "$(find /etc /usr /var \( -name 'ddp*' -o -name '*[!a]ddp*' \) -not -path '/var/log/*' -not -path '/var/lib/dpkg/info/*' -not -path '/usr/lib/python3/dist-packages/torch/*')" ''
 	same "$(dpkg-query -W -f '${db:Status-Status} ${Package}\n' | grep ddp)" ''
