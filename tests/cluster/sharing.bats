@@ -165,7 +165,7 @@ turns="by time-slicing: their kernels take turns"
 
 @test "shares larger than the free memory, and too small for a CUDA context: a warning each" {
 	DRIVER_HELD=60 info -N1 -w n1 -n4 --gres=shard:4
-	has "$(warnings)" "^warning: ranks 0-3 may take 32\.0 GiB of $gpu0 on n1, and 4\.0 GiB are free: "
+	has "$(warnings)" "^warning: ranks 0-3 may use 32\.0 GiB of $gpu0 on n1, but only 4\.0 GiB are free: "
 	cat >"$WORK/little" <<-'END'
 		#!/bin/bash
 		[ "$SLURM_PROCID" != 2 ] || export DDP_SHARE=0.005
@@ -214,12 +214,12 @@ device()
 		bash -c 'DDP_HOST_GPU=$SLURM_NODEID exec ddp-info --device --max-bytes 64K'
 }
 
-exact() { sed '1,/^in memory of GPUs, .*:$/d' <<<"$out" | grep -c 'GB/s  exact$'; }
+exact() { sed '1,/^in GPU memory, .*:$/d' <<<"$out" | grep -c 'GB/s  exact$'; }
 
 @test "--device: all-reduce of ranks on one GPU is staged and exact, on one and two nodes and without shared memory" {
 	device -N1 -n4 --gres=shard:4
 	same "$rc" 0
-	has "$out" '^in memory of GPUs, staged through host memory, 4 ranks share GPU 0 on '
+	has "$out" '^in GPU memory, staged through host memory, 4 ranks share GPU 0 on '
 	same "$(exact)" 5
 	has_not "$out" WRONG
 	device -N2 --ntasks-per-node=2 --gres=shard:4
