@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hello-ddp.c - a whole data-parallel training on a page
+ * hello-ddp.c - a complete data-parallel training on one page
  *
  *	cc -o hello-ddp hello-ddp.c $(pkg-config --cflags --libs ddp)
  *	srun -N2 -n4 --ddp ./hello-ddp
  *
- * It fits y = 3x + 1 to noisy points. Each rank draws its part of them, the gradients are
- * averaged, and all ranks take the same step. Run it again in the same directory, with any
- * number of ranks, and it goes on from its checkpoint.
+ * It fits y = 3x + 1 to noisy points. Each rank draws its part of the points, the gradients are
+ * averaged, and all ranks take the same step. A second run in the same directory, with any
+ * number of ranks, continues from the checkpoint.
  */
 #include <stdio.h>
 
@@ -15,7 +15,7 @@
 
 enum { SAMPLES = 4096, BATCH = 32, EPOCHS = 4 };
 
-/* The data set: sample [i] is a pure function of i, so nobody needs to read a file. */
+/* The data set: sample [i] is a function of i, so no file is needed. */
 static void sample(uint64_t i, float *x, float *y)
 {
 	uint32_t bits[4];
@@ -47,6 +47,8 @@ int main(void)
 	    ddp_gradients_create(&gradients, ddp, NULL, parameters, 2) < 0 ||
 	    ddp_checkpoint_load(ddp, "hello-checkpoints", &epoch, state, 2, NULL, 0) < 0)
 		ddp_exit(ddp);
+	if (ddp_world(ddp)->rank == 0 && epoch > 0)
+		printf("continuing after epoch %d of hello-checkpoints\n", (int)epoch);
 
 	for (; epoch < EPOCHS; epoch++) {
 		double sums[2] = {0, 0}; /* loss, samples */

@@ -220,6 +220,7 @@ print(d["size"], d["nodes"], d["wide"], [r["node"] for r in d["ranks"]],
 	rm "$(find "$WORK/hello-checkpoints" -type f | sort | tail -n 1)"
 	try mc srun -N1 -n1 --ddp "$HELLO"
 	same "$rc" 0
+	has "$out" '^continuing after epoch 3 of hello-checkpoints$'
 	same "$(grep -c '^epoch' <<<"$out")" 1
 	has "$out" '^epoch 4: '
 }
