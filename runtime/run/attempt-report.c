@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attempt-report.c - what ddp-run adds to an attempt's failure directory: attempt.json, the last output, and the report */
+/*
+ * attempt-report.c - write an attempt's files for the report: attempt.json, the last output, and
+ * the report itself
+ */
 #include "config.h"
 
 #include "ddp-run.h"
@@ -19,12 +22,12 @@
 #include "verdict.h"
 
 enum {
-	TAILS_MOST = 64,	  /* ranks whose last output is written */
-	EVIDENCE_LIMIT = 1 << 20, /* bytes of a file that is copied */
+	TAILS_MOST = 64,	  /* maximum number of ranks whose last output is written */
+	EVIDENCE_LIMIT = 1 << 20, /* maximum bytes copied from a file */
 	REPORT_LIMIT = 64 << 20	  /* bytes */
 };
 
-/* --- A full disk ------------------------------------------------------------------------------- */
+/* --- A full disk --------------------------------------------------------------------------- */
 
 static void copy_files(const char *dir, const char *to)
 {
@@ -48,7 +51,10 @@ static void copy_files(const char *dir, const char *to)
 		closedir(open);
 }
 
-/* Replace the failure directory, which does not exist or cannot be written, by one on this node. [why] is for the user. */
+/*
+ * Use a directory on this node instead of the failure directory, which does not exist or cannot be
+ * written. [why] is printed.
+ */
 static bool move_directory(struct attempt *attempt, const char *why)
 {
 	const char *base = ddp_getenv("TMPDIR", NULL);
@@ -66,7 +72,7 @@ static bool move_directory(struct attempt *attempt, const char *why)
 	return true;
 }
 
-/* --- attempt.json ------------------------------------------------------------------------------ */
+/* --- attempt.json -------------------------------------------------------------------------- */
 
 static void put_names(struct ddp_text *text, const char *key, const struct node_list *list)
 {
@@ -115,15 +121,17 @@ static int write_json(const struct attempt *attempt, const struct ddp_text *text
 		      struct ddp_error *error)
 {
 	if (!attempt->dir[0])
-		return ddp_error_set(error, DDP_ERR_FILE,
-				     "step %s.%s has no directory for failures", attempt->job,
-				     attempt->step);
+		return ddp_error_set(error, DDP_ERR_FILE, "step %s.%s has no failure directory",
+				     attempt->job, attempt->step);
 	return ddp_file_write_text(attempt->dir, "attempt.json", text, error);
 }
 
-/* --- The last output --------------------------------------------------------------------------- */
+/* --- The last output ----------------------------------------------------------------------- */
 
-/* The output of all ranks together, and of each rank; if the ranks are many, of those that the report may be about. */
+/*
+ * Write the output of all ranks together, and of each rank. If there are many ranks, write only
+ * those that the report may mention.
+ */
 static int write_tails(const struct attempt *attempt, struct tails *tails, struct ddp_error *error)
 {
 	bool few = attempt->ranks > 0 && attempt->ranks <= TAILS_MOST;
@@ -193,7 +201,7 @@ void attempt_write(const struct launch *launch, struct attempt *attempt, struct 
 		(void)write_tails(attempt, tails, NULL);
 }
 
-/* --- The report -------------------------------------------------------------------------------- */
+/* --- The report ---------------------------------------------------------------------------- */
 
 /* Whether [path] is a regular file, or does not exist. */
 static bool is_file(const char *path)
@@ -203,7 +211,7 @@ static bool is_file(const char *path)
 	return lstat(path, &st) < 0 || S_ISREG(st.st_mode);
 }
 
-/* A file is replaced; a link, a device or a pipe is written to. */
+/* Replace a regular file; write to a link, a device or a pipe. */
 static int write_copy(const char *to, char *data, size_t size, struct ddp_error *error)
 {
 	struct iovec part = {data, size};
@@ -212,7 +220,10 @@ static int write_copy(const char *to, char *data, size_t size, struct ddp_error 
 
 	if (is_file(to))
 		return ddp_file_write(to, &part, 1, 0644, false, error);
-	/* If it is a file that is ddp-run's own output, open() would begin to overwrite it. */
+	/*
+	 * If it is also ddp-run's output, use that descriptor: open() would start at the beginning
+	 * of the file.
+	 */
 	if (stat(to, &st) == 0 && (fd = ddp_file_output(&st)) >= 0)
 		fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
 	if (fd < 0)

@@ -16,7 +16,7 @@
 
 enum { EXIT_USAGE = 2, HELP_LIMIT = 10 /* seconds */ };
 
-/* --- srun's options ---------------------------------------------------------------------------- */
+/* --- srun's options ------------------------------------------------------------------------ */
 
 static bool read_help(struct srun_options *options, const char *command)
 {
@@ -27,13 +27,16 @@ static bool read_help(struct srun_options *options, const char *command)
 	if (good)
 		srun_options_read(options, out.data, strcmp(command, "salloc") == 0);
 	else
-		fprintf(stderr, "ddp-run: %s --help gave no answer: is Slurm installed here?\n",
+		fprintf(stderr, "ddp-run: cannot run %s --help: is Slurm installed here?\n",
 			command);
 	ddp_text_free(&out);
 	return good;
 }
 
-/* Without the plugin srun has none of its options. ddp-exec has them, and is beside ddp-run, on all nodes. */
+/*
+ * If srun has no plugin, find ddp-exec in ddp-run's directory, the same on all nodes, and add its
+ * options to those of srun.
+ */
 static bool find_exec(struct launch *launch)
 {
 	char option[64];
@@ -52,7 +55,7 @@ static bool find_exec(struct launch *launch)
 	    access(launch->exec, X_OK) == 0)
 		return true;
 	fprintf(stderr,
-		"ddp-run: srun has no --ddp, and %s is not there: install ddp-exec beside ddp-run, or the plugin of slurm-ddp\n",
+		"ddp-run: srun has no --ddp, and %s does not exist: install ddp-exec beside ddp-run, or the plugin of slurm-ddp\n",
 		launch->exec);
 	return false;
 }
@@ -65,10 +68,10 @@ const char *launch_option(const struct launch *launch, const char *name, const c
 	return value;
 }
 
-/* srun numbers the tasks of each component of a heterogeneous step from 0 in its messages. */
+/* A heterogeneous step; in its messages srun numbers the tasks of each component from 0. */
 static bool is_heterogeneous(const struct launch *launch)
 {
-	/* --pack-group is the name of --het-group in older releases. srun still accepts it. */
+	/* Old name of --het-group, which srun still accepts. */
 	const char *groups = launch_option(launch, "het-group", NULL);
 	const char *packs = launch_option(launch, "pack-group", NULL);
 
@@ -78,7 +81,10 @@ static bool is_heterogeneous(const struct launch *launch)
 	return (groups && strpbrk(groups, ",-")) || (packs && strpbrk(packs, ",-"));
 }
 
-/* Whether srun's option [name] names a file or "none". Output of "all" tasks or of the number of a task is written to srun's. */
+/*
+ * Whether srun's option [name] names a file or "none". The values "all" and a task number keep the
+ * output on srun's streams.
+ */
 static bool goes_to_file(const struct launch *launch, const char *name, const char *variable)
 {
 	const char *value = launch_option(launch, name, variable);
@@ -86,7 +92,7 @@ static bool goes_to_file(const struct launch *launch, const char *name, const ch
 	return value && strcmp(value, "all") != 0 && value[strspn(value, "0123456789")];
 }
 
-/* Whether the step has one rank, as far as the command line shows. */
+/* Whether the step has one rank, as far as the command line shows that. */
 static bool is_one_rank(const struct launch *launch)
 {
 	const char *tasks = launch_option(launch, "ntasks", NULL);
@@ -97,7 +103,10 @@ static bool is_one_rank(const struct launch *launch)
 	return tasks && strcmp(tasks, "1") == 0;
 }
 
-/* srun's labels name the rank, unless srun does something else with the output than to pass whole lines on. */
+/*
+ * Choose how to find the rank of an output line: srun's labels, unless an option makes srun do more
+ * than forward whole lines.
+ */
 static bool choose_output(struct launch *launch)
 {
 	static const struct {
@@ -114,7 +123,7 @@ static bool choose_output(struct launch *launch)
 		launch->output = i == 0 ? OUTPUT_TERMINAL : OUTPUT_MIXED;
 		if (logs)
 			fprintf(stderr,
-				"ddp-run: --logs %s: with srun's --%s nothing tells whose output is whose: leave one of them out\n",
+				"ddp-run: --logs %s: with srun's --%s the rank of an output line is unknown: remove one of the options\n",
 				logs, unlabelled[i].name);
 		return !logs;
 	}
@@ -140,25 +149,25 @@ bool launch_parse(struct launch *launch)
 	}
 	if (unknown && strcmp(unknown, "--ddp") == 0) {
 		fprintf(stderr,
-			"ddp-run: leave --ddp out: this srun does not have it, and ddp-run starts "
+			"ddp-run: remove --ddp: this srun does not have it, and ddp-run starts "
 			"ddp-exec instead\n");
 		return false;
 	}
 	if (is_heterogeneous(launch)) {
 		fprintf(stderr,
-			"ddp-run: srun does not tell which rank of a heterogeneous step fails: use --multi-prog instead, or srun --ddp\n");
+			"ddp-run: srun does not report which rank of a heterogeneous step failed: use --multi-prog instead, or srun --ddp\n");
 		return false;
 	}
 	if (launch->options.number[RUN_OPTION_PREFLIGHT] > 0 &&
 	    (launch_option(launch, "het-group", NULL) ||
 	     launch_option(launch, "pack-group", NULL))) {
 		fprintf(stderr,
-			"ddp-run: --preflight: not with --het-group: it tests the nodes of a job that has one component: leave one of them out\n");
+			"ddp-run: --preflight cannot be used with --het-group, since it tests jobs with one component only: remove one of the options\n");
 		return false;
 	}
 	if (launch->exec[0] && launch_option(launch, "multi-prog", NULL)) {
 		fprintf(stderr,
-			"ddp-run: --multi-prog needs srun --ddp, which this srun does not have: start one program, which chooses by RANK\n");
+			"ddp-run: --multi-prog needs srun --ddp, which this srun does not have: start one program that chooses its task by RANK\n");
 		return false;
 	}
 	launch->program = srun_program(&launch->srun, launch->words);
@@ -178,7 +187,7 @@ bool launch_parse(struct launch *launch)
 	return true;
 }
 
-/* --- The command lines of srun and salloc ------------------------------------------------------- */
+/* --- The command lines of srun and salloc -------------------------------------------------- */
 
 static size_t count_words(char **words)
 {
@@ -189,19 +198,19 @@ static size_t count_words(char **words)
 	return count;
 }
 
-/* Words of a command: [count], and some of ddp-run. */
+/* Allocate a list of words: [count], and space for those that ddp-run adds. */
 static char **new_words(size_t count)
 {
 	return ddp_xcalloc(count + 16, sizeof(char *), "words of a command");
 }
 
-/* How many words the option at [word] has, if it is --relative; else 0. */
+/* If the option at [word] is --relative, returns the number of words it takes; else 0. */
 static size_t relative_words(const struct launch *launch, char *word)
 {
 	char *pair[] = {word, (char *)"0", NULL};
 	const char *value;
 
-	/* Of several letters in one word, as -lr1, the others count. */
+	/* If -r follows other letters in one word, as in -lr1, those letters matter. */
 	if (word[0] == '-' && word[1] != '-' && word[1] != 'r')
 		return 0;
 	return srun_given(&launch->srun, pair, "relative", &value)
@@ -209,15 +218,16 @@ static size_t relative_words(const struct launch *launch, char *word)
 		       : 0;
 }
 
-/* Whether [word] is an option that ddp-exec has and srun does not. */
+/* Whether [word] is an option that only ddp-exec has. */
 static bool is_for_exec(const struct launch *launch, const char *word)
 {
 	return launch->exec[0] && strncmp(word, "--ddp-", strlen("--ddp-")) == 0;
 }
 
 /*
- * ddp-run's options come first, so that the user's override them; but nodes that it has chosen come last. srun refuses --relative
- * together with a list of nodes. Without the plugin ddp-exec starts the program, with the plugin's options.
+ * Returns srun's command line. ddp-run's options come first, so that the user's options override
+ * them, except for chosen nodes, which come last. srun refuses --relative together with a list of
+ * nodes. Without the plugin, ddp-exec and its options precede the program.
  */
 char **launch_words(const struct launch *launch, int number)
 {
@@ -271,8 +281,9 @@ char **launch_words(const struct launch *launch, int number)
 }
 
 /*
- * An option of salloc with [more] nodes besides the [nodes] of the step. --ntasks and --gpus are totals of all nodes: salloc would
- * allocate no more nodes than tasks.
+ * Convert a step option for salloc, which allocates [more] spare nodes in addition to [nodes].
+ * --ntasks and --gpus are totals for all nodes, and salloc allocates at most as many nodes as
+ * tasks.
  */
 static char *add_nodes(char *option, int nodes, int more)
 {
@@ -307,14 +318,17 @@ int launch_allocate(const struct launch *launch, char **argv)
 		nodes = atoi(value);
 	if (more > 0 && nodes < 1) {
 		fprintf(stderr,
-			"ddp-run: --spare-nodes without an allocation: give srun's -N, as a number\n");
+			"ddp-run: --spare-nodes without an allocation needs srun's -N with a number\n");
 		return EXIT_USAGE;
 	}
 	shared = srun_shared(&launch->srun, launch->words, &salloc);
 	words = new_words(count_words(shared) + count_words(argv));
 	words[count++] = "salloc";
 	words[count++] = "--no-kill";
-	/* srun changes the directory. If salloc did as well, a relative path would count twice. */
+	/*
+	 * Only srun may change the directory: if salloc did as well, a relative path would be
+	 * applied twice.
+	 */
 	for (char **at = shared; *at; at++)
 		if (strncmp(*at, "--chdir=", strlen("--chdir=")) != 0)
 			words[count++] = add_nodes(*at, nodes, more);

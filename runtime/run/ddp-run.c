@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ddp-run.c - srun --ddp, started again after a failure
+ * ddp-run.c - run srun --ddp, and restart it after a failure
  *
- *	command-line.c, job.c   the command line and the job are checked; without a job, salloc runs ddp-run in one
- *	event-loop.c, relay.c    srun runs, is watched and ended
- *	attempt-report.c         what happened is written for the report
- *	preflight.c              nodes are tested, with --preflight
- *	decide.c, next-nodes.c   whether the program is started again, and on which nodes
+ * 	command-line.c, job.c	 check the command line and the job; without a job, run ddp-run under salloc
+ * 	event-loop.c, relay.c	 run, watch and end srun
+ * 	attempt-report.c	 write the facts about an attempt for the report
+ * 	preflight.c		 test nodes, with --preflight
+ * 	decide.c, next-nodes.c	 decide whether to restart the program, and on which nodes
  */
 #include "config.h"
 
@@ -29,15 +29,16 @@
 
 enum {
 	EXIT_USAGE = 2,
-	REFUSED_WAIT = 10,   /* seconds; doubled by each more refusal in a row */
-	CHECKPOINT_DEPTH = 5 /* of directories in a checkpoint */
+	REFUSED_WAIT = 10,   /* seconds; doubled for each further refusal in a row */
+	CHECKPOINT_DEPTH = 5 /* levels of directories searched for checkpoint files */
 };
 
-/* --- Checkpoints ------------------------------------------------------------------------------- */
+/* --- Checkpoints --------------------------------------------------------------------------- */
 
 /*
- * Only files count, since each attempt that dies while it writes a checkpoint leaves newer directories; and no files whose names say
- * that they are not complete.
+ * Returns the time of the newest file below [path]. Directories do not count, because each attempt
+ * that dies while writing a checkpoint leaves a newer one. Files whose names mark them as
+ * incomplete do not count either.
  */
 static double find_newest(const char *path)
 {
@@ -62,8 +63,9 @@ static double find_newest(const char *path)
 }
 
 /*
- * The time of the newest file in the directory DDP_CHECKPOINT; see struct run_past. Nothing is known of checkpoints if this node does
- * not see the directory, as an s3:// address or one of another node. After an attempt that [failed] a line says so, once.
+ * Returns the time of the newest file in DDP_CHECKPOINT, as in struct run_past; -1 if this node
+ * cannot open the directory, such as an s3:// address or a local directory of another node. If an
+ * attempt has [failed], a line reports that once.
  */
 static double newest_checkpoint(bool failed)
 {
@@ -83,20 +85,23 @@ static double newest_checkpoint(bool failed)
 	return find_newest(path);
 }
 
-/* --- The attempts ------------------------------------------------------------------------------ */
+/* --- The attempts -------------------------------------------------------------------------- */
 
-/* Wait, the longer the more refusals there were in a row. */
+/* Wait before a retry; the time doubles with each refusal in a row. */
 static void wait_after_refusal(const struct run_past *past, const struct run_past *now)
 {
 	int wait = REFUSED_WAIT;
 
 	while (now > past && (--now)->again)
 		wait *= 2;
-	fprintf(stderr, "ddp-run: the step was refused: it is tried again in %d s\n", wait);
+	fprintf(stderr, "ddp-run: the step was refused: trying again in %d s\n", wait);
 	attempt_wait(wait);
 }
 
-/* What run_decide() needs to know of an attempt. A step that was refused because of its nodes becomes one that lost a node. */
+/*
+ * Collect what run_decide() needs to know about an attempt. A step that was refused because of its
+ * nodes counts as one that lost a node.
+ */
 static struct run_past describe(struct launch *launch, struct attempt *attempt)
 {
 	bool failed = attempt->end == RUN_END_EXIT || attempt->end == RUN_END_SIGNAL ||
@@ -117,12 +122,15 @@ static struct run_past describe(struct launch *launch, struct attempt *attempt)
 	return past;
 }
 
-/* Remember what later attempts need of one that has ended. */
+/* Record the results of an attempt that later attempts need. */
 static void remember(struct launch *launch, const struct attempt *attempt)
 {
 	launch->overlap |= attempt->abandoned;
 	nodes_add(&launch->steps, attempt->step);
-	/* After a preflight the first attempt may have fewer nodes than were planned. */
+	/*
+	 * After a preflight the first attempt may have fewer nodes than planned: compute the ranks
+	 * of all planned nodes.
+	 */
 	if (attempt->number == 0 && attempt->ranks > 0 && attempt->nodes.count > 0 &&
 	    launch->first.count > attempt->nodes.count)
 		launch->ranks =
@@ -135,7 +143,7 @@ static void remember(struct launch *launch, const struct attempt *attempt)
 		nodes_add(&launch->first, attempt->nodes.name[i]);
 }
 
-/* Print what --grace and --hang cannot do here. */
+/* Warn if --grace or --hang has less effect here than its value says. */
 static void warn_of_limits(const struct launch *launch)
 {
 	const char *grace = launch->options.text[RUN_OPTION_GRACE];
@@ -143,18 +151,18 @@ static void warn_of_limits(const struct launch *launch)
 
 	if (launch->grace_s > 0 && launch->grace_s > job_kill_wait())
 		fprintf(stderr,
-			"ddp-run: --grace %s: where a rank fails Slurm kills the others after its KillWait of %.0f s\n",
+			"ddp-run: --grace %s: after a rank fails, Slurm kills the others after its KillWait of %.0f s\n",
 			grace, job_kill_wait());
 	if (!hang || launch->hang_s == 0)
 		return;
 	if (launch->stdout_to_file)
 		fprintf(stderr,
-			"ddp-run: --hang %s: srun writes output to a file, where ddp-run does not see it: only heartbeats count, see "
-			"DDP_HEARTBEAT in ddp(7), and without one no hang is noticed\n",
+			"ddp-run: --hang %s: srun writes output to a file, which ddp-run does not read: only heartbeats count, see "
+			"DDP_HEARTBEAT in ddp(7), and without them no hang is detected\n",
 			hang);
 	else if (launch->stderr_to_file)
 		fprintf(stderr,
-			"ddp-run: --hang %s: srun writes stderr to a file, where ddp-run does not see it: only stdout and heartbeats count, see "
+			"ddp-run: --hang %s: srun writes stderr to a file, which ddp-run does not read: only stdout and heartbeats count, see "
 			"DDP_HEARTBEAT in ddp(7)\n",
 			hang);
 }
@@ -164,7 +172,7 @@ static int run(struct launch *launch)
 	struct run_rules rules = {.restarts = (int)launch->options.number[RUN_OPTION_RESTARTS],
 				  .min_nodes = (int)launch->options.number[RUN_OPTION_MIN_NODES],
 				  .requeue = job.requeue_id[0] != '\0'};
-	static struct attempt attempts[2]; /* the present one and the last */
+	static struct attempt attempts[2]; /* the current attempt and the previous one */
 	struct run_past past[RUN_SAME];
 	struct run_decision *decision;
 	off_t input = lseek(STDIN_FILENO, 0, SEEK_CUR);
@@ -221,7 +229,10 @@ static int run(struct launch *launch)
 	return decision->status;
 }
 
-/* Refuse to start in a rank: srun would wait for resources of the step that runs it, or start ranks for each rank. */
+/*
+ * Refuse to run inside a rank: srun would wait for resources of the step that runs it, or start all
+ * ranks once for each rank.
+ */
 static bool is_rank(void)
 {
 	const char *step = getenv("SLURM_STEP_ID"), *id = getenv("SLURM_JOB_ID");
@@ -231,12 +242,12 @@ static bool is_rank(void)
 
 	if (is_task)
 		fprintf(stderr,
-			"ddp-run: this is a task of step %s of job %s already: start ddp-run as you would start srun, in a batch script or under "
+			"ddp-run: this process is already a task of step %s of job %s: start ddp-run like srun, in a batch script or under "
 			"salloc\n",
 			step, id);
 	else if (launcher)
 		fprintf(stderr,
-			"ddp-run: this is a rank of another launcher already, as %s says: start ddp-run as you would start srun, in a batch "
+			"ddp-run: this process is already a rank of another launcher, as %s is set: start ddp-run like srun, in a batch "
 			"script or under salloc\n",
 			launcher);
 	return is_task || launcher;
@@ -254,7 +265,7 @@ static int explain(const char *dir)
 {
 	struct ddp_error error;
 
-	/* A directory of tests before the first attempt has no report. */
+	/* A directory of preflight tests before the first attempt contains no other report. */
 	if (preflight_explain(dir, stdout) && !has_attempt(dir))
 		return 0;
 	if (ddp_verdict_explain(dir, stdout, &error) == 0)

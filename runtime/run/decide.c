@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A program that stops in so many seconds before the end of the job's time may do so to save its state in time. */
+/* A program that stops in the last seconds of the job's time may do so to save its state. */
 enum { LAST = 120 };
 
 const char *run_end_name(enum run_end end)
@@ -35,8 +35,9 @@ static struct run_decision decide(enum run_act act, int status, int nodes, const
 }
 
 /*
- * If checkpoints are known, only they count: a rank that fails at the same line again, but an hour later each time, is no reason to
- * stop. The loss of a node, or a refusal, says nothing about the program.
+ * Whether attempts make no progress. If the times of checkpoints are known, only they count: a rank
+ * that fails at the same line, but an hour later each time, makes progress. A lost node or a
+ * refusal says nothing about the program.
  */
 static bool is_stuck(const struct run_past *past, int count)
 {
@@ -56,8 +57,8 @@ static bool is_stuck(const struct run_past *past, int count)
 }
 
 /*
- * Whether the end of the job's time may be why the attempt failed, although no record says so. An attempt that took less time than is
- * left crashed, and a requeue would not help.
+ * Whether an attempt may have failed because of the end of the job's time, although no record says
+ * so. One that took less time than is left has crashed, and a requeue would not help.
  */
 static bool is_near_end(const struct run_past *last)
 {
@@ -69,7 +70,10 @@ struct run_decision run_decide(const struct run_rules *rules, const struct run_p
 {
 	const struct run_past *last = &past[count < RUN_SAME ? count - 1 : RUN_SAME - 1];
 	int least = rules->min_nodes ? rules->min_nodes : nodes->wanted;
-	/* Ranks may exit with status 0 when a hang is ended, or on the other nodes when one is lost. */
+	/*
+	 * srun's status is 0 if ranks exit with 0 when a hang is ended, or on the remaining nodes
+	 * when one is lost.
+	 */
 	int bad = last->status ? last->status : RUN_STATUS_BAD;
 
 	switch (last->end) {
@@ -82,14 +86,14 @@ struct run_decision run_decide(const struct run_rules *rules, const struct run_p
 	case RUN_END_CANCELLED:
 		return decide(RUN_STOP, last->status, 0, "%s",
 			      last->forced ? "srun received SIGTERM or SIGHUP"
-					   : "it was told to end");
+					   : "it was cancelled");
 	case RUN_END_TIME_LIMIT:
 	case RUN_END_PREEMPTED:
 		return decide(rules->requeue ? RUN_REQUEUE : RUN_STOP, last->status, 0,
-			      "Slurm told it to end");
+			      "Slurm ended the job");
 	case RUN_END_WARNED:
 		return decide(rules->requeue ? RUN_REQUEUE : RUN_STOP, last->status, 0,
-			      "a signal warned it of its end");
+			      "a signal announced the end of the job");
 	case RUN_END_STOPPED:
 		return decide(rules->requeue ? RUN_REQUEUE : RUN_STOP, last->status, 0,
 			      "it stopped on request");

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * decide.h - what to do after an attempt: pure functions
- */
+/* decide.h - decide what to do after an attempt: pure functions */
 #ifndef DDP_RUN_DECIDE_H
 #define DDP_RUN_DECIDE_H
 
 #include <stdbool.h>
 
-/* How an attempt ended. The first is 0. */
+/* How an attempt ended. GOOD is 0. */
 #define RUN_ENDS(X)                                                                    \
 	X(GOOD, "good")		   /* srun's exit status is 0 */                       \
 	X(EXIT, "exit")		   /* a rank exited with another status */             \
@@ -28,60 +26,67 @@ enum run_end {
 #undef RUN_END
 };
 
-/* Exit statuses of ddp-run besides srun's. BAD: srun's is 0, but the attempt was not good. */
+/*
+ * Exit statuses of ddp-run that srun does not have. BAD: the attempt failed although srun exited
+ * with 0.
+ */
 enum { RUN_STATUS_BAD = 1, RUN_STATUS_STUCK = 93, RUN_STATUS_NODES = 94 };
 
 enum run_act { RUN_STOP, RUN_RESTART, RUN_REQUEUE };
 
 struct run_rules {
 	int restarts;
-	int min_nodes; /* 0: as many as the first attempt had */
+	int min_nodes; /* 0: as many as in the first attempt */
 	bool requeue;
 };
 
-/* After so many attempts in a row that end at one point, more are of no use. */
+/* Number of attempts in a row that end at the same point after which ddp-run stops. */
 enum { RUN_SAME = 3 };
 
 /* An attempt that has ended. */
 struct run_past {
 	enum run_end end;
 	int status;	 /* srun's */
-	bool forced;	 /* srun received a signal that ended it, and ddp-run did not */
-	bool again;	 /* it was refused, but a later try may succeed */
-	char point[512]; /* ddp_verdict_point(); "": not known */
-	char node[128];	 /* of the first rank that failed; "": not known */
+	bool forced;	 /* srun received a signal that ended it, and ddp-run received none */
+	bool again;	 /* refused, but a later try may succeed */
+	char point[512]; /* from ddp_verdict_point(); "": unknown */
+	char node[128];	 /* node of the first rank that failed; "": unknown */
 	double took;	 /* seconds */
-	double left;	 /* seconds of the job's time, at its end */
-	double saved; /* time of the newest checkpoint; 0: there is none; less than 0: not known */
+	double left;	 /* time left of the job, in seconds, at the end of the attempt */
+	double saved;	 /* time of the newest checkpoint; 0: there is none; negative: unknown */
 };
 
 struct run_nodes {
-	int wanted; /* of the first attempt */
-	int usable; /* of the job, spares included */
-	bool fixed; /* the number cannot change */
+	int wanted; /* nodes of the first attempt */
+	int usable; /* nodes that the job has left, spares included */
+	bool fixed; /* the number of nodes cannot change */
 	const char *why;
 };
 
 struct run_decision {
 	enum run_act act;
-	int status; /* ddp-run's, if it stops here */
-	int nodes;  /* of the next attempt */
+	int status; /* exit status, if ddp-run stops here */
+	int nodes;  /* number of nodes of the next attempt */
 	char why[256];
 };
 
 /*
- * What to do after [count] attempts, at least one. [past] are the last RUN_SAME of them, or all if there were fewer. [nodes] counts if a
- * restart is possible.
+ * Decide what to do after [count] attempts, at least one. [past] are the last RUN_SAME of them, or
+ * all if there were fewer. [nodes] matters only if a restart is possible.
  */
 struct run_decision run_decide(const struct run_rules *rules, const struct run_past *past,
 			       int count, const struct run_nodes *nodes);
 
-/* The node whose rank failed first in both of the last two of [count] attempts; NULL: none. [past] is as above. */
+/*
+ * Returns the node whose rank failed first in both of the last two of [count] attempts; NULL: none.
+ * [past] is as above.
+ */
 const char *run_bad_node(const struct run_past *past, int count);
 
 /*
- * Whether a job that was [requeued] so many times may be requeued again: fewer than [most] times, or its newest checkpoint, [saved], may
- * be from its last run. That run ended when the job was [submitted] again, and lasted at most [limit] seconds.
+ * Whether a job that was [requeued] this number of times may be requeued again: either fewer than
+ * [most] times, or the time of its newest checkpoint, [saved], is not before its last run. That run
+ * ended when the job was [submitted] again, and lasted at most [limit] seconds.
  */
 bool run_may_requeue(int requeued, int most, double saved, double submitted, double limit);
 

@@ -27,16 +27,16 @@ import signal
 import stat
 import sys
 
-DUMP_BYTES = 1 << 24  # half a megabyte is usual
+DUMP_BYTES = 1 << 24  # usually half a megabyte
 SUMMARY_BYTES = 1 << 24
 MEMORY_BYTES = 1 << 30
-DUMP_MEMORY_BYTES = 1 << 28  # for one dump; 3 MB need 16 MB
-PROCESSES = 8  # that decode at the same time
+DUMP_MEMORY_BYTES = 1 << 28  # for one dump; a dump of 3 MB needs 16 MB
+PROCESSES = 8  # at the same time
 CPU_SECONDS = 2  # for one dump
 GROUPS_OF_RANK = 256
 GROUPS = 4096
-TENSORS = 4096  # of a collective
-DIMENSIONS = 16  # of a tensor
+TENSORS = 4096  # per collective
+DIMENSIONS = 16  # per tensor
 
 
 class Unpickler(pickle.Unpickler):
@@ -154,7 +154,7 @@ def start_summary(path):
 def end_summary(pid, pipe):
     with pipe:
         text = pipe.read(SUMMARY_BYTES)
-    os.kill(pid, signal.SIGKILL)  # it may have more to write
+    os.kill(pid, signal.SIGKILL)  # it may still be writing
     os.waitpid(pid, 0)
     try:
         return json.loads(text)
@@ -168,8 +168,8 @@ def end_summary(pid, pipe):
 class Dumps:
     def __init__(self, size):
         self.size = size
-        self.ranks = set()  # that left a dump
-        self.waiting = set()  # in any group, or for one other rank
+        self.ranks = set()  # ranks that left a dump
+        self.waiting = set()  # ranks that wait, in any group or for one other rank
         # {(name, description, ranks): {rank: arrival}}. Groups of one name, such as the parts of a mesh, differ by their ranks.
         self.groups = {}
 

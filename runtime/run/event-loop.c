@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * event-loop.c - the event loop around one srun
+ * event-loop.c - run srun, and react to its output, to signals and to time limits
  *
- * States of an attempt, in the order in which it passes through them. In each of them srun's exit ends the attempt.
+ * States of an attempt, in order. In each of them srun's exit ends the attempt.
  *
- *	STARTING   srun waits for resources. The message of the plugin, or of ddp-exec, that a step began: RUNNING.
- *	RUNNING    Ranks run. srun reports a failure, ddp-run receives SIGTERM or SIGHUP, or nothing moves (--hang): ENDING.
- *	ENDING     Slurm or scancel has sent the ranks SIGTERM. They do not end in time, or a node is lost: KILLING.
- *	KILLING    scancel has sent the ranks SIGKILL. srun does not end in time: LEAVING.
- *	LEAVING    srun was killed. Processes of the step that are left are killed on each node by a step of their own.
+ *  STARTING   srun waits for resources. When the plugin, or ddp-exec, reports that a step started: RUNNING.
+ *  RUNNING    Ranks run. If srun reports a failure, ddp-run receives SIGTERM or SIGHUP, or the ranks hang (--hang): ENDING.
+ *  ENDING     Slurm or scancel has sent SIGTERM to the ranks. If they do not exit in time, or a node is lost: KILLING.
+ *  KILLING    scancel has sent SIGKILL to the ranks. If srun does not exit in time: LEAVING.
+ *  LEAVING    srun was killed. A new step on each node kills the processes of the step that are left.
  *
- * EVENT_TABLE lists the events that move it on.
+ * EVENT_TABLE lists the events that cause these transitions.
  */
 #include "config.h"
 
@@ -38,43 +38,48 @@
 #include "facts.h"
 
 /* Seconds. */
-#define TURN 0.25	  /* of the loop */
-#define PROBE_AFTER 2.0	  /* after a rank failed: do the nodes answer? */
-#define PROBE_LIMIT 8.0	  /* for a node to answer */
-#define GATHER_LIMIT 20.0 /* for evidence of a hang */
-#define KILLED_AFTER 1.0  /* for ranks to end after SIGKILL */
-#define LOST_WAIT 3.0	  /* for the rest of a step that has lost a node */
-#define LOST_LEAVE 0.5	  /* and after SIGKILL for it */
-#define KILL_MARGIN 10.0  /* after Slurm's KillWait */
+#define TURN 0.25	  /* interval of the loop */
+#define PROBE_AFTER 2.0	  /* after a rank failed, until the nodes are probed */
+#define PROBE_LIMIT 8.0	  /* for a node to answer a probe */
+#define GATHER_LIMIT 20.0 /* for collecting evidence of a hang */
+#define KILLED_AFTER 1.0  /* for ranks to exit after SIGKILL */
+#define LOST_WAIT 3.0	  /* for the other ranks to exit after a node was lost */
+#define LOST_LEAVE 0.5	  /* for srun to exit after SIGKILL to these ranks */
+#define KILL_MARGIN 10.0  /* for srun to exit, in addition to Slurm's KillWait */
 #define STEP_LIMIT 5.0	  /* for Slurm to describe a step */
 #define CANCEL_LIMIT 2.0  /* for scancel, which otherwise waits for lost nodes */
-#define HANG_GRACE 2.0	  /* between SIGTERM and SIGKILL for ranks that hang */
-#define ASK_MOST 60.0	  /* between questions about the step's nodes */
-#define SWEEP_AGAIN 5.0	  /* until nodes that could not be asked are asked again */
-#define SIGINT_AGAIN 2.0  /* srun ends the ranks on two SIGINT in a second, by a clock of seconds */
-#define SAME_SIGNAL 1.0	  /* timeout(1) signals its child, and again the process group */
-#define SIGNAL_EARLY 60.0 /* Slurm may send the signal of --signal so much early */
-#define ANNOUNCED_FOR 1800.0 /* SIGUSR1 or SIGUSR2 explains an end, or comes before the job's end */
+#define HANG_GRACE 2.0	  /* between SIGTERM and SIGKILL for hung ranks */
+#define ASK_MOST 60.0	  /* longest time between probes of the step's nodes */
+#define SWEEP_AGAIN \
+	5.0 /* between two attempts to kill leftover processes on nodes that did not answer */
+#define SIGINT_AGAIN \
+	2.0 /* srun ends the ranks on two SIGINT within a second, measured in whole seconds */
+#define SAME_SIGNAL 1.0 /* timeout(1) sends a signal to its child, and again to the process group */
+#define SIGNAL_EARLY 60.0 /* Slurm may send the signal of --signal this much early */
+#define ANNOUNCED_FOR \
+	1800.0 /* an end this long after SIGUSR1 or SIGUSR2 is attributed to the signal */
 
 enum { SWEEPS = 5 };
 
 enum state { STARTING, RUNNING, ENDING, KILLING, LEAVING };
 
 /*
- * Events are raised at a time that may be in the future, so a timer is an event, too. In each turn of the loop the first event of this
- * table that is due in the present state is handled. The others wait. While Slurm ends the whole job none is handled: Slurm then signals
- * the ranks itself, and starts no step by which a node could be probed.
+ * An event is raised for a time that may be in the future, so a timer is an event, too. Each turn
+ * of the loop handles the first event in this table that is due and allowed in the present state;
+ * others wait. While Slurm ends the whole job none is handled: Slurm signals the ranks itself, and
+ * starts no step that could probe a node.
  *
  * X(name, first and last state, handler)
  */
-#define EVENT_TABLE(X)                                                                            \
-	X(NO_STEP, STARTING, STARTING, on_no_step) /* in the time of --hang, for restarts */      \
-	X(NODES, RUNNING, KILLING, on_nodes)	 /* Slurm did not say which nodes the step has */ \
-	X(FAILURE, RUNNING, KILLING, on_failure) /* srun reported it */                           \
-	X(HANG, RUNNING, RUNNING, on_hang)	 /* no output for the time of --hang */           \
-	X(PROBE, ENDING, KILLING, on_probe)	 /* do the nodes answer? ever less often */       \
-	X(KILL, ENDING, ENDING, on_kill)	 /* after --grace, or when a node is lost */      \
-	X(LEAVE, ENDING, KILLING, on_leave)	 /* after KillWait, or if no process is left */
+#define EVENT_TABLE(X)                                                                          \
+	X(NO_STEP, STARTING, STARTING,                                                          \
+	  on_no_step)			     /* after the time of --hang, in restarts only */   \
+	X(NODES, RUNNING, KILLING, on_nodes) /* Slurm has not reported the nodes of the step */ \
+	X(FAILURE, RUNNING, KILLING, on_failure) /* reported by srun */                         \
+	X(HANG, RUNNING, RUNNING, on_hang)  /* no output or heartbeat for the time of --hang */ \
+	X(PROBE, ENDING, KILLING, on_probe) /* probe the nodes, at growing intervals */         \
+	X(KILL, ENDING, ENDING, on_kill)    /* after --grace, or when a node is lost */         \
+	X(LEAVE, ENDING, KILLING, on_leave) /* after KillWait, or if no process is left */
 
 #define EVENT(name, first, last, handler) name,
 enum event { EVENT_TABLE(EVENT) EVENTS };
@@ -84,29 +89,30 @@ struct run {
 	const struct launch *launch;
 	struct attempt *attempt, *last;
 	enum state state;
-	double due[EVENTS]; /* 0: not raised; INFINITY: handled */
+	double due
+		[EVENTS]; /* ddp_seconds() when the event is due; 0: not raised; INFINITY: handled */
 	double nodes_wait_s, probe_wait_s;
 	pid_t srun;
-	int step_fd;		  /* for the plugin's message that a step began; -1: closed */
-	char step_file[PATH_MAX]; /* for that of ddp-exec; "": none, or it was read */
-	char step[80];		  /* "4.0" */
+	int step_fd; /* pipe on which the plugin reports that a step started; -1: closed */
+	char step_file
+		[PATH_MAX]; /* file in which ddp-exec reports that; "": none, or already read */
+	char step[80];	    /* "<job>.<step>", such as "4.0" */
 	struct relay relay;
 	bool has_heartbeat;
-	bool reported_unknown; /* nodes that could not be probed */
+	bool reported_unknown; /* a line about nodes that could not be probed was printed */
 	bool hung;
 	bool srun_killed; /* by another process than ddp-run */
-	int last_signal;  /* that was passed on */
+	int last_signal;  /* last signal that was forwarded to the ranks */
 	double last_signal_at, sigint_at;
-	double announced_at; /* when SIGUSR1 or SIGUSR2 came; 0: none did */
+	double announced_at; /* time of SIGUSR1 or SIGUSR2; 0: none */
 };
 
 static int signals = -1;
-static bool end_requested; /* by a signal, and Slurm is not ending the job */
-static bool announced;	   /* by SIGUSR1 or SIGUSR2, while no attempt ran: Slurm will end the job */
+static bool end_requested; /* by a signal that Slurm did not send to end the job */
+static bool announced; /* SIGUSR1 or SIGUSR2 came while no attempt ran: Slurm will end the job */
 
-/* --- srun -------------------------------------------------------------------------------------- */
+/* --- srun ---------------------------------------------------------------------------------- */
 
-/* Whether this process has a controlling terminal. */
 static bool has_terminal(void)
 {
 	int fd = open("/dev/tty", O_RDWR | O_CLOEXEC);
@@ -118,8 +124,9 @@ static bool has_terminal(void)
 }
 
 /*
- * SIGTERM or SIGHUP to the process group, as from timeout(1), would make srun kill the ranks at once. At a terminal srun must stay
- * in the group, for Ctrl-C, Ctrl-Z and input.
+ * Outside of a terminal, srun gets its own process group: SIGTERM or SIGHUP to ddp-run's group, as
+ * from timeout(1), would make srun kill the ranks at once. At a terminal it must stay in the group,
+ * for Ctrl-C, Ctrl-Z and input.
  */
 void attempt_prepare_child(pid_t parent)
 {
@@ -135,7 +142,9 @@ void attempt_prepare_child(pid_t parent)
 	sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-/* Write the path of [directory]/.ddp to [path], and make it. Returns whether files can be created in it. */
+/*
+ * Create [directory]/.ddp and write its path to [path]. Returns true if files can be created in it.
+ */
 static bool make_parent(char path[PATH_MAX - 64], const char *directory)
 {
 	if (snprintf(path, PATH_MAX - 64, "%s/" DDP_DIR_PARENT, directory) >= PATH_MAX - 64)
@@ -145,8 +154,8 @@ static bool make_parent(char path[PATH_MAX - 64], const char *directory)
 }
 
 /*
- * Name the file in which rank 0's ddp-exec reports the step. It must be in a directory that all nodes share: the working directory, or the
- * home directory if files cannot be created there.
+ * Choose the file in which ddp-exec on rank 0 reports the step. It must be in a directory that all
+ * nodes share: the working directory, or the home directory if files cannot be created there.
  */
 static void name_step_file(struct run *run)
 {
@@ -205,7 +214,7 @@ static bool start_srun(struct run *run)
 	return run->srun > 0;
 }
 
-/* Returns false when srun has ended, with its status in the attempt. */
+/* Returns true while srun runs; then false, with its exit status in the attempt. */
 static bool is_running(struct run *run)
 {
 	int status;
@@ -221,9 +230,9 @@ static bool is_running(struct run *run)
 	return false;
 }
 
-/* --- Events ------------------------------------------------------------------------------------ */
+/* --- Events -------------------------------------------------------------------------------- */
 
-/* Raise [event] in [seconds], unless it was raised before. */
+/* Raise [event] in [seconds], unless it is already raised. */
 static void raise_in(struct run *run, enum event event, double seconds)
 {
 	if (run->due[event] == 0)
@@ -236,7 +245,7 @@ static void set_state(struct run *run, enum state state)
 		run->state = state;
 }
 
-/* scancel for the step. [option]: the signal for the ranks; NULL: Slurm ends the step. */
+/* Run scancel for the step. [option] sets the signal for the ranks; NULL: Slurm ends the step. */
 static void cancel(const struct run *run, const char *option)
 {
 	char *argv[] = {"scancel", "-Q", (char *)run->step, (char *)option, NULL};
@@ -254,7 +263,10 @@ static void set_ending(struct run *run)
 		raise_in(run, KILL, run->launch->grace_s);
 }
 
-/* Slurm ends the ranks of a step that failed. Ranks that only received a signal have more time. */
+/*
+ * After a failure Slurm ends the ranks of the step. Ranks that only received a signal have the time
+ * of --grace.
+ */
 static void on_failure(struct run *run)
 {
 	double kill_s;
@@ -262,14 +274,14 @@ static void on_failure(struct run *run)
 	set_ending(run);
 	if (run->launch->grace_s <= 0)
 		kill_s = job_kill_wait();
-	else /* a signal may have started the time of --grace */
+	else /* on_signal may already have started the time of --grace */
 		kill_s = run->state < KILLING ? run->due[KILL] - ddp_seconds() : 0;
 	raise_in(run, LEAVE, kill_s + KILL_MARGIN);
 }
 
 /*
- * srun waits without end for nodes that are busy. Before the first attempt they may run other steps of the user; later it is what
- * is left of the last step, as a rule.
+ * srun waits indefinitely for busy nodes. Before the first attempt they may run other steps of the
+ * user; later they are usually busy with leftovers of the previous step.
  */
 static void on_no_step(struct run *run)
 {
@@ -283,7 +295,7 @@ static void on_no_step(struct run *run)
 	kill(run->srun, SIGKILL);
 }
 
-/* Ask Slurm for the nodes and the number of ranks of the step. */
+/* Query the nodes and the number of ranks of the step from Slurm. */
 static void on_nodes(struct run *run)
 {
 	struct attempt *attempt = run->attempt;
@@ -317,13 +329,16 @@ static void report_unknown(struct run *run, const struct node_list *nodes, const
 		return;
 	run->reported_unknown = true;
 	names = nodes_joined(nodes);
-	fprintf(stderr, "ddp-run: whether %s %s is not known: %s\n",
+	fprintf(stderr, "ddp-run: cannot find out whether %s %s: %s\n",
 		nodes->count ? names : "the step's nodes", nodes->count == 1 ? "answers" : "answer",
 		why);
 	free(names);
 }
 
-/* Add those of [nodes] that do not answer to the silent ones. Returns how many may still have processes of the step. */
+/*
+ * Probe [nodes], and record those that do not answer as silent. Returns the number of nodes that
+ * may still have processes of the step.
+ */
 static size_t probe_nodes(struct run *run, const struct node_list *nodes)
 {
 	struct attempt *attempt = run->attempt;
@@ -343,8 +358,8 @@ static size_t probe_nodes(struct run *run, const struct node_list *nodes)
 }
 
 /*
- * srun waits without end for tasks of nodes that do not answer, and of a slurmstepd that was killed, also if no process of the step
- * is left.
+ * Probe the step's nodes, because srun waits indefinitely for tasks on nodes that do not answer,
+ * and for those of a slurmstepd that was killed, even if no process of the step is left.
  */
 static void probe(struct run *run)
 {
@@ -387,7 +402,10 @@ static void on_leave(struct run *run)
 	run->attempt->abandoned = true;
 }
 
-/* The time of the last heartbeat is that of its file, which is opened since NFS caches the attributes of other files. */
+/*
+ * The time of the last heartbeat is that of the file. Open it first: NFS caches the attributes of
+ * files that are not open.
+ */
 static void read_heartbeats(struct run *run)
 {
 	DIR *dir = run->attempt->heartbeats[0] ? opendir(run->attempt->heartbeats) : NULL;
@@ -433,8 +451,9 @@ static void end_hang(struct run *run, double quiet_s)
 
 	run->hung = true;
 	attempt->quiet_s = quiet_s;
-	fprintf(stderr, "ddp-run: nothing has moved in step %s for %.0f s: ending it\n", run->step,
-		quiet_s);
+	fprintf(stderr,
+		"ddp-run: step %s has had no output and no heartbeat for %.0f s: ending it\n",
+		run->step, quiet_s);
 	probe(run);
 	answering = answering_nodes(attempt);
 	names = nodes_joined(&answering);
@@ -444,7 +463,10 @@ static void end_hang(struct run *run, double quiet_s)
 		fprintf(stderr, "ddp-run: %s\n", error.text);
 	free(names);
 	nodes_free(&answering);
-	/* On SIGTERM a rank of libddp records in which call it hangs; a stopped one needs SIGCONT for that. */
+	/*
+	 * On SIGTERM a rank that uses libddp records the call in which it hangs. A stopped rank
+	 * needs SIGCONT to do so.
+	 */
 	cancel(run, "--signal=CONT");
 	cancel(run, "--signal=TERM");
 	on_failure(run);
@@ -462,7 +484,7 @@ static void on_hang(struct run *run)
 	if (quiet_s < limit || (run->launch->needs_heartbeat && !run->has_heartbeat) ||
 	    job_update())
 		return;
-	/* Under salloc the ranks of a suspended job are stopped, but not ddp-run. */
+	/* Under salloc, Slurm stops the ranks of a suspended job, but not ddp-run. */
 	if (job.suspended)
 		run->relay.active_at = now;
 	else
@@ -491,7 +513,10 @@ static void handle_event(struct run *run)
 		}
 }
 
-/* Read the nodes and the number of ranks, if the [message] has them. Slurm does not say them once the step has ended. */
+/*
+ * Parse the nodes and the number of ranks from the [message], if it has them. Slurm does not report
+ * them once the step has ended.
+ */
 static bool read_nodes(struct attempt *attempt, const char *message)
 {
 	static const char key[] = "\nnodes ", count[] = "\nranks ";
@@ -529,7 +554,7 @@ static void begin_step(struct run *run, const char *message)
 		raise_in(run, HANG, run->launch->hang_s);
 }
 
-/* The plugin writes its message about a step by one write(). */
+/* The plugin sends its message about a step with one write(), so one read() returns all of it. */
 static void read_step(struct run *run)
 {
 	static char message[2 * PATH_MAX + 128];
@@ -545,7 +570,10 @@ static void read_step(struct run *run)
 	begin_step(run, message);
 }
 
-/* Whether the directory of [path] lists its name: NFS shows a changed listing long before it finds a name that was missing once. */
+/*
+ * Whether a listing of the directory contains [path]. NFS updates listings long before it finds a
+ * name that was once missing.
+ */
 static bool is_listed(const char *path)
 {
 	const char *name = strrchr(path, '/') + 1;
@@ -563,7 +591,10 @@ static bool is_listed(const char *path)
 	return found;
 }
 
-/* Read the report of ddp-exec, if it is there: a file of this user, written under another name and then renamed. */
+/*
+ * Read ddp-exec's report, if it exists. The file must belong to this user; it is complete, because
+ * ddp-exec renames it into place.
+ */
 static void read_step_file(struct run *run)
 {
 	static char message[2 * PATH_MAX + 128];
@@ -586,7 +617,7 @@ static void read_step_file(struct run *run)
 	begin_step(run, message);
 }
 
-/* --- Signals ----------------------------------------------------------------------------------- */
+/* --- Signals ------------------------------------------------------------------------------- */
 
 void attempt_begin(void)
 {
@@ -603,11 +634,13 @@ void attempt_begin(void)
 }
 
 /*
- * A terminal sends its signals to srun, too. After one SIGINT srun only prints the state of the ranks; after another within a
- * second it ends them and prints so, unless it has --quiet. Under --pty a terminal sends none. SIGTERM and SIGHUP would make srun
- * end the ranks at once, so scancel sends them to the ranks, and srun stays until they have ended.
+ * At a terminal, srun receives the terminal's signals directly. After one SIGINT srun only prints
+ * the state of the ranks; after another within a second it ends them and prints so, unless it has
+ * --quiet. With --pty the terminal sends no signals. SIGTERM and SIGHUP would make srun end the
+ * ranks at once, so ddp-run sends them to the ranks with scancel, and srun runs until they exit.
  *
- * SIGUSR1 and SIGUSR2 warn of the job's end. srun passes them on to the ranks; before there are any they would kill it, or be lost.
+ * SIGUSR1 and SIGUSR2 announce the end of the job. They are sent to srun, which forwards them to
+ * the ranks; before there are ranks they would kill it, or be lost.
  *
  * [run] is NULL if no attempt runs.
  */
@@ -638,7 +671,7 @@ static void handle_signal(struct run *run, const struct signalfd_siginfo *info)
 	if (number == SIGINT)
 		run->sigint_at = ddp_seconds();
 	if (number == SIGINT || number == SIGQUIT || !step) {
-		if (info->ssi_code != SI_KERNEL) /* a terminal's */
+		if (info->ssi_code != SI_KERNEL) /* not sent by the terminal */
 			kill(run->srun, number);
 		return;
 	}
@@ -653,7 +686,7 @@ static void read_signals(struct run *run)
 	while (read(signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
 		int number = (int)info.ssi_signo;
 
-		/* Until SIGCONT ddp-run was stopped, and did not read output. */
+		/* ddp-run was stopped until SIGCONT, and read no output. */
 		if (run)
 			read_step_file(run);
 		if (run && number == SIGCONT)
@@ -693,15 +726,18 @@ void attempt_wait(double seconds)
 	}
 }
 
-/* --- The end of an attempt --------------------------------------------------------------------- */
+/* --- The end of an attempt ----------------------------------------------------------------- */
 
-/* Whether SIGUSR1, SIGUSR2 or sbatch's --signal explain the end: a rank failed after one, or Slurm was about to end the job. */
+/*
+ * Whether SIGUSR1, SIGUSR2 or sbatch's --signal explains the end: a rank failed after such a
+ * signal, or Slurm was about to end the job.
+ */
 static bool is_announced(const struct run *run)
 {
 	const struct attempt *attempt = run->attempt;
 	double took = attempt->ended - attempt->started;
 
-	/* It does not if its time was before the attempt began. */
+	/* The signal explains nothing if its time was before the attempt began. */
 	if (job.signal_s > 0 && job.left_s < job.signal_s + SIGNAL_EARLY &&
 	    job.left_s + took > job.signal_s)
 		return true;
@@ -709,7 +745,10 @@ static bool is_announced(const struct run *run)
 	       (attempt->status != 0 || job.left_s < ANNOUNCED_FOR);
 }
 
-/* Whether no rank failed before rank 0 ended, or the first did as rank 0. Slurm ends rank 0 for one that failed, too. */
+/*
+ * Whether no rank failed before rank 0 ended, or the first that failed ended as rank 0 did. When a
+ * rank fails, Slurm ends rank 0, too.
+ */
 static bool is_first_as_rank_0(const struct srun_said *said)
 {
 	const struct srun_task *first = said->task;
@@ -722,14 +761,19 @@ static bool is_first_as_rank_0(const struct srun_said *said)
 	return said->count == 0;
 }
 
-/* The first rule that holds says how the attempt ended. */
+/* Decide how the attempt ended: the first rule that applies. */
 static enum run_end find_end(const struct run *run)
 {
 	const struct attempt *attempt = run->attempt;
 	const struct srun_said *said = &attempt->said;
-	/* If Slurm has not answered, a time limit counts as the job's, and not as that of srun's --time. */
+	/*
+	 * If Slurm has not answered, a time limit is attributed to the job, not to srun's --time.
+	 */
 	bool job_limit = job.timed_out || job.ending || job.unanswered || !(job.left_s > 0);
-	/* Slurm cancels a step by killing the ranks. With another status, a step that the program started was cancelled. */
+	/*
+	 * Slurm cancels a step by killing its ranks. If srun has another status, the cancelled step
+	 * was one that the program started.
+	 */
 	bool cancelled =
 		attempt->step[0] && (said->cancelled || (said->aborted && attempt->status > 128));
 	bool good = attempt->status == 0 && !job.ending && !attempt->stop_reason[0] && !said->late;
@@ -762,8 +806,9 @@ static enum run_end find_end(const struct run *run)
 }
 
 /*
- * Slurm cannot end ranks of a slurmstepd that was killed or hangs, and the next attempt needs their GPUs and memory. While Slurm does
- * not answer, a step that kills them cannot be started.
+ * Kill processes of the step that are left. Slurm cannot end ranks whose slurmstepd was killed or
+ * hangs, and the next attempt needs their GPUs and memory. While Slurm does not answer, no step can
+ * be started to kill them.
  */
 static void kill_leftovers(const struct run *run)
 {
@@ -802,7 +847,7 @@ void attempt_remove_rendezvous(const char *path)
 	(void)rmdir(DDP_DIR_PARENT);
 }
 
-/* What is done after srun has ended, before the end is judged. */
+/* Collect the facts that are needed to judge the end, after srun has ended. */
 static void clean_up(struct run *run)
 {
 	struct attempt *attempt = run->attempt;
@@ -815,7 +860,10 @@ static void clean_up(struct run *run)
 		close(run->step_fd);
 	read_step_file(run);
 	relay_end(&run->relay);
-	/* ddp-exec reports a step once its tasks have met. If one was lost before, srun has named the step. */
+	/*
+	 * ddp-exec reports a step after its tasks have met. If a task was lost before that, take
+	 * the step from srun's message.
+	 */
 	if (run->launch->exec[0] && !attempt->step[0] &&
 	    sscanf(said->named, "%31[0-9].%31[0-9]", attempt->job, attempt->step) != 2)
 		attempt->job[0] = attempt->step[0] = '\0';
@@ -824,19 +872,22 @@ static void clean_up(struct run *run)
 		cancel(run, NULL);
 		attempt->abandoned = true;
 	}
-	/* srun then has ended, but Slurm waits for the slurmstepd that was killed. */
+	/* srun has ended, but Slurm still waits for the slurmstepd that was killed. */
 	if (said->broken && attempt->status != 0)
 		attempt->abandoned = true;
 	if (attempt->abandoned)
 		kill_leftovers(run);
 	attempt->ended = ddp_date(NULL);
-	/* srun that could not open a file exits before any rank has started. */
+	/* An srun that cannot open a file exits before it starts any rank. */
 	if (said->no_file && said->count == 0 && attempt->status == 1)
 		said->not_found = true;
 	if (said->aborted || said->cancelled || said->limit || run->announced_at > 0 ||
 	    job.requeue_id[0])
 		(void)job_update();
-	/* A slurmd that was killed without its slurmstepd is noticed when the next step begins. */
+	/*
+	 * If slurmd was killed without its slurmstepd, Slurm notices only when the next step
+	 * begins.
+	 */
 	if (said->missed.count > 0 && attempt->silent.count == 0 && !job.ending)
 		(void)probe_nodes(run, &said->missed);
 	facts_stopped(attempt->dir, attempt->stop_reason, sizeof(attempt->stop_reason));
@@ -844,7 +895,7 @@ static void clean_up(struct run *run)
 		attempt_remove_rendezvous(attempt->heartbeats);
 }
 
-/* --- An attempt -------------------------------------------------------------------------------- */
+/* --- An attempt ---------------------------------------------------------------------------- */
 
 static void loop(struct run *run)
 {

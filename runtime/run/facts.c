@@ -21,10 +21,10 @@
 enum {
 	RANKS_MOST = 1 << 17,
 	FILE_LIMIT = 1 << 20,  /* bytes */
-	DECODE_LIMIT = 20,     /* seconds for all dumps */
-	MOST_DUMPS = 1000,     /* that extend the limit */
-	DUMPS_PER_SECOND = 10, /* that extend the limit by a second */
-	ARRIVAL_BYTES = 1024,  /* bytes of the decoder's output per rank */
+	DECODE_LIMIT = 20,     /* seconds, for all dumps */
+	MOST_DUMPS = 1000,     /* number of dumps beyond which the limit does not grow */
+	DUMPS_PER_SECOND = 10, /* the limit grows by a second for each such number of dumps */
+	ARRIVAL_BYTES = 1024,  /* of the decoder's output, per rank */
 };
 
 struct ddp_shown facts_signal(int number)
@@ -52,9 +52,9 @@ bool facts_is_kind(const struct facts *facts, const char *kind)
 	return facts->kind && strcmp(facts->kind, kind) == 0;
 }
 
-/* --- Memory ------------------------------------------------------------------------------ */
+/* --- Memory -------------------------------------------------------------------------------- */
 
-/* Room for [more] elements of [size] bytes behind [count], all zero. */
+/* Returns [old] with [more] zeroed elements of [size] bytes after the first [count]. */
 static void *extend(void *old, size_t count, size_t more, size_t size)
 {
 	void *new = ddp_xcalloc(count + more, size, "the report");
@@ -65,12 +65,12 @@ static void *extend(void *old, size_t count, size_t more, size_t size)
 	return new;
 }
 
-/* Free [memory] with [facts]. Returns it. */
+/* Register [memory] to be freed with [facts]. Returns it. */
 static void *keep(struct facts *facts, void *memory)
 {
 	size_t count = facts->kept_count++;
 
-	/* The list is as long as the next power of two. */
+	/* The capacity of the list is always a power of two. */
 	if ((count & (count - 1)) == 0)
 		facts->kept = extend(facts->kept, count, count + 1, sizeof(*facts->kept));
 	facts->kept[count] = memory;
@@ -85,7 +85,7 @@ static char *keep_copy(struct facts *facts, const char *text, size_t length)
 	return copy;
 }
 
-/* [rank], which may be a new one. Returns NULL if [rank] is no valid rank. */
+/* Returns the entry of [rank], added if necessary; NULL if [rank] is not a valid rank. */
 static struct facts_rank *rank_at(struct facts *facts, double rank)
 {
 	size_t had = (size_t)facts->size, more;
@@ -127,7 +127,10 @@ void facts_free(struct facts *facts)
 	*facts = (struct facts){.first = -1};
 }
 
-/* The content of file [name] in the directory, [size] bytes and a zero byte; NULL if it cannot be read. */
+/*
+ * Returns the content of file [name] in the directory, followed by a zero byte, and sets [size];
+ * NULL if it cannot be read.
+ */
 static char *read_text(struct facts *facts, const char *name, size_t *size)
 {
 	char path[PATH_MAX + 300], *text = NULL;
@@ -136,9 +139,12 @@ static char *read_text(struct facts *facts, const char *name, size_t *size)
 	return ddp_file_read(path, FILE_LIMIT, &text, size, NULL) == 0 ? keep(facts, text) : NULL;
 }
 
-/* --- JSON -------------------------------------------------------------------------------- */
+/* --- JSON ---------------------------------------------------------------------------------- */
 
-/* A member of an object, which may have a value of one of several types. A value of another type is skipped. */
+/*
+ * A member of a JSON object, for a value of one of several types. Values of other types are
+ * skipped.
+ */
 struct member {
 	const char *key;
 	double *number;
@@ -146,7 +152,7 @@ struct member {
 	const char ***list;	      /* of strings */
 	const struct member *members; /* of an object */
 	void (*element)(struct facts *facts,
-			struct ddp_json *json); /* reads an element of a list */
+			struct ddp_json *json); /* called for each element of a list */
 };
 
 static const char **read_list(struct facts *facts, struct ddp_json *json)
@@ -168,7 +174,7 @@ static const char **read_list(struct facts *facts, struct ddp_json *json)
 	return keep(facts, list);
 }
 
-/* Read an object with [members], the last of which has no key. Unknown members are skipped. */
+/* Parse an object with [members], terminated by one without a key. Unknown members are skipped. */
 static void read_members(struct facts *facts, struct ddp_json *json, const struct member *members)
 {
 	ddp_json_open(json, '{');
@@ -200,7 +206,7 @@ static void read_members(struct facts *facts, struct ddp_json *json, const struc
 /* --- attempt.json -------------------------------------------------------------------------- */
 
 /*
- * By ddp-run; each member may be missing, and others are skipped:
+ * Written by ddp-run. Each member may be missing; unknown ones are skipped:
  *
  *     {"run_id": "r", "job": 12, "step": 3, "attempt": 0, "restarts": 3, "command": ["python3", "train.py"],
  *      "nodes": ["n1", "n2"], "ranks": 4, "started": 1795000000.25, "ended": 1795000012.5, "status": 137,
@@ -221,7 +227,7 @@ static void read_silent(struct facts *facts, struct ddp_json *json)
 		facts_node(facts, name)->silent = true;
 }
 
-/* srun's first message about a rank counts. */
+/* If srun printed several messages about a rank, the first is used. */
 static void read_task(struct facts *facts, struct ddp_json *json)
 {
 	static const char none[] = "";
@@ -297,7 +303,7 @@ struct file {
 	size_t size;
 };
 
-/* "n1 4711": the plugin. */
+/* Written by the plugin: "n1 4711". */
 static void read_place(struct file *file)
 {
 	char node[FACTS_NAME];
@@ -328,12 +334,12 @@ static void read_error(struct file *file)
 		rank->raised = strtod(stamp, NULL);
 	/* The process may have been killed while it wrote the file. */
 	if (json.wrong && !rank->message) {
-		ddp_text_add(&cut, "an error file that says no more: %s", json.wrong);
+		ddp_text_add(&cut, "an error file that is incomplete: %s", json.wrong);
 		rank->message = keep(file->facts, cut.data);
 	}
 }
 
-/* Without zero bytes, and without the lines of Slurm between those of ranks, which the report replaces. */
+/* Remove zero bytes, and lines of Slurm, whose content the report has in another form. */
 static const char *clean_output(char *text, size_t size)
 {
 	struct pattern_part part[PATTERN_PARTS];
@@ -386,7 +392,7 @@ static void read_record(struct file *file)
 	ddp_arrival_read(file->text, &file->facts->arrivals[file->rank - file->facts->ranks]);
 }
 
-/* Read [name], if it is a file of a rank. */
+/* Read file [name] if it belongs to a rank. */
 static void read_rank_file(struct facts *facts, const char *name)
 {
 	static const struct {
@@ -437,9 +443,9 @@ void facts_stopped(const char *dir, char *why, size_t size)
 	facts_free(&facts);
 }
 
-/* --- Dumps of PyTorch's flight recorder ------------------------------------------------------ */
+/* --- Dumps of PyTorch's flight recorder ---------------------------------------------------- */
 
-/* Whether [path] is a file that only root or the owner of ddp-run can have written. */
+/* Whether only root or the owner of ddp-run can have written file [path]. */
 static bool is_trusted(const char *path)
 {
 	struct stat self, info;
@@ -450,8 +456,8 @@ static bool is_trusted(const char *path)
 }
 
 /*
- * Put the path of decode-dumps into [path]: beside ddp-run, as in a build tree; else in the installation that ddp-run is in, which may
- * have been moved; else in DDP_LIBEXEC_DIR.
+ * Find decode-dumps: in ddp-run's directory, as in a build tree; else in the installation that
+ * contains ddp-run, which may have been moved; else in DDP_LIBEXEC_DIR.
  */
 static void find_decoder(char path[PATH_MAX])
 {
@@ -463,7 +469,7 @@ static void find_decoder(char path[PATH_MAX])
 	snprintf(path, PATH_MAX, "%s", DDP_LIBEXEC_DIR "/decode-dumps");
 }
 
-/* Put the reason why dumps were not decoded into [why] of [size] bytes; "" if they were. */
+/* Describe in [why] why dumps were not decoded; "" if they were. */
 static void explain_decoder(const struct ddp_command_said *said, double limit, const char *path,
 			    char *why, size_t size)
 {
@@ -481,10 +487,10 @@ static void explain_decoder(const struct ddp_command_said *said, double limit, c
 		snprintf(why, size, "python3 ended with exit status %d", said->status);
 }
 
-/* The decoder's JSON text of [size] bytes. Sets facts->undecoded if it failed. */
+/* Returns the decoder's output, a JSON text of [size] bytes. Sets facts->undecoded on failure. */
 static char *decode_dumps(struct facts *facts, size_t *size)
 {
-	/* Several reports are made on an attempt; decode once. */
+	/* ddp-run writes several reports on one attempt; decode only once. */
 	static struct {
 		char dir[PATH_MAX], why[sizeof(facts->undecoded)];
 		int size, dumps;
@@ -496,7 +502,7 @@ static char *decode_dumps(struct facts *facts, size_t *size)
 		.limit = limit, .grace = 1, .most = ((size_t)facts->size + 1) * ARRIVAL_BYTES};
 	struct ddp_command_said said;
 	char path[PATH_MAX], ranks[16];
-	/* With -I and -S, Python imports its own modules only. */
+	/* -I and -S restrict imports to Python's own modules. */
 	char *const argv[] = {"python3", "-I", "-S", path, facts->dir, ranks, NULL};
 
 	if (strcmp(last.dir, facts->dir) != 0 || last.size != facts->size ||
@@ -517,7 +523,7 @@ static char *decode_dumps(struct facts *facts, size_t *size)
 	return keep_copy(facts, last.out.data, last.out.size);
 }
 
-/* Read an object of the decoder's list: the collective that a rank was in. */
+/* Parse an element of the decoder's list: the last collective of a rank. */
 static void read_arrival(struct facts *facts, struct ddp_json *json)
 {
 	double rank = -1, there = 0, waits = 0, sequence = 0;
@@ -537,7 +543,7 @@ static void read_arrival(struct facts *facts, struct ddp_json *json)
 	snprintf(facts->arrivals[(int)rank].last, sizeof(facts->arrivals[0].last), "%s", last);
 }
 
-/* Read the ranks' arrivals from the dumps, unless a rank left a record of libddp. */
+/* Set the ranks' arrivals from the dumps, unless a rank left a record of libddp. */
 static void read_dumps(struct facts *facts)
 {
 	struct ddp_json json;
@@ -555,7 +561,7 @@ static void read_dumps(struct facts *facts)
 	ddp_json_start(&json, text, size);
 	ddp_json_open(&json, '[');
 	for (bool first = true; ddp_json_more(&json, ']', first); first = false) {
-		/* Ranks that the list does not have are not in its process group. */
+		/* Ranks that are not in the list do not belong to the process group. */
 		for (int i = 0; i < facts->size && first; i++)
 			facts->arrivals[i].outside = true;
 		read_arrival(facts, &json);
@@ -567,7 +573,7 @@ static void read_dumps(struct facts *facts)
 	}
 }
 
-/* --- Files about nodes ----------------------------------------------------------------------- */
+/* --- Files about nodes --------------------------------------------------------------------- */
 
 void facts_read_nodes(struct facts *facts)
 {
@@ -587,7 +593,9 @@ void facts_read_nodes(struct facts *facts)
 		node->reason = NULL;
 		if (size == 0)
 			continue;
-		/* "Not responding [slurm@2026-11-23T13:00:00]", before what follows it. */
+		/*
+		 * Cut the time in "Not responding [slurm@2026-11-23T13:00:00]" and what follows it.
+		 */
 		size = strcspn(at, "]");
 		stamp = memrchr(at, '[', size);
 		if (stamp)
@@ -597,7 +605,7 @@ void facts_read_nodes(struct facts *facts)
 	}
 }
 
-/* "memory-n1.txt". */
+/* Read a file such as "memory-n1.txt". */
 static void read_memory(struct facts *facts, const char *name)
 {
 	size_t n = strlen("memory-"), length = strlen(name), size;
@@ -613,11 +621,12 @@ static void read_memory(struct facts *facts, const char *name)
 		(void)sscanf(text, "oom_kill %ld", &node->oom_kills);
 }
 
-/* --- Messages -------------------------------------------------------------------------------- */
+/* --- Messages ------------------------------------------------------------------------------ */
 
 /*
- * The error message in [tail], output of one rank: the last exception that Python or C++ did not catch, else the last line of libddp, with
- * [libddp] set. With [rank], output of all ranks, the last line of libddp on that rank; -1: none.
+ * Find an error message in [tail], output of one rank: the last uncaught exception of Python or
+ * C++, else the last error line of libddp, and then set [libddp]. If [tail] is output of all ranks,
+ * [rank] selects libddp's lines about that rank; else it is -1.
  */
 static const char *find_message(struct facts *facts, const char *tail, int rank, bool *libddp)
 {
@@ -654,7 +663,7 @@ static const char *find_message(struct facts *facts, const char *tail, int rank,
 	return found.length ? keep_copy(facts, found.text, found.length) : NULL;
 }
 
-/* Complete the place and the message of rank [number] with libddp's record and the output. */
+/* Add the node and message of rank [number] from libddp's record and from the output. */
 static void complete_rank(struct facts *facts, int number)
 {
 	const struct ddp_arrival *arrival = &facts->arrivals[number];
@@ -677,7 +686,7 @@ static void complete_rank(struct facts *facts, int number)
 		rank->message = find_message(facts, facts->tail, number, &rank->libddp);
 }
 
-/* --- The directory --------------------------------------------------------------------------- */
+/* --- The directory ------------------------------------------------------------------------- */
 
 int facts_read(struct facts *facts, const char *path, struct ddp_error *error)
 {

@@ -15,17 +15,17 @@
 #include "inspect.h"
 #include "verdict.h"
 
-/* One screen: lines of each part, and columns. */
+/* Limits that keep the report on one screen: lines of each part, and columns. */
 enum {
 	TAIL_LINES = 20,
 	TRACEBACK_LINES = 14,
-	NAMED = 6, /* ranks that failed too, and groups of ranks that followed */
-	HUNG = 16, /* ranks that hung */
+	NAMED = 6, /* ranks that also failed, and groups of ranks that followed */
+	HUNG = 16, /* hung ranks */
 	WIDEST = 160,
 	NODES_ASKED = 16,
 };
 
-/* --- Texts of others --------------------------------------------------------------------------- */
+/* --- Output of ranks ----------------------------------------------------------------------- */
 
 struct lines {
 	char *text, **line;
@@ -38,7 +38,7 @@ static void lines_free(struct lines *lines)
 	free(lines->line);
 }
 
-/* Remove the sequences that move a terminal's cursor or colour its text, which begin with ESC. */
+/* Remove terminal escape sequences (cursor movement, colours), which begin with ESC. */
 static void drop_escapes(char *line)
 {
 	char *out = line;
@@ -60,7 +60,7 @@ static void drop_escapes(char *line)
 	*out = '\0';
 }
 
-/* The visible part of a line that a progress bar has overwritten again and again. */
+/* Returns the visible part of a line that a progress bar has overwritten. */
 static char *last_state(char *line)
 {
 	size_t length = strlen(line);
@@ -72,7 +72,7 @@ static char *last_state(char *line)
 	return back ? back + 1 : line;
 }
 
-/* The last [most] lines of [text], as a terminal shows them; none of "" and NULL. */
+/* Returns the last [most] lines of [text], as a terminal shows them. [text] may be "" or NULL. */
 static struct lines lines_of(const char *text, size_t most)
 {
 	struct lines lines = {.text = ddp_xstrdup(text ? text : "", "the report")};
@@ -92,7 +92,6 @@ static struct lines lines_of(const char *text, size_t most)
 	return lines;
 }
 
-/* Whether [line] is one of [lines]. */
 static bool is_in(const struct lines *lines, const char *line)
 {
 	for (size_t i = 0; i < lines->count; i++)
@@ -101,7 +100,10 @@ static bool is_in(const struct lines *lines, const char *line)
 	return false;
 }
 
-/* [line] for a terminal, in up to WIDEST columns, with blanks for tabs; ddp_show() says how long .text lives. */
+/*
+ * Convert [line] for a terminal: at most WIDEST columns, tabs as blanks. ddp_show() describes the
+ * lifetime of .text.
+ */
 struct plain {
 	char text[4 * WIDEST + 32];
 };
@@ -136,14 +138,14 @@ static void put_lines(struct ddp_text *out, const char *before, const struct lin
 		ddp_text_add(out, "%s%s\n", before, plain(lines->line[i]).text);
 }
 
-/* --- Words ------------------------------------------------------------------------------------- */
+/* --- Phrases ------------------------------------------------------------------------------- */
 
 static const char *plural(double count)
 {
 	return count == 1 ? "" : "s";
 }
 
-/* "14:02:11", in this host's time zone. */
+/* Returns a time such as "14:02:11", in this host's time zone. */
 static struct ddp_shown show_time(double seconds)
 {
 	time_t whole = (time_t)seconds;
@@ -155,7 +157,7 @@ static struct ddp_shown show_time(double seconds)
 	return ddp_show("%s", text);
 }
 
-/* "12.3 s", "4 min". */
+/* Returns a duration such as "12.3 s" or "4 min". */
 static struct ddp_shown show_seconds(double seconds)
 {
 	if (seconds >= 600)
@@ -163,7 +165,7 @@ static struct ddp_shown show_seconds(double seconds)
 	return ddp_show("%.*f s", seconds < 1 ? 2 : 1, seconds);
 }
 
-/* How a rank ended: "killed by SIGSEGV". */
+/* Returns how a rank ended, such as "killed by SIGSEGV". */
 static struct ddp_shown show_end(const struct facts_rank *rank)
 {
 	static const struct {
@@ -182,7 +184,7 @@ static struct ddp_shown show_end(const struct facts_rank *rank)
 	return after ? ddp_show("%s%d%s", before, rank->code, after) : ddp_show("%s", before);
 }
 
-/* --- report.txt -------------------------------------------------------------------------------- */
+/* --- report.txt ---------------------------------------------------------------------------- */
 
 static void put_place(struct ddp_text *out, int number, const struct facts_rank *rank)
 {
@@ -200,8 +202,8 @@ static void put_head(struct ddp_text *out, const struct facts *facts)
 	} kinds[] = {{"cancelled", "was cancelled"},
 		     {"timelimit", "reached the job's time limit"},
 		     {"steplimit", "reached the time limit of its step"},
-		     {"preempted", "made room for another job"},
-		     {"warned", "ended after a warning"},
+		     {"preempted", "was preempted by another job"},
+		     {"warned", "ended after a signal that announced the end of the job"},
 		     {"refused", "was not started"}};
 	const struct facts_rank *first = facts->first >= 0 ? &facts->ranks[facts->first] : NULL;
 	double when = first && first->time > 0 ? first->time : facts->ended;
@@ -215,7 +217,8 @@ static void put_head(struct ddp_text *out, const struct facts *facts)
 			words = kinds[i].words;
 	ddp_text_add(out, "attempt %.0f of %.0f, ", facts->attempt + 1, facts->restarts + 1);
 	if (facts_is_kind(facts, "hang"))
-		ddp_text_add(out, "hung: nothing moved for %s", show_seconds(facts->quiet).text);
+		ddp_text_add(out, "hung: no output or heartbeat for %s",
+			     show_seconds(facts->quiet).text);
 	else
 		ddp_text_add(out, "%s", words);
 	if (when > 0)
@@ -225,7 +228,10 @@ static void put_head(struct ddp_text *out, const struct facts *facts)
 	ddp_text_add(out, "\n");
 }
 
-/* The last lines of [rank], or of all ranks if it left none, without the lines of [traceback], which were shown. */
+/*
+ * Print the last lines of [rank], or of all ranks if it left none, without the lines of
+ * [traceback], which were already printed.
+ */
 static void put_output(struct ddp_text *out, const struct facts *facts,
 		       const struct facts_rank *rank, const struct lines *traceback)
 {
@@ -254,10 +260,11 @@ static void put_first(struct ddp_text *out, const struct facts *facts)
 		ddp_text_add(out, "%s\n", plain(facts->refusal).text);
 	if (facts->first < 0) {
 		if (hang)
-			ddp_text_add(out, "no rank stands out\n");
+			ddp_text_add(out, "no rank differs from the others\n");
 		else if (!facts->kind || facts_is_kind(facts, "exit") ||
 			 facts_is_kind(facts, "signal"))
-			ddp_text_add(out, "srun's exit status is %.0f, and no rank told why\n",
+			ddp_text_add(out,
+				     "srun's exit status is %.0f, and no rank reported a reason\n",
 				     facts->status);
 		put_output(out, facts, NULL, &(struct lines){.count = 0});
 		return;
@@ -278,7 +285,7 @@ static void put_first(struct ddp_text *out, const struct facts *facts)
 	lines_free(&traceback);
 }
 
-/* Ranks that failed too and do not follow, as far as is known. */
+/* Print the ranks that also failed, and did not follow another one. */
 static void put_others(struct ddp_text *out, const struct facts *facts)
 {
 	const char *what = facts_is_kind(facts, "refused") ? "not started" : "also failed";
@@ -332,10 +339,10 @@ static void put_followers(struct ddp_text *out, const struct facts *facts)
 			     plain(group.like->why).text);
 	}
 	if (groups > NAMED)
-		ddp_text_add(out, "followed: others, in %d more ways\n", groups - NAMED);
+		ddp_text_add(out, "followed: other ranks, in %d more groups\n", groups - NAMED);
 }
 
-/* What each inspected rank of a hang does. */
+/* Print the state of each hung rank that was inspected. */
 static void put_hung(struct ddp_text *out, const struct facts *facts)
 {
 	int count = 0;
@@ -354,17 +361,17 @@ static void put_hung(struct ddp_text *out, const struct facts *facts)
 		if (rank->wchan[0] && strcmp(rank->wchan, "0") != 0)
 			ddp_text_add(out, " in %s", plain(rank->wchan).text);
 		if (rank->heartbeat_age >= 0)
-			ddp_text_add(out, ", heart beat %s before",
+			ddp_text_add(out, ", last heartbeat %s before",
 				     show_seconds(rank->heartbeat_age).text);
 		if (rank->stacks)
 			ddp_text_add(out, ", stacks-%d.txt", i);
 		ddp_text_add(out, "\n");
 	}
 	if (count > HUNG)
-		ddp_text_add(out, "  and %d ranks more\n", count - HUNG);
+		ddp_text_add(out, "  and %d more ranks\n", count - HUNG);
 }
 
-/* Whether its state says only that a node runs jobs, or will: "MIXED+PLANNED". */
+/* Whether the node's state, such as "MIXED+PLANNED", means that it runs or can run jobs. */
 static bool is_well(const struct facts_node *node)
 {
 	static const char *const well[] = {"ALLOCATED", "MIXED", "IDLE", "COMPLETING", "PLANNED"};
@@ -401,7 +408,7 @@ static void put_nodes(struct ddp_text *out, const struct facts *facts)
 		if (node->oom_kills > 0)
 			ddp_text_add(
 				out,
-				"%s the job's cgroup counts %ld process%s killed for want of memory",
+				"%s the job's cgroup counts %ld process%s killed for lack of memory",
 				node->silent || state ? "," : "", node->oom_kills,
 				node->oom_kills == 1 ? "" : "es");
 		ddp_text_add(out, "\n");
@@ -412,9 +419,7 @@ static void put_next(struct ddp_text *out, const struct facts *facts)
 {
 	static const struct {
 		const char *act, *words;
-	} acts[] = {{"restart", "started again"},
-		    {"requeue", "given back to Slurm"},
-		    {"stop", "stopped"}};
+	} acts[] = {{"restart", "started again"}, {"requeue", "requeued"}, {"stop", "stopped"}};
 	const char *words = facts->next;
 
 	if (!facts->next)
@@ -436,7 +441,7 @@ static void put_next(struct ddp_text *out, const struct facts *facts)
 	ddp_text_add(out, "\n");
 }
 
-/* The report, with secrets replaced; shown on [screen] too, NULL: nowhere. */
+/* Add report.txt to [out], with secrets replaced, and print it on [screen], unless that is NULL. */
 static void put_text(struct ddp_text *out, const struct facts *facts, FILE *screen)
 {
 	put_head(out, facts);
@@ -458,9 +463,10 @@ static void put_text(struct ddp_text *out, const struct facts *facts, FILE *scre
 		ddp_text_add(out, ": torchfrtrace --prefix fr- %s\n", plain(facts->dir).text);
 	}
 	if (facts->ras)
-		ddp_text_add(out, "NCCL's RAS told of its communicators: ras.txt\n");
+		ddp_text_add(out, "state of NCCL's communicators, from its RAS service: ras.txt\n");
 	put_next(out, facts);
-	ddp_text_add(out, "all of it: ddp-run --explain %s\n", plain(facts->dir).text);
+	ddp_text_add(out, "print this report again: ddp-run --explain %s\n",
+		     plain(facts->dir).text);
 	if (!out->data)
 		return;
 	ddp_hide(out->data);
@@ -471,7 +477,7 @@ static void put_text(struct ddp_text *out, const struct facts *facts, FILE *scre
 	}
 }
 
-/* --- report.json ------------------------------------------------------------------------------- */
+/* --- report.json --------------------------------------------------------------------------- */
 
 static void json_list(struct ddp_text *out, const char *key, const char *const *list)
 {
@@ -495,7 +501,7 @@ static void json_word(struct ddp_text *out, const char *key, const char *word)
 	ddp_put_string(out, key, word && *word ? word : NULL);
 }
 
-/* [number], or null if it is 0: not known. */
+/* Write [number]; 0 means unknown and is written as null. */
 static void json_known(struct ddp_text *out, const char *key, double number)
 {
 	if (number == 0)
@@ -612,9 +618,9 @@ static void put_json(struct ddp_text *out, const struct facts *facts)
 	ddp_text_add(out, "}\n");
 }
 
-/* --- Nodes that the failure concerns ----------------------------------------------------------- */
+/* --- Nodes that the failure concerns ------------------------------------------------------- */
 
-/* Add [name] unless Slurm would read it as a list or an option. */
+/* Add [name], unless Slurm would parse it as a list or an option. */
 static void add_node(struct node_list *list, const char *name)
 {
 	if (*name && *name != '-' && !strpbrk(name, ",[] ") && list->count < NODES_ASKED)
@@ -630,7 +636,10 @@ static int write_text(const struct facts *facts, const char *name, const struct 
 	return ddp_file_write_text(facts->dir, name, text, error);
 }
 
-/* Ask Slurm about them, and leave its answer in nodes.txt; nothing if there are none, or if that file is there already. */
+/*
+ * Write Slurm's description of these nodes to nodes.txt, unless there are none or the file already
+ * exists.
+ */
 static void ask_nodes(struct facts *facts)
 {
 	struct node_list list = {.name = NULL};
@@ -641,7 +650,9 @@ static void ask_nodes(struct facts *facts)
 	snprintf(path, sizeof(path), "%s/nodes.txt", facts->dir);
 	if (access(path, F_OK) == 0)
 		return;
-	/* The job's cgroup on this node, if it is one of the job's. */
+	/*
+	 * Count processes killed in the job's cgroup on this node, which may be one of the job's.
+	 */
 	snprintf(job, sizeof(job), "%.0f", facts->job);
 	kills = facts->job > 0 ? inspect_memory(facts->dir, job) : 0;
 	if (kills > 0)
@@ -666,7 +677,7 @@ static void ask_nodes(struct facts *facts)
 	ddp_text_free(&out);
 }
 
-/* --- Reports ----------------------------------------------------------------------------------- */
+/* --- Reports ------------------------------------------------------------------------------- */
 
 static int read_facts(struct facts *facts, const char *dir, struct ddp_error *error)
 {
@@ -728,13 +739,16 @@ int ddp_verdict_point(const char *dir, char *point, size_t size, char *node, siz
 		return status;
 	if (facts.first >= 0) {
 		rank = &facts.ranks[facts.first];
-		/* A rank that is late may be healthy, and wait for one that has ended. */
+		/* A rank that runs too long may be healthy and wait for one that has ended. */
 		if (rank->how != FACTS_LATE)
 			snprintf(node, node_size, "%s", rank->node);
 		snprintf(point, size, "rank %d, %s%s", facts.first,
 			 facts_is_kind(&facts, "hang") ? "hangs" : show_end(rank).text,
 			 rank->message ? ": " : "");
-		/* Numbers differ between attempts: a pid, an address, a duration. */
+		/*
+		 * Replace numbers by "#", because a pid, an address or a duration differs between
+		 * attempts.
+		 */
 		used = strlen(point);
 		for (const char *at = rank->message ? rank->message : "";
 		     *at && *at != '\n' && used + 2 < size; at++) {

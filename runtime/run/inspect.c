@@ -23,7 +23,7 @@
 #include "contract.h"
 #include "nodes.h"
 
-/* Of all architectures. */
+/* The same on all architectures. */
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434
 #define SYS_pidfd_send_signal 424
@@ -31,20 +31,20 @@
 
 enum {
 	OUTPUT_LIMIT = 1 << 18, /* bytes of a file about a rank */
-	PROCESSES = 4096,	/* of the step on a node */
-	STACKS = 3,		/* processes of a rank whose stacks are read */
+	PROCESSES = 4096,	/* maximum number of processes of the step on a node */
+	STACKS = 3,		/* number of processes per rank whose stacks are read */
 };
 
-/* --- Processes --------------------------------------------------------------------------------- */
+/* --- Processes ----------------------------------------------------------------------------- */
 
 struct process {
 	long pid, parent;
 	int rank;
 	char state;
 	char name[32];
-	bool task;	   /* Slurm started it; it is no child of a task */
-	bool asked;	   /* for a dump of PyTorch's flight recorder */
-	char *environment; /* /proc/<pid>/environ, with its size */
+	bool task;	   /* started by Slurm, not by another task */
+	bool asked;	   /* asked for a dump of PyTorch's flight recorder */
+	char *environment; /* content of /proc/<pid>/environ, and its size */
 	size_t size;
 };
 
@@ -55,7 +55,9 @@ struct step {
 	int count;
 };
 
-/* The content of /proc/[pid]/[name], freed by free(); NULL if it cannot be opened. */
+/*
+ * Returns the content of /proc/[pid]/[name], to be freed with free(); NULL if it cannot be opened.
+ */
 static char *read_proc(long pid, const char *name, size_t *size)
 {
 	struct ddp_text text = {.data = NULL};
@@ -74,7 +76,10 @@ static char *read_proc(long pid, const char *name, size_t *size)
 	return text.data;
 }
 
-/* The number of the next entry of a directory of processes or threads; 0: there is none, and the directory is closed. */
+/*
+ * Returns the next number in a directory of processes or threads. At the end, closes the directory
+ * and returns 0.
+ */
 static long next_number(DIR *dir)
 {
 	struct dirent *entry;
@@ -87,7 +92,7 @@ static long next_number(DIR *dir)
 	return 0;
 }
 
-/* The value of variable [name] of the process; NULL: it has none. */
+/* Returns the value of variable [name] of the process; NULL if unset. */
 static const char *variable(const struct process *process, const char *name)
 {
 	const char *at = process->environment, *end = at + process->size;
@@ -106,7 +111,7 @@ static bool has_value(const struct process *process, const char *name, const cha
 	return has && value ? strcmp(has, value) == 0 : has == value;
 }
 
-/* Read "4711 (python3) S 4700 ...", whose name may have any characters. */
+/* Parse "4711 (python3) S 4700 ..."; the name in parentheses may contain any character. */
 static bool read_stat(struct process *process)
 {
 	size_t size;
@@ -122,7 +127,7 @@ static bool read_stat(struct process *process)
 	return good;
 }
 
-/* Whether process [pid] is the slurmstepd of step [step] of job [job], by the title that slurmstepd sets. */
+/* Whether process [pid] has the title that slurmstepd sets for step [step] of job [job]. */
 static bool is_slurmstepd(long pid, const char *job, const char *step)
 {
 	char title[128];
@@ -146,7 +151,7 @@ bool evidence_in_step(const char *job, const char *step)
 	for (; process.pid > 1 && read_stat(&process); process.pid = process.parent)
 		if (strcmp(process.name, "slurmstepd") == 0)
 			return is_slurmstepd(process.pid, job, step);
-	/* The parents cannot be read, or a daemon has replaced them. */
+	/* The parents cannot be read, or a daemon has taken their place: use the control group. */
 	snprintf(part, sizeof(part), "/job_%.40s/step_%.40s/", job, step);
 	cgroup = read_proc(getpid(), "cgroup", &size);
 	is = cgroup && strstr(cgroup, part);
@@ -154,7 +159,10 @@ bool evidence_in_step(const char *job, const char *step)
 	return is;
 }
 
-/* Whether a parent, up to the process that Slurm started, began without variable [name], as far as they can be read. */
+/*
+ * Whether variable [name] is absent in a parent process of the same task, as far as the parents can
+ * be read.
+ */
 static bool is_new_here(const char *name)
 {
 	struct process process = {.pid = getppid()};
@@ -182,8 +190,9 @@ const char *evidence_launcher(void)
 }
 
 /*
- * Whether [process] is the step's, of this cluster and node: clusters may share a host, each with a job 1, a step 0 and a node n1, and all
- * nodes of a private cluster do. Only such a process may be killed. Its environment is set then, and freed by free().
+ * Whether [process] belongs to the step, on this cluster and node. Clusters may share a host, each
+ * with a job 1, a step 0 and a node n1; all nodes of a private cluster do. Only such a process may
+ * be killed. On success its environment is set, to be freed with free().
  */
 static bool is_of_step(struct process *process, const char *job, const char *step)
 {
@@ -207,8 +216,9 @@ static bool is_of_step(struct process *process, const char *job, const char *ste
 }
 
 /*
- * Whether [pid] is a task of the step that hides its environment: it has no variable of Slurm, or cannot be read, and its parent is the
- * step's slurmstepd. It may belong to another cluster on this host, so it must not be killed. Sets [process], without an environment.
+ * Whether [pid] is a task of the step that hides its environment: it has no variables of Slurm, or
+ * they cannot be read, and its parent is the step's slurmstepd. It may belong to another cluster on
+ * this host, so it must not be killed. Sets [process], without environment.
  */
 static bool is_hidden_task(struct process *process, long pid, const char *job, const char *step)
 {
@@ -265,7 +275,7 @@ static void free_step(struct step *step)
 	free(step->all);
 }
 
-/* --- What a rank does -------------------------------------------------------------------------- */
+/* --- State of a rank ----------------------------------------------------------------------- */
 
 static void __attribute__((format(printf, 3, 4)))
 write_text(const char *dir, const struct ddp_text *text, const char *format, ...);
@@ -291,7 +301,7 @@ const char *inspect_node(void)
 	return name;
 }
 
-/* Seconds since its last heartbeat; less than 0: it never had one. */
+/* Returns the seconds since the last heartbeat; negative: there was none. */
 static double heartbeat_age(const struct process *process)
 {
 	const char *path = variable(process, DDP_NAME(DDP_HEARTBEAT));
@@ -314,7 +324,10 @@ static void add_file(struct ddp_text *out, long pid, const char *name)
 	free(text);
 }
 
-/* Write proc-<rank>.txt: the process, its command, and of each thread its number, where in the kernel it waits, and its name. */
+/*
+ * Write proc-<rank>.txt: the process, its command, and for each thread its number, name, and where
+ * it waits in the kernel.
+ */
 static void write_process(const char *dir, const struct process *process)
 {
 	struct ddp_text out = {.data = NULL};
@@ -353,7 +366,10 @@ static void write_process(const char *dir, const struct process *process)
 	ddp_text_free(&out);
 }
 
-/* Write about ranks that ran here by the plugin's record and were not found: one that hides its environment, or has no process. */
+/*
+ * Write files about ranks that ran here according to the plugin's record, but were not found: they
+ * hide their environment, or have no process.
+ */
 static void write_others(const char *dir, const struct step *step)
 {
 	DIR *open = opendir(dir);
@@ -375,7 +391,7 @@ static void write_others(const char *dir, const struct step *step)
 		if (i < step->count || ddp_file_read(path, OUTPUT_LIMIT, &text, &size, NULL) != 0 ||
 		    sscanf(text, "%127s %ld", node, &pid) != 2 ||
 		    strcmp(node, inspect_node()) != 0) {
-			/* It was found, or ran elsewhere. */
+			/* The rank was found, or ran on another node. */
 		} else if (is_hidden_task(&hidden, pid, step->job, step->step)) {
 			hidden.rank = rank;
 			write_process(dir, &hidden);
@@ -415,7 +431,7 @@ static void add_stacks(struct ddp_text *out, const struct process *process, doub
 		status = evidence_run(gdb, end - ddp_seconds(), out);
 	if (status != 127)
 		return;
-	/* Neither is there. */
+	/* Neither debugger is installed. */
 	out->size = before;
 	if (out->data)
 		out->data[before] = '\0';
@@ -435,9 +451,12 @@ static void write_stacks(const char *dir, const struct step *step, int rank, dou
 	ddp_text_free(&out);
 }
 
-/* --- PyTorch's flight recorder, NCCL's RAS, the cgroup ------------------------------------------- */
+/* --- PyTorch's flight recorder, NCCL's RAS, the cgroup ------------------------------------- */
 
-/* Write a byte into its pipe, which makes PyTorch write a dump within a second or so. Returns whether the pipe has a reader. */
+/*
+ * Write a byte into PyTorch's trigger pipe, after which PyTorch writes a dump within about a
+ * second. Returns whether the pipe has a reader.
+ */
 static bool ask_recorder(const struct process *process)
 {
 	const char *stem = variable(process, DDP_NAME(TORCH_NCCL_DEBUG_INFO_PIPE_FILE));
@@ -457,7 +476,7 @@ static bool ask_recorder(const struct process *process)
 	return asked;
 }
 
-/* Whether each rank that was asked for its dump has left it. */
+/* Whether each rank that was asked for a dump has written it. */
 static bool has_dumps(const char *dir, const struct step *step)
 {
 	char path[PATH_MAX + 32];
@@ -470,7 +489,10 @@ static bool has_dumps(const char *dir, const struct step *step)
 	return true;
 }
 
-/* Connect to "localhost:61235"; each later wait lasts [limit] seconds at most. Returns -1 on failure. */
+/*
+ * Connect to an address such as "localhost:61235"; later reads and writes wait at most [limit]
+ * seconds. Returns -1 on failure.
+ */
 static int connect_to(const char *address, double limit)
 {
 	const long whole = (long)limit;
@@ -499,7 +521,10 @@ static int connect_to(const char *address, double limit)
 	return fd;
 }
 
-/* Write the answer of NCCL's RAS at [address], a text that ends with the connection, into ras.txt, until [end]. */
+/*
+ * Write the answer of NCCL's RAS service at [address] to ras.txt. The answer is a text that ends
+ * with the connection; read until [end].
+ */
 static void write_ras(const char *dir, const char *address, double end)
 {
 	static const char question[] = "verbose status\n";
@@ -507,7 +532,7 @@ static void write_ras(const char *dir, const char *address, double end)
 	struct ddp_text out = {.data = NULL};
 	char piece[4096];
 	ssize_t n;
-	/* A limit of 0 would be none for the socket. */
+	/* To the socket, a limit of 0 would mean no limit. */
 	int fd = limit > 0.01 ? connect_to(address, limit) : -1;
 
 	if (fd < 0)
@@ -521,7 +546,10 @@ static void write_ras(const char *dir, const char *address, double end)
 	ddp_text_free(&out);
 }
 
-/* Cut "/slurm/uid_1/job_5/step_0", or v2's "/system.slice/slurmstepd.scope/job_5/step_0/user/task_0", behind the job. */
+/*
+ * Cut the path after the job, in "/slurm/uid_1/job_5/step_0" (v1) or
+ * "/system.slice/slurmstepd.scope/job_5/step_0/user/task_0" (v2).
+ */
 static bool cut_at_job(char *path, const char *job)
 {
 	char word[64], *at;
@@ -534,7 +562,10 @@ static bool cut_at_job(char *path, const char *job)
 	return true;
 }
 
-/* The number of processes that the kernel killed in control group [path], by its file [name]; 0 if that does not say. */
+/*
+ * Returns the number of processes that the kernel killed in control group [path], from its file
+ * [name]; 0 if the file has no count.
+ */
 static long count_kills(const char *path, const char *name)
 {
 	char full[PATH_MAX], line[128];
@@ -550,7 +581,9 @@ static long count_kills(const char *path, const char *name)
 	return kills;
 }
 
-/* The same of the groups below it as well, steps and tasks, which v2 includes in the count. */
+/*
+ * The same, including the groups of steps and tasks below. With v2 the count already includes them.
+ */
 static long sum_kills(const char *path, int depth)
 {
 	long kills = count_kills(path, "memory.oom_control");
@@ -597,9 +630,9 @@ long inspect_memory(const char *dir, const char *job)
 	return kills;
 }
 
-/* --- --look, --sweep, --gather ------------------------------------------------------------------- */
+/* --- --look, --sweep, --gather ------------------------------------------------------------- */
 
-/* Kill process [pid], unless its number was given to a process of another step since it was found. */
+/* Kill process [pid], unless this number now belongs to a process of another step. */
 static void kill_process(long pid, const char *job, const char *step)
 {
 	int fd = (int)syscall(SYS_pidfd_open, (pid_t)pid, 0);
@@ -622,7 +655,7 @@ int ddp_evidence_look_main(int argc, char **argv)
 	bool found;
 
 	if (argc != 4) {
-		fprintf(stderr, "ddp-run %s is for ddp-run itself: JOB STEP\n", argv[1]);
+		fprintf(stderr, "ddp-run %s JOB STEP is internal to ddp-run\n", argv[1]);
 		return 2;
 	}
 	step = find_step(argv[2], argv[3]);
@@ -641,7 +674,7 @@ int ddp_evidence_main(int argc, char **argv)
 	struct step step;
 
 	if (!(limit > 0)) {
-		fputs("ddp-run --gather is for ddp-run itself: DIR JOB STEP SECONDS\n", stderr);
+		fputs("ddp-run --gather DIR JOB STEP SECONDS is internal to ddp-run\n", stderr);
 		return 2;
 	}
 	alarm((unsigned)limit + 2);
@@ -654,7 +687,7 @@ int ddp_evidence_main(int argc, char **argv)
 	(void)inspect_memory(dir, argv[3]);
 	for (task = step.all; task < behind; task++)
 		task->asked = task->task && ask_recorder(task);
-	/* One process answers for the whole job. */
+	/* Only the node of rank 0 reports for the whole job. */
 	for (task = step.all; task < behind; task++)
 		if (task->task && task->rank == 0)
 			write_ras(dir, variable(task, DDP_NAME(NCCL_RAS_ADDR)),
@@ -662,7 +695,7 @@ int ddp_evidence_main(int argc, char **argv)
 	for (task = step.all; task < behind; task++)
 		if (task->task)
 			write_stacks(dir, &step, task->rank, end);
-	/* Dumps come from a thread that polls once a second. */
+	/* PyTorch checks its trigger pipe once a second. */
 	while (!has_dumps(dir, &step) && ddp_seconds() < end)
 		usleep(50000);
 	free_step(&step);

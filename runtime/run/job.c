@@ -11,7 +11,7 @@
 #include "base/text.h"
 
 enum {
-	ANSWER_LIMIT = 10,  /* seconds, for questions before the first attempt */
+	ANSWER_LIMIT = 10,  /* seconds, for queries before the first attempt */
 	UPDATE_LIMIT = 5,   /* seconds, while ranks run */
 	REQUEUE_LIMIT = 30, /* seconds */
 	SIGNAL_TIME = 60,   /* seconds: sbatch's default for --signal */
@@ -20,15 +20,18 @@ enum {
 
 struct run_job job = {.left_s = INFINITY};
 
-/* --- How it was submitted ---------------------------------------------------------------------- */
+/* --- Submission ---------------------------------------------------------------------------- */
 
 struct submission {
-	struct ddp_text line;	    /* the command line of sbatch or salloc; empty: not known */
+	struct ddp_text line;	    /* command line of sbatch or salloc; empty: unknown */
 	struct ddp_text directives; /* the "#SBATCH" lines of the script */
 	bool has_script;
 };
 
-/* [answer] of scontrol has the command line from Slurm 25.11 on. Before that only the accounting has it, if there is one. */
+/*
+ * Since Slurm 25.11 scontrol's [answer] has the command line. Before that only the accounting
+ * database has it, if there is one.
+ */
 static void read_submission(struct submission *given, const char *answer)
 {
 	char *const sacct[] = {"sacct",	     "-X", "-n",	   "-P", "-o",
@@ -53,7 +56,7 @@ static void read_submission(struct submission *given, const char *answer)
 	ddp_text_free(&script);
 }
 
-/* Copy the last value of --signal in [text] into [value] of 64 bytes. */
+/* Copy the last value of --signal in [text] to [value], which has 64 bytes. */
 static void find_signal(const char *text, char *value)
 {
 	for (const char *at = text; at && (at = strstr(at, "--signal")); at++)
@@ -61,8 +64,9 @@ static void find_signal(const char *text, char *value)
 }
 
 /*
- * The time in seconds before the job's end at which Slurm signals the ranks, but not ddp-run: --signal without "B:". Without it, or
- * if that time is not after the job's start, 0. A line says what the option means for --requeue.
+ * Returns how many seconds before the job's end Slurm signals the ranks, but not ddp-run: --signal
+ * without "B:". Returns 0 without it, or if that time is not after the job's start. Prints the
+ * effect of the option on --requeue.
  */
 static double signal_time(const struct submission *given, const char *answer)
 {
@@ -81,19 +85,19 @@ static double signal_time(const struct submission *given, const char *answer)
 	seconds = time ? atof(time + 1) : SIGNAL_TIME;
 	if (seconds >= nodes_seconds(answer, "TimeLimit")) {
 		fprintf(stderr,
-			"ddp-run: Slurm sends --signal=%s when the job starts, whose time limit is not longer: an attempt that ends then is not "
-			"taken for ended by it\n",
+			"ddp-run: Slurm sends --signal=%s when the job starts, whose time limit is not longer: an end at that time is not "
+			"attributed to the signal\n",
 			value);
 		return 0;
 	}
 	fprintf(stderr,
-		"ddp-run: Slurm sends --signal=%s to the ranks alone, so an attempt that ends then is taken for ended by it; with "
-		"--signal=B:%s and \"exec ddp-run\" ddp-run receives it, and passes it on\n",
+		"ddp-run: Slurm sends --signal=%s to the ranks only, so an end at that time is attributed to the signal; with "
+		"--signal=B:%s and \"exec ddp-run\" ddp-run receives the signal and forwards it\n",
 		value, colon ? colon + 1 : value);
 	return seconds;
 }
 
-/* Whether a word of [text] may be --no-kill or contain -k. */
+/* Whether a word of [text] may be --no-kill, or short options that contain -k. */
 static bool may_have_no_kill(const char *text)
 {
 	static const char blank[] = " \t\r\n";
@@ -107,7 +111,10 @@ static bool may_have_no_kill(const char *text)
 	return false;
 }
 
-/* Without --no-kill Slurm ends a job that loses a node, and ddp-run with it. Print that, if all options of the job are known. */
+/*
+ * Warn if the job has no --no-kill: when a node is lost Slurm then ends the job, and ddp-run with
+ * it. Only if all options are known.
+ */
 static void warn_of_kill(const struct submission *given)
 {
 	const char *line = given->line.data ? given->line.data : "";
@@ -118,8 +125,8 @@ static void warn_of_kill(const struct submission *given)
 	    (batch && may_have_no_kill(given->directives.data)))
 		return;
 	fprintf(stderr,
-		"ddp-run: job %s was submitted without --no-kill: when it loses a node Slurm ends all of it, and neither --min-nodes nor "
-		"--spare-nodes helps: add %s\n",
+		"ddp-run: job %s was submitted without --no-kill: if a node is lost, Slurm ends the whole job, so --min-nodes and "
+		"--spare-nodes have no effect: add %s\n",
 		job.id, batch ? "#SBATCH --no-kill" : "salloc's --no-kill");
 }
 
@@ -129,18 +136,21 @@ static bool can_requeue(const char *answer)
 
 	if (*nodes_field(answer, "BatchFlag", &size) != '1')
 		fprintf(stderr,
-			"ddp-run: --requeue: job %s is no batch job, which Slurm could start again: leave it out, or use sbatch\n",
+			"ddp-run: --requeue: job %s is not a batch job, so Slurm cannot requeue it: remove the option, or use sbatch\n",
 			job.id);
 	else if (*nodes_field(answer, "Requeue", &size) == '0')
 		fprintf(stderr,
-			"ddp-run: --requeue: Slurm may not requeue job %s: add #SBATCH --requeue\n",
+			"ddp-run: --requeue: Slurm does not allow a requeue of job %s: add #SBATCH --requeue\n",
 			job.id);
 	else
 		return true;
 	return false;
 }
 
-/* The JobId of one task of a job array is also the number of the array: scontrol requeue would requeue all its tasks. */
+/*
+ * For a job array, find the number of this task: the JobId of one task is also the number of the
+ * array, and scontrol requeue would requeue all tasks.
+ */
 static void set_requeue_id(const char *answer)
 {
 	size_t job_size, task_size;
@@ -154,7 +164,10 @@ static void set_requeue_id(const char *answer)
 		snprintf(job.requeue_id, sizeof(job.requeue_id), "%s", job.id);
 }
 
-/* Set requeue_id, unless the job was requeued as often as the options allow; then print that. */
+/*
+ * Set requeue_id, unless the job was requeued as often as the options allow; in that case print a
+ * line.
+ */
 static void allow_requeue(const struct run_options *options, double saved, const char *answer)
 {
 	if (run_may_requeue(job.requeues, (int)options->number[RUN_OPTION_MAX_REQUEUES], saved,
@@ -163,11 +176,10 @@ static void allow_requeue(const struct run_options *options, double saved, const
 		return;
 	}
 	fprintf(stderr,
-		"ddp-run: job %s was requeued %d times, and DDP_CHECKPOINT %s: it is not requeued again, see --max-requeues\n",
+		"ddp-run: job %s was requeued %d times, and DDP_CHECKPOINT %s: it will not be requeued again, see --max-requeues\n",
 		job.id, job.requeues,
-		ddp_getenv("DDP_CHECKPOINT", NULL)
-			? "has no checkpoint from the last time that it ran"
-			: "is not set");
+		ddp_getenv("DDP_CHECKPOINT", NULL) ? "has no checkpoint from its last run"
+						   : "is not set");
 }
 
 bool job_check(const struct run_options *options, double saved)
@@ -185,7 +197,10 @@ bool job_check(const struct run_options *options, double saved)
 	if (!requeue && !lose && !options->text[RUN_OPTION_LOGS])
 		return true;
 	answer = evidence_run(show, ANSWER_LIMIT, &out) == 0 && out.data ? out.data : "";
-	/* SLURM_RESTART_COUNT may come from the requeued job that submitted this one. */
+	/*
+	 * Prefer scontrol: SLURM_RESTART_COUNT may be inherited from the requeued job that
+	 * submitted this one.
+	 */
 	restarts = nodes_field(answer, "Restarts", &size);
 	job.requeues = atoi(size > 0 ? restarts : ddp_getenv("SLURM_RESTART_COUNT", NULL) ?: "0");
 	allowed = !requeue || can_requeue(answer);
@@ -203,7 +218,7 @@ bool job_check(const struct run_options *options, double saved)
 	return allowed;
 }
 
-/* --- Its state --------------------------------------------------------------------------------- */
+/* --- State of the job ---------------------------------------------------------------------- */
 
 /* Whether steps of a job in [state] run or may still start. */
 static bool has_steps(const char *state, size_t size)
@@ -234,7 +249,7 @@ bool job_update(void)
 		field = nodes_field(out.data, "Reason", &size);
 		if (over && strncmp(field, "TimeLimit", strlen("TimeLimit")) == 0)
 			job.timed_out = true;
-		/* During the grace time of its partition a preempted job is still running. */
+		/* A preempted job still runs during the grace time of its partition. */
 		field = nodes_field(out.data, "PreemptTime", &size);
 		if (size > 0 && strncmp(field, "None", size) != 0)
 			job.preempted = true;
@@ -259,9 +274,9 @@ void job_requeue(void)
 		return;
 	requeued = true;
 	status = evidence_run(argv, REQUEUE_LIMIT, &out);
-	/* A job that is pending was requeued by Slurm. */
+	/* If the job is pending, Slurm has already requeued it. */
 	if (status == 0 || (out.data && strstr(out.data, "pending")))
-		fprintf(stderr, "ddp-run: job %s is given back to Slurm\n", job.requeue_id);
+		fprintf(stderr, "ddp-run: job %s is requeued\n", job.requeue_id);
 	else
 		fprintf(stderr, "ddp-run: scontrol requeue %s failed: %s\n", job.requeue_id,
 			out.data ? out.data : "no answer");

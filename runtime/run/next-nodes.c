@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* next-nodes.c - which nodes of the job the next attempt runs on: those of the last that are left, and spares */
+/*
+ * next-nodes.c - choose the nodes for the next attempt: remaining nodes of the last attempt, and
+ * spares
+ */
 #include "config.h"
 
 #include "ddp-run.h"
@@ -14,8 +17,8 @@
 #include "failure-report.h"
 
 enum {
-	ASKS = 5,	  /* questions until Slurm answers one */
-	ASK_AGAIN = 5,	  /* seconds until the next question */
+	ASKS = 5,	  /* maximum number of queries until Slurm answers */
+	ASK_AGAIN = 5,	  /* seconds between queries */
 	STEPS_LIMIT = 10, /* seconds for Slurm to list steps */
 	ANSWER_LIMIT = 8  /* seconds for a node that did not answer before */
 };
@@ -26,7 +29,7 @@ static void add_all(struct node_list *list, const struct node_list *more)
 		nodes_add(list, more->name[i]);
 }
 
-/* nodes_of_job(), repeated while Slurm does not answer. */
+/* Call nodes_of_job(), repeatedly while Slurm does not answer. */
 static struct node_list ask_nodes(char state[32], struct node_list *drained, struct node_list *gone)
 {
 	struct node_list all;
@@ -65,7 +68,7 @@ bool nodes_reserve_spares(struct launch *launch)
 
 	if (spares == 0)
 		return true;
-	/* The preflight replaces those that are gone. */
+	/* With a preflight, nodes that are gone still count, because it replaces them. */
 	all = ask_nodes(state, NULL, preflight ? &gone : NULL);
 	count = (int)all.count;
 	use = count - spares;
@@ -81,7 +84,7 @@ bool nodes_reserve_spares(struct launch *launch)
 	}
 	if (nodes) {
 		fprintf(stderr,
-			"ddp-run: --spare-nodes %d: job %s has %d nodes, of which -N takes %d\n",
+			"ddp-run: --spare-nodes %d: job %s has %d nodes, and -N uses %d of them\n",
 			spares, job.id, count, atoi(nodes));
 	} else if (use < 1) {
 		fprintf(stderr,
@@ -89,7 +92,7 @@ bool nodes_reserve_spares(struct launch *launch)
 			spares, job.id, count);
 	} else if (tasks && atoi(tasks) % count != 0) {
 		fprintf(stderr,
-			"ddp-run: --spare-nodes %d: %s tasks are not the same number on each of %d nodes: give srun's -N and -n\n",
+			"ddp-run: --spare-nodes %d: %s tasks cannot be divided evenly among %d nodes: use srun's -N and -n\n",
 			spares, tasks, count);
 	} else {
 		set_option(launch->nodes_option, "nodes", use);
@@ -100,11 +103,11 @@ bool nodes_reserve_spares(struct launch *launch)
 	return false;
 }
 
-/* --- Spares ------------------------------------------------------------------------------------ */
+/* --- Spares -------------------------------------------------------------------------------- */
 
 /*
- * If [line] of scontrol is about a running step of the job that ddp-run did not start: copy its name into [name], and add its nodes
- * to [nodes].
+ * If [line] of scontrol describes a running step of the job that ddp-run did not start, copy the
+ * step's name to [name], and add its nodes to [nodes].
  */
 static bool read_other_step(const struct launch *launch, const char *line, char name[FACTS_NAME],
 			    struct node_list *nodes)
@@ -129,15 +132,16 @@ static bool read_other_step(const struct launch *launch, const char *line, char 
 }
 
 /*
- * Add to [reserved] the nodes on which other steps of the job run. A step that shares a node with the [last] attempt reserves none, nor
- * does a step of the same name: such steps monitor the nodes, as one step on all of them, or one on each. If [last] is NULL, no attempt
- * has run, and only a step on all nodes of the job, [all], is one that monitors.
+ * Add nodes on which other steps of the job run to [reserved]. A step that shares a node with the
+ * [last] attempt, and steps of the same name, monitor the nodes (one step on all of them, or one on
+ * each) and reserve nothing. If [last] is NULL, no attempt has run, and only a step on all nodes of
+ * the job, [all], counts as monitoring.
  */
 static void add_step_nodes(const struct launch *launch, const struct node_list *last,
 			   const struct node_list *all, struct node_list *reserved)
 {
 	char *const show[] = {"scontrol", "-o", "show", "step", (char *)job.id, NULL};
-	struct node_list monitors = {.name = NULL}; /* names of such steps */
+	struct node_list monitors = {.name = NULL}; /* names of monitoring steps */
 	struct ddp_text out = {.data = NULL};
 
 	(void)evidence_run(show, STEPS_LIMIT, &out);
@@ -163,14 +167,16 @@ static void add_step_nodes(const struct launch *launch, const struct node_list *
 	ddp_text_free(&out);
 }
 
-/* Add the nodes that [hosts] names, if it is a list: a name with a slash is a file of names. */
+/* Add the nodes in [hosts], unless that is the path of a file of names, which contains a slash. */
 static void add_hosts(struct node_list *list, const char *hosts)
 {
 	if (hosts && !strchr(hosts, '/'))
 		nodes_expand(list, hosts, strlen(hosts));
 }
 
-/* The number of nodes of the first attempt as srun would choose it of [all], as far as that is known. */
+/*
+ * Returns how many nodes of [all] srun would choose for the first attempt, as far as that is known.
+ */
 static int count_planned(const struct launch *launch, const struct node_list *all)
 {
 	int nodes = number_of(launch, "nodes", NULL),
@@ -186,8 +192,9 @@ static int count_planned(const struct launch *launch, const struct node_list *al
 }
 
 /*
- * Which of [all] nodes, besides those of the [last] attempt, are no spares: nodes of other steps, those that -w does not name or -x
- * names, and those before --relative. If [last] is NULL, no attempt has run.
+ * Returns the nodes in [all] that are not spares and not used by the [last] attempt: nodes of other
+ * steps, nodes that -w does not name or -x names, and nodes before --relative. If [last] is NULL,
+ * no attempt has run.
  */
 static struct node_list find_reserved(const struct launch *launch, const struct node_list *last,
 				      const struct node_list *all)
@@ -198,14 +205,14 @@ static struct node_list find_reserved(const struct launch *launch, const struct 
 	const char *relative = launch_option(launch, "relative", NULL);
 
 	add_step_nodes(launch, last, all, &reserved);
-	/* The first attempt waits for nodes that it needs. */
+	/* If the first attempt needs the nodes of other steps, it waits for them. */
 	if (!last && (int)(all->count - reserved.count) < count_planned(launch, all))
 		nodes_free(&reserved);
 	if (reserved.count > 0) {
 		char *names = nodes_joined(&reserved);
 
-		fprintf(stderr, "ddp-run: other steps of job %s run on %s: not %s\n", job.id, names,
-			last ? "used as spares" : "tested");
+		fprintf(stderr, "ddp-run: other steps of job %s run on %s, which are not %s\n",
+			job.id, names, last ? "used as spares" : "tested");
 		free(names);
 	}
 	if (relative)
@@ -214,7 +221,10 @@ static struct node_list find_reserved(const struct launch *launch, const struct 
 		nodes_add(&reserved, of_job.name[i]);
 	add_hosts(&reserved, launch_option(launch, "exclude", NULL));
 	add_hosts(&wanted, named);
-	/* srun adds nodes to a list of fewer than it needs. */
+	/*
+	 * If a list has fewer nodes than needed, srun adds others. Otherwise other nodes are
+	 * reserved.
+	 */
 	if (named && (strchr(named, '/') || wanted.count >= launch->first.count))
 		for (size_t i = 0; i < all->count; i++)
 			if (!nodes_have(&wanted, all->name[i]))
@@ -224,7 +234,10 @@ static struct node_list find_reserved(const struct launch *launch, const struct 
 	return reserved;
 }
 
-/* Set usable: the nodes of the last attempt that are left, then spares; those to avoid come last. */
+/*
+ * Set usable: first the remaining nodes of the last attempt, then spares, and at last nodes to
+ * avoid.
+ */
 static void find_usable(struct launch *launch, const struct attempt *attempt)
 {
 	const struct node_list *last = attempt->nodes.count ? &attempt->nodes : &launch->list;
@@ -236,7 +249,7 @@ static void find_usable(struct launch *launch, const struct attempt *attempt)
 	all = ask_nodes(state, &launch->avoid, NULL);
 	if (!*state) {
 		fprintf(stderr,
-			"ddp-run: Slurm does not say which nodes job %s has: those of the last attempt are taken\n",
+			"ddp-run: Slurm does not report the nodes of job %s: using those of the last attempt\n",
 			job.id);
 		add_all(&all, last);
 	}
@@ -278,11 +291,12 @@ static void find_usable(struct launch *launch, const struct attempt *attempt)
 	nodes_free(&gone);
 }
 
-/* --- After an attempt -------------------------------------------------------------------------- */
+/* --- After an attempt ---------------------------------------------------------------------- */
 
 /*
- * If only some nodes cannot start the program, it is missing there. They are replaced, if the job has enough others. Their tasks exit
- * with the error number of execve(); slurmstepd's message names the node in some releases only.
+ * If only some nodes cannot start the program, it is missing there; these nodes are replaced if the
+ * job has enough others. Their tasks exit with the error number of execve(). Only some releases
+ * name the node in slurmstepd's message.
  */
 static void check_unable(struct launch *launch, struct attempt *attempt)
 {
@@ -316,7 +330,7 @@ bool nodes_check_refusal(struct launch *launch, struct attempt *attempt)
 		return false;
 	if (attempt->said.not_found)
 		check_unable(launch, attempt);
-	/* Before any step has run, srun refuses what the user requested. */
+	/* Before any step has run, a refusal concerns the user's request, not the nodes. */
 	if (attempt->said.not_found || attempt->number == 0)
 		return false;
 	all = ask_nodes(state, NULL, NULL);
@@ -328,15 +342,15 @@ bool nodes_check_refusal(struct launch *launch, struct attempt *attempt)
 	return attempt->end == RUN_END_REFUSED && (!*state || strcmp(state, "RUNNING") == 0);
 }
 
-/* Why the next attempt cannot have another number of nodes; NULL: it can. */
+/* Returns the reason why the number of nodes cannot change; NULL: it can. */
 static const char *why_fixed(const struct launch *launch)
 {
 	if (launch->ranks == 0 || launch->first.count == 0)
-		return "Slurm did not say how many ranks there were";
+		return "Slurm did not report the number of ranks";
 	if (launch->ranks % (int)launch->first.count != 0)
-		return "they had different numbers of ranks";
+		return "the nodes had different numbers of ranks";
 	if (launch_option(launch, "multi-prog", NULL))
-		return "--multi-prog numbers the ranks";
+		return "--multi-prog fixes the number of ranks";
 	return NULL;
 }
 
@@ -354,7 +368,7 @@ struct run_nodes nodes_count(struct launch *launch, const struct attempt *attemp
 	return nodes;
 }
 
-/* Let the next attempt have the first [count] of [nodes]. */
+/* Use the first [count] of [nodes] for the next attempt. */
 static void use_nodes(struct launch *launch, const struct node_list *nodes, size_t count)
 {
 	int ranks = launch->ranks, first = (int)launch->first.count;
@@ -374,7 +388,10 @@ static void use_nodes(struct launch *launch, const struct node_list *nodes, size
 	free(names);
 }
 
-/* After an attempt that lost no node: whether a spare is better than a node that is drained, or [bad]. Then sets usable. */
+/*
+ * After an attempt that lost no node: if a spare can replace a drained node, or [bad], set usable
+ * and return true.
+ */
 static bool can_replace(struct launch *launch, const struct attempt *attempt, const char *bad)
 {
 	char state[32];
@@ -407,9 +424,12 @@ static bool can_replace(struct launch *launch, const struct attempt *attempt, co
 	return replaced;
 }
 
-/* --- Preflight --------------------------------------------------------------------------------- */
+/* --- Preflight ----------------------------------------------------------------------------- */
 
-/* Set the nodes and the number of ranks of the first attempt as srun would choose them of [all], as far as that is known. */
+/*
+ * Predict the nodes and the number of ranks of the first attempt as srun would choose them in
+ * [all], as far as known.
+ */
 static void plan_first(struct launch *launch, const struct node_list *all)
 {
 	int nodes = count_planned(launch, all), ranks = number_of(launch, "ntasks", "SLURM_NTASKS");
@@ -423,7 +443,10 @@ static void plan_first(struct launch *launch, const struct node_list *all)
 		nodes_add(&launch->first, all->name[i]);
 }
 
-/* The nodes of the job that the first attempt may have. Those of them that are down, or do not respond, are added to [gone]. */
+/*
+ * Returns the nodes of the job that the first attempt may use. Adds those that are down or do not
+ * respond to [gone].
+ */
 static struct node_list find_eligible(struct launch *launch, struct node_list *gone)
 {
 	struct node_list all, reserved, all_gone = {.name = NULL}, eligible = {.name = NULL};
@@ -443,7 +466,7 @@ static struct node_list find_eligible(struct launch *launch, struct node_list *g
 	return eligible;
 }
 
-/* Exclude the nodes that were [found]: failed ones for good, slow ones if others are left. */
+/* Exclude the nodes that were [found]: failed ones permanently, slow ones if others are left. */
 static void exclude(struct launch *launch, const struct preflight_found *found)
 {
 	add_all(&launch->failed, &found->failed);
@@ -471,7 +494,10 @@ static struct run_decision decide_first(struct launch *launch, const struct run_
 	return run_decide(&first, &past, 1, &nodes);
 }
 
-/* Whether a node that srun may choose for the first attempt has failed, or is slow and can be replaced. */
+/*
+ * Whether ddp-run must choose the nodes: one that srun may choose has failed, or is slow and can be
+ * replaced.
+ */
 static bool must_choose(const struct launch *launch, size_t count)
 {
 	struct node_list best = {.name = launch->usable.name, .count = count};
@@ -505,7 +531,7 @@ int nodes_preflight(struct launch *launch, const struct run_rules *rules)
 		fprintf(stderr, "ddp-run: the first attempt runs on %s\n", names);
 		free(names);
 	} else {
-		/* srun chooses, and its step says what the first attempt has. */
+		/* srun chooses the nodes; the step shows which ones. */
 		nodes_free(&launch->first);
 		launch->ranks = 0;
 	}
@@ -518,7 +544,7 @@ int nodes_preflight(struct launch *launch, const struct run_rules *rules)
 	return decision.act == RUN_RESTART ? -1 : decision.status;
 }
 
-/* Whether the first error of [attempt] is one of a GPU, and not of a program that uses it. */
+/* Whether the first error of [attempt] is a fault of a GPU, not of the program. */
 static bool is_gpu_fault(const struct attempt *attempt)
 {
 	static const char *const faults[] = {
@@ -571,7 +597,7 @@ void nodes_choose(struct launch *launch, struct attempt *attempt, const char *ba
 	} else if (listed && attempt->end != RUN_END_REFUSED && can_replace(launch, attempt, bad)) {
 		use_nodes(launch, &launch->usable, attempt->nodes.count);
 	} else if (listed && launch->overlap) {
-		/* With --overlap srun may choose the nodes of another step. */
+		/* Name the nodes: with --overlap srun might choose those of another step. */
 		use_nodes(launch, &attempt->nodes, attempt->nodes.count);
 	}
 	attempt->next_nodes = launch->list.count > 0 ? &launch->list : &attempt->nodes;

@@ -21,13 +21,13 @@
 extern char **environ;
 
 enum {
-	PROBES = 64,		/* at once */
+	PROBES = 64,		/* number of nodes probed at the same time */
 	OUTPUT_LIMIT = 1 << 18, /* bytes of a command's output */
-	STATE_SIZE = 8192,	/* bytes of scontrol's line about a node, at most */
-	ASK_LIMIT = 10		/* seconds for an answer of slurmctld */
+	STATE_SIZE = 8192,	/* maximum bytes of scontrol's line about a node */
+	ASK_LIMIT = 10		/* seconds for slurmctld to answer */
 };
 
-/* --- Commands ---------------------------------------------------------------------------------- */
+/* --- Commands ------------------------------------------------------------------------------ */
 
 static bool begins(const char *text, const char *with)
 {
@@ -35,8 +35,9 @@ static bool begins(const char *text, const char *with)
 }
 
 /*
- * Whether [variable] is ddp's; or, with [requests], asks for resources, which srun would ask for again and refuse for a step beside the
- * user's, as SLURM_NTASKS_PER_GPU. The variables that are kept say where Slurm is.
+ * Whether [variable] is removed from the environment of a command: a variable of ddp, or, with
+ * [requests], one that requests resources, such as SLURM_NTASKS_PER_GPU. srun would apply these
+ * requests again, and then refuse a step beside the user's. Variables that locate Slurm are kept.
  */
 static bool is_dropped(const char *variable, bool requests)
 {
@@ -81,7 +82,7 @@ static int run_command(char *const argv[], double limit, size_t most, void (*pre
 {
 	const struct ddp_command how = {
 		.limit = limit,
-		.grace = 1, /* srun ends its step on SIGTERM, if it can */
+		.grace = 1, /* for srun to end its step after SIGTERM */
 		.most = most,
 		.merged = true,
 		.prepare = prepare,
@@ -136,7 +137,7 @@ double nodes_date(const char *answer, const char *key)
 		       : 0;
 }
 
-/* --- Lists ------------------------------------------------------------------------------------- */
+/* --- Lists --------------------------------------------------------------------------------- */
 
 void nodes_add(struct node_list *list, const char *name)
 {
@@ -194,7 +195,7 @@ void nodes_expand(struct node_list *list, const char *hosts, size_t size)
 	ddp_text_free(&names);
 }
 
-/* Whether no step can run on a node in this state: "DOWN*", "IDLE+NOT_RESPONDING". */
+/* Whether no step can run on a node in this state, such as "DOWN*" or "IDLE+NOT_RESPONDING". */
 static bool is_gone(const char *state, size_t size)
 {
 	static const char *const gone[] = {"DOWN", "FAIL", "NOT_RESPONDING", "POWERED_DOWN", "*"};
@@ -206,8 +207,9 @@ static bool is_gone(const char *state, size_t size)
 }
 
 /*
- * Add the nodes of scontrol's [lines] that are of the job and not gone to [left], and the drained ones of them to [drained]. With [gone],
- * those that are gone are added to it and to [left].
+ * Parse scontrol's [lines] about nodes. Add the job's nodes that are not gone to [left], and those
+ * of them that are drained to [drained]. With [gone], nodes that are gone are added to it and to
+ * [left].
  */
 static void read_states(const struct node_list *of_job, struct node_list *left,
 			struct node_list *drained, struct node_list *gone, char *lines)
@@ -247,7 +249,10 @@ struct node_list nodes_of_job(const char *job, char *state, size_t size, struct 
 		field = nodes_field(out.data, "JobState", &length);
 		snprintf(state, size, "%.*s", (int)length, field);
 		field = nodes_field(out.data, "NodeList", &length);
-		/* Slurm removes a node that is down from a job with --no-kill. */
+		/*
+		 * Slurm has removed nodes that are down from a job with --no-kill; take them from
+		 * its original list.
+		 */
 		if (gone && own && strcmp(own, job) == 0 && began)
 			ddp_text_add(&names, "%s,", began);
 		ddp_text_put(&names, field, length);
@@ -255,7 +260,7 @@ struct node_list nodes_of_job(const char *job, char *state, size_t size, struct 
 			nodes_expand(&all, field, length);
 	}
 	if (all.count > 0) {
-		/* In Slurm's short form: a list of all names may be too long for a command's argument. */
+		/* Slurm's short form: a list of all names may be too long for an argument. */
 		char *const ask_nodes[] = {"scontrol", "-o", "show", "node", names.data, NULL};
 
 		if (run_command(ask_nodes, ASK_LIMIT, (all.count + 1) * STATE_SIZE, drop_ours,
@@ -271,9 +276,12 @@ struct node_list nodes_of_job(const char *job, char *state, size_t size, struct 
 	return left;
 }
 
-/* --- Steps of ddp-run -------------------------------------------------------------------------- */
+/* --- Steps of ddp-run ---------------------------------------------------------------------- */
 
-/* The path of ddp-run's executable, which nodes find at the same place. Returns false if it is not known. */
+/*
+ * Get the path of ddp-run's executable, which is the same on all nodes. Returns false if it is
+ * unknown.
+ */
 static bool find_self(char *path, size_t size)
 {
 	ssize_t n = readlink("/proc/self/exe", path, size - 1);
@@ -293,8 +301,8 @@ bool nodes_find_beside(const char *name, char *path, size_t size)
 }
 
 /*
- * Run [program], a list of words that ends with NULL, once on each of [nodes], "n1,n2", in a step of [job] beside its others;
- * [loud] is srun's -Q or -v. Returns what evidence_run() does of srun.
+ * Run [program], a NULL-terminated list of words, once on each of [nodes], such as "n1,n2", in a
+ * new step of [job]. [loud] is srun's option -Q or -v. Returns the result of evidence_run().
  */
 static int run_on_nodes(const char *loud, const char *job, const char *nodes, char *const program[],
 			double limit, struct ddp_text *out)
@@ -335,9 +343,10 @@ int ddp_evidence_gather(const char *dir, const char *job, const char *step, cons
 	snprintf(seconds, sizeof(seconds), "%.1f", limit * 0.8);
 	status = run_on_nodes("-Q", job, nodes, program, limit, &out);
 	if (status == -1)
-		status = ddp_error_set(error, DDP_ERR_TIMEOUT,
-				       "not all of nodes %.200s told what their ranks do in %g s",
-				       nodes, limit);
+		status = ddp_error_set(
+			error, DDP_ERR_TIMEOUT,
+			"not all of the nodes %.200s reported on their ranks within %g s", nodes,
+			limit);
 	else if (status != 0)
 		status = ddp_error_set(error, DDP_ERR_SYSTEM,
 				       "srun on nodes %.200s ended with %d: %.500s", nodes, status,
@@ -357,12 +366,12 @@ struct probe {
 	struct {
 		enum answer answer;
 		char why[256];
-	} * result; /* of each node */
+	} * result; /* one for each node */
 };
 
 /*
- * Whether the node was missed by srun -v, which printed [text], and failed or had to be [ended]: Slurm made the step, and srun then did
- * not reach the node. If it was not, [why] of [size] bytes is srun's last error.
+ * Whether srun -v, which printed [text] and failed or was [ended], could not reach the node: Slurm
+ * created the step, but srun did not connect. Otherwise [why] is set to srun's last error.
  */
 static bool is_missed(const char *text, bool ended, char *why, size_t size)
 {
@@ -397,7 +406,7 @@ static void probe_node(struct probe *probe, size_t i)
 	struct ddp_text out = {.data = NULL};
 	int status = 127;
 
-	/* A node that cannot run ddp-run answers all the same, and may have processes. */
+	/* If a node cannot run ddp-run, it still answers, and may have processes of the step. */
 	snprintf(script, sizeof(script), "\"$0\" \"$@\"; [ $? -ne %d ] || exit %d",
 		 NODES_NO_PROCESS, NODES_NO_PROCESS);
 	if (find_self(self, sizeof(self)))
@@ -425,7 +434,9 @@ static void *probe_nodes(void *data)
 	return NULL;
 }
 
-/* Nodes that could not be asked because Slurm starts no more steps on them are silent. */
+/*
+ * Nodes that could not be probed, because Slurm starts no steps on them any more, count as silent.
+ */
 static void find_gone(const char *job, struct nodes_answers *answers)
 {
 	struct node_list unasked = answers->unasked, left = nodes_of_job(job, NULL, 0, NULL, NULL);

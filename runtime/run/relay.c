@@ -18,15 +18,15 @@
 #include "base/xalloc.h"
 
 enum {
-	TAIL = 8 << 10,	 /* bytes of a rank that are kept, and up to half as many more */
-	RANKS = 1 << 20, /* at most */
-	OPEN_MOST = 256, /* files that stay open */
+	TAIL = 8 << 10, /* bytes kept of a rank's output; up to half as many more may be buffered */
+	RANKS = 1 << 20, /* maximum number of ranks */
+	OPEN_MOST = 256, /* maximum number of open files */
 };
 
 struct tail {
 	struct ddp_text text;
-	size_t logged; /* bytes of the text that were written to the rank's file */
-	int file;      /* its descriptor plus 1; 0: it is not open */
+	size_t logged; /* bytes of the text that are already in the rank's file */
+	int file;      /* descriptor plus 1; 0: not open */
 	bool created;
 };
 
@@ -35,7 +35,7 @@ struct tails {
 	char *logs;
 	bool log_failed;
 	struct ddp_text all;
-	struct tail *tail; /* of each rank */
+	struct tail *tail; /* one for each rank */
 	int count, open;
 };
 
@@ -85,7 +85,7 @@ static struct tail *tail_of(struct tails *tails, int rank)
 	return &tails->tail[rank];
 }
 
-/* A file of an earlier run is truncated. Beyond the limit of open files it is closed after each write. */
+/* Truncate a file of an earlier run. Beyond OPEN_MOST files, a file is closed after each write. */
 static int open_log(struct tails *tails, struct tail *tail, const char *path)
 {
 	int flags = O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC;
@@ -125,7 +125,7 @@ static bool is_long(const struct ddp_text *text)
 	return text->size > TAIL + TAIL / 2;
 }
 
-/* Keep the last bytes, from the beginning of a line if none is too long. */
+/* Keep the last bytes, starting at the beginning of a line unless that line is too long. */
 static void shorten(struct ddp_text *text)
 {
 	const char *end = text->data + text->size, *from = end - TAIL;
@@ -180,9 +180,9 @@ int tails_write(struct tails *tails, const char *dir, int rank, struct ddp_error
 	return status;
 }
 
-/* --- Passing it on ------------------------------------------------------------------------------ */
+/* --- Forwarding ---------------------------------------------------------------------------- */
 
-/* [rank] -1: srun itself, or not known. */
+/* [rank] -1: srun, or unknown. */
 static void read_bytes(void *data, int rank, const char *bytes, size_t size)
 {
 	struct relay_stream *stream = data;
@@ -191,10 +191,10 @@ static void read_bytes(void *data, int rank, const char *bytes, size_t size)
 	memcpy(stream->plain + stream->size, bytes, size);
 	stream->size += size;
 	tails_add(relay->tails, rank, bytes, size);
-	/* Without labels, srun's own messages look like rank 0's output. */
+	/* Without labels, messages of srun look like output of rank 0. */
 	if (stream->to == STDERR_FILENO)
-		srun_hear(relay->said, relay->output == OUTPUT_ONE_RANK ? -1 : rank, bytes, size,
-			  stream->date);
+		srun_parse_messages(relay->said, relay->output == OUTPUT_ONE_RANK ? -1 : rank,
+				    bytes, size, stream->date);
 }
 
 static void check_failure(struct relay *relay)
@@ -207,7 +207,10 @@ static void check_failure(struct relay *relay)
 		relay->failed_at = ddp_seconds();
 }
 
-/* A thread of each stream: a write blocks as long as the reader of ddp-run's output does not read. */
+/*
+ * There is a thread for each stream, because a write blocks if the reader of ddp-run's output is
+ * slow.
+ */
 static void *relay_stream(void *data)
 {
 	struct relay_stream *stream = data;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * relay.h - srun's output: passed on, searched for srun's messages, its end kept for the report, and all of it for --logs
+ * relay.h - forward srun's output, parse srun's messages in it, and keep the last part for the
+ * report and all of it for --logs
  */
 #ifndef DDP_RUN_RELAY_H
 #define DDP_RUN_RELAY_H
@@ -11,37 +12,37 @@
 #include "base/error.h"
 #include "srun-output.h"
 
-/* --- The last output of each rank. Several threads may call these at once. ----------------------- */
+/* --- The last output of each rank. Several threads may call these at once. ----------------- */
 
 struct tails;
 
-/* Write all output to files in directory [logs] as well; NULL: do not. */
+/* With [logs], also write all output to files in that directory; NULL: do not. */
 struct tails *tails_create(const char *logs);
 void tails_destroy(struct tails *tails);
 
 enum { TAILS_ALL = -1 };
 
-/* Add [size] bytes of [rank]; TAILS_ALL: the rank is not known. */
+/* Add [size] bytes of output of [rank]; TAILS_ALL: rank unknown. */
 void tails_add(struct tails *tails, int rank, const char *bytes, size_t size);
 
-/* Write to the files what was added. */
+/* Write what was added since the last call to the files. */
 void tails_log(struct tails *tails);
 
 /*
- * Write tail-<rank>.txt in [dir], if [rank] printed something; TAILS_ALL: tail.txt, with the output of all. Returns 0, or what
- * ddp_file_write() does.
+ * Write tail-<rank>.txt in [dir], if [rank] printed something; TAILS_ALL: write tail.txt, with the
+ * output of all ranks. Returns 0 or an error of ddp_file_write().
  */
 int tails_write(struct tails *tails, const char *dir, int rank, struct ddp_error *error);
 
-/* --- Passing it on ------------------------------------------------------------------------------- */
+/* --- Forwarding ---------------------------------------------------------------------------- */
 
-/* What srun's output contains, and how the rank that wrote it is known. */
+/* How the rank that wrote a line of srun's output is found. */
 enum output {
-	OUTPUT_LABELLED,    /* labels, which are removed */
-	OUTPUT_KEEP_LABELS, /* labels that the user requested */
-	OUTPUT_ONE_RANK,    /* the output of rank 0 */
-	OUTPUT_MIXED,	    /* the output of all ranks: the rank is not known */
-	OUTPUT_TERMINAL,    /* nothing: srun uses the terminal (--pty) */
+	OUTPUT_LABELLED,    /* by srun's labels, which are removed */
+	OUTPUT_KEEP_LABELS, /* by labels that the user requested, which are kept */
+	OUTPUT_ONE_RANK,    /* all output belongs to rank 0 */
+	OUTPUT_MIXED,	    /* unknown: the output of all ranks is mixed */
+	OUTPUT_TERMINAL,    /* there is no output to read: srun uses the terminal (--pty) */
 };
 
 struct relay {
@@ -50,27 +51,27 @@ struct relay {
 	struct tails *tails;
 	struct srun_said *said;
 
-	/* Times of ddp_seconds(). */
+	/* Times as returned by ddp_seconds(). */
 	_Atomic double active_at; /* of the last output */
-	_Atomic double failed_at; /* of srun's first message that a rank or node failed; 0: none */
+	_Atomic double failed_at; /* of srun's first message about a failed rank or node; 0: none */
 
-	atomic_bool srun_ended; /* read what the pipes still contain, and end */
+	atomic_bool srun_ended; /* read what is left in the pipes, and end */
 	struct relay_stream {
 		struct relay *relay;
 		pthread_t thread;
 		bool started;
 		int from, to;
 		struct srun_labels labels;
-		double date; /* when the bytes came */
+		double date; /* time at which the bytes arrived */
 		char *plain; /* the bytes without labels */
 		size_t size;
 	} stream[2];
 };
 
-/* Start a thread for each of srun's streams [from], which relay_end() closes. */
+/* Start a thread for each of srun's streams [from]. relay_end() closes them. */
 void relay_start(struct relay *relay, const int from[2]);
 
-/* After srun has ended: pass the rest on, and wait for the threads. */
+/* After srun has ended: forward the rest, and wait for the threads. */
 void relay_end(struct relay *relay);
 
 #endif /* DDP_RUN_RELAY_H */

@@ -27,7 +27,7 @@ const struct run_option_row run_option_rows[RUN_OPTION_COUNT] = {
 
 enum { EXIT_USAGE = 2, HELP_COLUMN = 20 };
 
-/* Prints the first sentence of each option's help. */
+/* Print the first sentence of each option's help. */
 static void print_help(void)
 {
 	puts("usage: ddp-run [OPTION...] [SRUN'S OPTION...] program [argument...]\n"
@@ -53,11 +53,14 @@ static void print_help(void)
 	     "  ddp-run --spare-nodes 1 --hang 10m python3 train.py\n"
 	     "  ddp-run --explain .ddp/failed-tux-1042.0\n"
 	     "\n"
-	     "Exit status: srun's of the last attempt; 2 usage; 93 attempts make no progress:\n"
-	     "do not requeue; 94 too few nodes are left.");
+	     "Exit status: that of the last srun; 2: invalid options; 93: the attempts make no progress,\n"
+	     "do not requeue the job; 94: too few nodes are left.");
 }
 
-/* Digits, with a fraction and a unit for a TIME. Returns false if [text] is something else, or less than the lowest. */
+/*
+ * Parse a number; a TIME may have a fraction and a unit. Returns false if [text] has another form,
+ * or is less than the minimum.
+ */
 static bool read_number(const struct run_option_row *row, const char *text, double *value)
 {
 	bool time = row->kind == RUN_OPTION_TIME;
@@ -81,7 +84,7 @@ static bool read_number(const struct run_option_row *row, const char *text, doub
 	return !*end && *value >= row->lowest && *value <= (part ? 1 : 1e9);
 }
 
-/* Whether [list], words separated by commas, has [word] of [length] bytes. */
+/* Whether [list], words separated by commas, contains [word], of [length] bytes. */
 static bool list_has(const char *list, const char *word, size_t length)
 {
 	for (const char *at = list; *at; at += strspn(at, ",")) {
@@ -102,7 +105,7 @@ bool run_options_have_word(const struct run_options *options, enum run_option_id
 	return text && list_has(text, word, strlen(word));
 }
 
-/* Whether the option of [row], whose argument is "[=A,B]", knows all words of [text]. */
+/* Whether all words of [text] are listed in the argument of [row], which has the form "[=A,B]". */
 static bool knows_words(const struct run_option_row *row, const char *text)
 {
 	char known[64];
@@ -120,7 +123,7 @@ static bool knows_words(const struct run_option_row *row, const char *text)
 	}
 }
 
-/* [from] is the option or variable that has the value, for messages. */
+/* Set option [id]. [from] is the option or variable that has the value, for messages. */
 static bool set(struct run_options *options, int id, const char *from, const char *text)
 {
 	const struct run_option_row *row = &run_option_rows[id];
@@ -162,7 +165,10 @@ static bool set(struct run_options *options, int id, const char *from, const cha
 	return false;
 }
 
-/* The option that [word] is, and its [value], NULL: none; RUN_OPTION_COUNT: not an option of ddp-run. */
+/*
+ * Find the option for [word], and set [value] (NULL: none). Returns RUN_OPTION_COUNT if it is not
+ * an option of ddp-run.
+ */
 static int find(const char *word, const char **value)
 {
 	size_t length = strcspn(word, "=");
@@ -211,7 +217,7 @@ int run_options_parse(struct run_options *options, char **argv)
 		snprintf(from, sizeof(from), "--%s", run_option_rows[id].name);
 		if (run_option_rows[id].kind == RUN_OPTION_FLAG) {
 			if (value) {
-				fprintf(stderr, "ddp-run: %s takes no value: leave out =%s\n", from,
+				fprintf(stderr, "ddp-run: %s takes no value: remove =%s\n", from,
 					value);
 				return EXIT_USAGE;
 			}
@@ -239,7 +245,7 @@ int run_options_parse(struct run_options *options, char **argv)
 		return EXIT_USAGE;
 	if (*at)
 		return -1;
-	fputs("ddp-run: no program is given: ddp-run [OPTION...] [SRUN'S OPTION...] program\n",
+	fputs("ddp-run: no program given: ddp-run [OPTION...] [SRUN'S OPTION...] program\n",
 	      stderr);
 	return EXIT_USAGE;
 }

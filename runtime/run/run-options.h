@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * run-options.h - the command line of ddp-run, from the table in run-options.def
- */
+/* run-options.h - parse the options of ddp-run, from the table in run-options.def */
 #ifndef DDP_RUN_RUN_OPTIONS_H
 #define DDP_RUN_RUN_OPTIONS_H
 
@@ -34,17 +32,19 @@ extern const struct run_option_row run_option_rows[RUN_OPTION_COUNT];
 
 struct run_options {
 	const char *text[RUN_OPTION_COUNT]; /* as given, or the default; NULL: neither */
-	double number[RUN_OPTION_COUNT];    /* of counts, times (seconds) and flags; 0: neither */
-	char **rest;			    /* srun's options, the program, its arguments */
+	double number
+		[RUN_OPTION_COUNT]; /* value of a count, time (in seconds) or flag; 0: neither */
+	char **rest;		    /* srun's options, the program, its arguments */
 };
 
 /*
- * Read [argv]. ddp-run's options end at the first word that is no option of the table. --help and --version print to stdout.
- * Returns -1 to continue, else the exit status, after a line on stderr about an error.
+ * Parse [argv]. ddp-run's options end at the first word that is not in the table. --help and
+ * --version print to stdout. Returns -1 to continue, else the exit status; an error was printed on
+ * stderr.
  */
 int run_options_parse(struct run_options *options, char **argv);
 
-/* Whether option [id] of kind WORDS was given, with [word]. */
+/* Whether option [id], of kind WORDS, was given and has [word] in its value. */
 bool run_options_have_word(const struct run_options *options, enum run_option_id id,
 			   const char *word);
 

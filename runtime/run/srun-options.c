@@ -11,7 +11,10 @@
 #include "base/text.h"
 #include "base/xalloc.h"
 
-/* Read "  -A, --account=name   text" or "      --nice[=value]". Returns false if [line] is something else. */
+/*
+ * Parse "  -A, --account=name   text" or "      --nice[=value]". Returns false if [line] has
+ * another form.
+ */
 static bool read_option(struct srun_option *option, const char *line)
 {
 	size_t length;
@@ -32,7 +35,10 @@ static bool read_option(struct srun_option *option, const char *line)
 	option->takes = line[length] == '='		       ? SRUN_VALUE
 			: strncmp(line + length, "[=", 2) == 0 ? SRUN_OPTIONAL
 							       : SRUN_NOTHING;
-	/* The help does not show the values of these options; of --container in Slurm 22.05 only. */
+	/*
+	 * The help text does not show that these options have a value; for --container this is so
+	 * in Slurm 22.05 only.
+	 */
 	if (strcmp(option->name, "container") == 0 && option->takes == SRUN_NOTHING &&
 	    line[length] == ' ' && line[length + 1] == ' ')
 		option->takes = SRUN_VALUE;
@@ -41,7 +47,10 @@ static bool read_option(struct srun_option *option, const char *line)
 	return true;
 }
 
-/* The option [name], or the only one that begins so, or that is [letter]; NULL: none. */
+/*
+ * Returns the option called [name], or the only one that begins with it, or the one with [letter];
+ * NULL: none.
+ */
 static const struct srun_option *find_option(const struct srun_options *options, const char *name,
 					     size_t length, char letter)
 {
@@ -72,8 +81,9 @@ bool srun_has(const struct srun_options *options, const char *name)
 }
 
 /*
- * Options that the help texts of Slurm 20.11 to 26.05 do not list, list with some task plugins only, or list in another form (slurm_opt.c,
- * srun's and salloc's opt.c); those of srun and salloc, and those of srun alone.
+ * Options of srun that its help text in Slurm 20.11 to 26.05 does not list, lists with some task
+ * plugins only, or lists in another form (source: slurm_opt.c, and opt.c of srun and salloc). The
+ * first OF_BOTH are options of salloc as well.
  */
 static const char *const unlisted[] = {"--cluster=",
 				       "--context=",
@@ -132,16 +142,16 @@ void srun_options_add(struct srun_options *options, const char *text)
 	options->count += read_option(&list[options->count], text);
 }
 
-/* Reads the options of a command line, one after the other. */
+/* Iterates over the options of a command line. */
 struct reader {
 	const struct srun_options *options;
-	char **at;			  /* the next word */
-	const char *letters;		  /* left of the last word; NULL: it is a long option */
-	const struct srun_option *option; /* that was read; NULL: srun does not have it */
+	char **at;	     /* next word */
+	const char *letters; /* remaining letters of the last word; NULL: it was a long option */
+	const struct srun_option *option; /* option that was read; NULL: unknown to srun */
 	const char *value;		  /* its value; NULL: none */
 };
 
-/* Read an option. Returns false if there is none left: at "--", at the program, or at the end. */
+/* Read the next option. Returns false if there is none: at "--", at the program, or at the end. */
 static bool read_next(struct reader *reader)
 {
 	reader->value = NULL;

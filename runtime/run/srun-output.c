@@ -11,12 +11,12 @@
 
 #include "base/xalloc.h"
 
-/* --- Labels ------------------------------------------------------------------------------------ */
+/* --- Labels -------------------------------------------------------------------------------- */
 
-/* Bytes of a line that Slurm sends at once. */
+/* Slurm sends at most this many bytes of a line at once. */
 enum { PIECE = 1024 };
 
-/* The text behind the label of "  12: text"; NULL: the line has no label. */
+/* Returns the text after the label in "  12: text"; NULL: the line has no label. */
 static const char *skip_label(const char *line, int *rank)
 {
 	int length = 0;
@@ -27,7 +27,7 @@ static const char *skip_label(const char *line, int *rank)
 	return NULL;
 }
 
-/* Pass on the line so far, which may have [ended]. */
+/* Pass the line so far to [output]; [ended]: it is complete. */
 static void pass_line(struct srun_labels *labels, bool ended, srun_output *output, void *data)
 {
 	const char *from = NULL;
@@ -39,7 +39,7 @@ static void pass_line(struct srun_labels *labels, bool ended, srun_output *outpu
 		from = skip_label(labels->line, &rank);
 	if (from) {
 		size -= (size_t)(from - labels->line);
-		/* The rank did not write the end of line behind a whole piece. */
+		/* Slurm added the newline after a full piece; the rank did not write it. */
 		size -= size == PIECE + 1;
 	}
 	output(data, from ? rank : -1, from ? from : labels->line, size);
@@ -57,9 +57,9 @@ void srun_unlabel(struct srun_labels *labels, const char *bytes, size_t size, sr
 	}
 }
 
-/* --- Messages ---------------------------------------------------------------------------------- */
+/* --- Messages ------------------------------------------------------------------------------ */
 
-/* The signal whose strsignal() text [text] begins with; 0: none. */
+/* Returns the signal whose strsignal() text is the beginning of [text]; 0: none. */
 static int find_signal(const char *text)
 {
 	for (int i = 1; i < SIGRTMIN; i++) {
@@ -71,7 +71,7 @@ static int find_signal(const char *text)
 	return 0;
 }
 
-/* Add [task] for each number of "s 0-1,3", or of " 2". */
+/* Add [task] once for each number in "s 0-1,3" or " 2". */
 static void add_tasks(struct srun_said *said, const char *numbers, struct srun_task task)
 {
 	char *end;
@@ -84,11 +84,11 @@ static void add_tasks(struct srun_said *said, const char *numbers, struct srun_t
 		if (*end == '-')
 			last = strtol(end + 1, &end, 10);
 		for (long i = first; i <= last && last < 1 << 20; i++) {
-			if (said->count == said->room) {
+			if (said->count == said->capacity) {
 				struct srun_task *more;
 
-				said->room = said->room ? 2 * said->room : 64;
-				more = ddp_xcalloc(said->room, sizeof(*more), "failed tasks");
+				said->capacity = said->capacity ? 2 * said->capacity : 64;
+				more = ddp_xcalloc(said->capacity, sizeof(*more), "failed tasks");
 				if (said->count)
 					memcpy(more, said->task, said->count * sizeof(*more));
 				free(said->task);
@@ -100,13 +100,13 @@ static void add_tasks(struct srun_said *said, const char *numbers, struct srun_t
 	}
 }
 
-/* Tasks [part] 2 of node 1 ended in the way that 3 says. */
+/* Add the tasks in part 2, on the node in part 1, with the end described in part 3. */
 static void read_tasks(struct srun_said *said, const struct pattern_part *part, double now)
 {
 	struct srun_task task = {.time = now};
 	struct pattern_part code[PATTERN_PARTS];
 
-	/* The first colon of the line is that behind the node. */
+	/* The first colon of a valid line follows the node's name. */
 	if (memchr(part[1].text, ':', part[1].length))
 		return;
 	said->last = said->count;
@@ -128,7 +128,7 @@ static void read_tasks(struct srun_said *said, const struct pattern_part *part, 
 	add_tasks(said, part[2].text, task);
 }
 
-/* Add [node] to [list] if it may be one of our step's. */
+/* Add [node] to [list], if it may be a node of this step. */
 static void add_node(const struct srun_said *said, struct node_list *list, const char *node)
 {
 	const struct node_list *ours = said->nodes;
@@ -139,7 +139,7 @@ static void add_node(const struct srun_said *said, struct node_list *list, const
 		nodes_add(list, name);
 }
 
-/* Whether [id], "4.0 ON n1", is of our step, as far as that is known. */
+/* Whether [id], such as "4.0 ON n1", is this step, as far as that is known. */
 static bool is_ours(const struct srun_said *said, const char *id)
 {
 	const char *ours = said->step;
@@ -148,14 +148,17 @@ static bool is_ours(const struct srun_said *said, const char *id)
 	return !ours || (strncmp(id, ours, length) == 0 && !isdigit((unsigned char)id[length]));
 }
 
-/* Whether [text] may be about our program: "/bin/x: No such file or directory", "bad interpreter(/bin/y): ". */
+/*
+ * Whether [text] may be about the program: "/bin/x: No such file or directory", "bad
+ * interpreter(/bin/y): ".
+ */
 static bool is_program(const struct srun_said *said, const char *text)
 {
 	const char *name = said->program ? strrchr(said->program, '/') : NULL;
 	const char *end = strstr(text, ": "), *begin = end;
 
 	name = name ? name + 1 : said->program;
-	/* srun changes the name of a directory. */
+	/* srun may rewrite the directory, so compare the last part only. */
 	if (!name || !*name || strncmp(text, "bad interpreter(", strlen("bad interpreter(")) == 0)
 		return true;
 	while (begin && begin > text && begin[-1] != '/')
@@ -165,8 +168,9 @@ static bool is_program(const struct srun_said *said, const char *text)
 }
 
 /*
- * The line before named the task for which srun ends the step. If messages about other steps are mixed with ours, earlier lines were about
- * those. With --kill-on-bad-exit=0 srun ends the step for late tasks only, and earlier lines are about our step.
+ * srun ends the step because of the task that the previous line named. If messages of other steps
+ * are mixed in, earlier lines were about those steps. With --kill-on-bad-exit=0 srun ends the step
+ * only because of late tasks, and earlier lines are about this step.
  */
 static void read_ending(struct srun_said *said)
 {
@@ -182,7 +186,7 @@ bool srun_lost_node(const struct srun_said *said)
 	return said->broken || said->lost.count > 0 || said->missed.count > 0;
 }
 
-/* Ranks may print messages of an srun that they started. */
+/* Keep the step that srun names. Ranks may print messages of an srun that they started. */
 static void name_step(struct srun_said *said, int rank, const char *step)
 {
 	if (!said->named[0] && rank < 0 && !said->mixed)
@@ -236,7 +240,10 @@ static void read_line(struct srun_said *said, int rank, const char *line, double
 			  (struct srun_task){.how = FACTS_LATE, .code = said->wait, .time = now});
 		break;
 	case LINE_ABORTED:
-		/* Slurm's own line, LINE_CANCELLED, may not come through. Without an error of srun, slurmctld ended the step. */
+		/*
+		 * Slurm's line LINE_CANCELLED may be lost. If srun printed no error, slurmctld
+		 * ended the step.
+		 */
 		said->aborted = said->aborted || (!said->errors && !said->late);
 		said->cancelled = said->cancelled || (said->aborted && !said->mixed);
 		break;
@@ -265,7 +272,8 @@ static void read_line(struct srun_said *said, int rank, const char *line, double
 	}
 }
 
-void srun_hear(struct srun_said *said, int rank, const char *bytes, size_t size, double now)
+void srun_parse_messages(struct srun_said *said, int rank, const char *bytes, size_t size,
+			 double now)
 {
 	for (size_t i = 0; i < size; i++) {
 		if (bytes[i] != '\n') {

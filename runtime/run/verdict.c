@@ -11,17 +11,17 @@
 
 #include "base/xalloc.h"
 
-/* Seconds: Slurm waits for longer than this between SIGTERM and SIGKILL. */
+/* Seconds. Slurm waits longer than this between SIGTERM and SIGKILL. */
 #define AT_ONCE 1.0
 
-/* Seconds between two heartbeats that are no coincidence. */
+/* Seconds. If two last heartbeats are this far apart, it is not a coincidence. */
 #define LONG_BEFORE 5.0
 
-/* --- Ranks that follow ----------------------------------------------------------------------- */
+/* --- Ranks that follow --------------------------------------------------------------------- */
 
 /*
- * The first rank that [text] of [rank] names, -1 if it names none or this one. The rank that passed the message on, "from rank 2 on
- * n2: ", does not count.
+ * Returns the first other rank that [text] of [rank] names; -1: none. A rank that only forwarded
+ * the message ("from rank 2 on n2: ") does not count.
  */
 static int find_named(const char *text, int rank)
 {
@@ -42,7 +42,7 @@ static int find_named(const char *text, int rank)
 	return named;
 }
 
-/* The signal that ended it, also if a shell reports it as exit status; 0: none. */
+/* Returns the signal that ended the rank, also if a shell reported it as exit status; 0: none. */
 static int signal_of(const struct facts_rank *rank)
 {
 	if (rank->how == FACTS_SIGNAL)
@@ -68,7 +68,10 @@ static void set(struct facts_rank *rank, bool follows, const char *format, ...)
 	va_end(arguments);
 }
 
-/* Judge by the rank's message and how it ended. Returns the rank that the message names, or -1. */
+/*
+ * Decide from its message and its end whether the rank follows. Returns the rank that the message
+ * names; -1: none.
+ */
 static int judge_message(struct facts_rank *rank, int number)
 {
 	struct pattern_part part[PATTERN_PARTS];
@@ -84,12 +87,12 @@ static int judge_message(struct facts_rank *rank, int number)
 	else if (signal_of(rank) == SIGTERM)
 		set(rank, true, "ended with the step");
 	else if (!message && rank->how == FACTS_EXIT && rank->code > 64 && rank->code < 127 &&
-		 ddp_is_peer_error(64 - rank->code)) /* libddp's exit status for its error */
+		 ddp_is_peer_error(64 - rank->code)) /* exit status of libddp for this error */
 		set(rank, true, "%s", ddp_strerror(64 - rank->code));
 	return named;
 }
 
-/* A rank that is killed long after another one ended badly was killed with the step. */
+/* If another rank failed long before this one was killed, this one was killed with the step. */
 static void judge_kills(struct facts *facts)
 {
 	double earliest = 0;
@@ -103,10 +106,13 @@ static void judge_kills(struct facts *facts)
 			set(&facts->ranks[i], true, "ended with the step");
 }
 
-/* --- The first rank -------------------------------------------------------------------------- */
+/* --- The first rank ------------------------------------------------------------------------ */
 
-/* When srun reported it. A rank that exits without a message may well have lost another one, which was killed. */
-static double moment(const struct facts_rank *rank)
+/*
+ * Returns when the rank failed, according to srun. If it exited without a message, AT_ONCE is added:
+ * it may have lost a rank that was killed at the same time.
+ */
+static double failed_at(const struct facts_rank *rank)
 {
 	bool quiet = rank->how == FACTS_EXIT && !rank->message && signal_of(rank) == 0;
 
@@ -117,14 +123,17 @@ static bool is_earlier(const struct facts_rank *rank, const struct facts_rank *t
 {
 	if (rank->raised > 0 && than->raised > 0 && rank->raised != than->raised)
 		return rank->raised < than->raised;
-	if (rank->time > 0 && than->time > 0 && moment(rank) != moment(than))
-		return moment(rank) < moment(than);
+	if (rank->time > 0 && than->time > 0 && failed_at(rank) != failed_at(than))
+		return failed_at(rank) < failed_at(than);
 	if (rank->order > 0 && than->order > 0)
 		return rank->order < than->order;
 	return rank->order > 0 && than->order == 0;
 }
 
-/* The earliest of the ranks that ended badly, or, with [leaders], of those that do not follow; -1: none. */
+/*
+ * Returns the earliest of the ranks that failed, or, with [leaders], of those that do not follow;
+ * -1: none.
+ */
 static int find_earliest(const struct facts *facts, bool leaders)
 {
 	int first = -1;
@@ -156,7 +165,10 @@ static int find_missing(const struct facts *facts)
 	return -1;
 }
 
-/* If a slurmstepd is gone or hangs, srun reports the ends of other ranks only. Returns one of its ranks, or -1. */
+/*
+ * If a slurmstepd is gone or hangs, srun reports only the ends of other ranks. Returns one of the
+ * unreported ranks; -1: none.
+ */
 static int find_unnamed(const struct facts *facts)
 {
 	int unnamed = -1;
@@ -170,7 +182,10 @@ static int find_unnamed(const struct facts *facts)
 	return named ? unnamed : -1;
 }
 
-/* If all ranks follow: the one that most name, else one that others wait for, or that was lost, else the earliest. */
+/*
+ * If every rank follows, returns the rank that most others name; else one that others wait for;
+ * else a lost one; else the earliest.
+ */
 static int find_culprit(const struct facts *facts, const int *votes, int unnamed)
 {
 	int most = -1;
@@ -192,10 +207,10 @@ static void judge_end(struct facts *facts, const int *votes)
 
 	judge_kills(facts);
 	first = find_earliest(facts, true);
-	/* srun kills the others if it loses a slurmstepd. */
+	/* If srun loses a slurmstepd, it kills the other ranks. */
 	if (unnamed >= 0 && first >= 0 && signal_of(&facts->ranks[first]) == SIGKILL)
 		first = unnamed;
-	/* A rank on a lost node left no message. */
+	/* A rank on a lost node leaves no message. */
 	if (lost >= 0 && (first < 0 || facts_is_kind(facts, "node"))) {
 		first = lost;
 		facts->ranks[first].how = FACTS_NODE;
@@ -208,7 +223,7 @@ static void judge_end(struct facts *facts, const int *votes)
 	if (unnamed >= 0 && !ended_badly(rank) && rank->how == FACTS_UNKNOWN)
 		rank->how = FACTS_SLURMSTEPD;
 	if (first < 0 && votes[culprit] > 0)
-		set(rank, false, "others name it");
+		set(rank, false, "other ranks name it");
 	else if (first < 0 && facts->arrivals[culprit].missing)
 		set(rank, false, "it %.200s", facts->collectives);
 	else
@@ -219,9 +234,9 @@ static void judge_end(struct facts *facts, const int *votes)
 			set(&facts->ranks[i], true, "ended later");
 }
 
-/* --- Hangs ----------------------------------------------------------------------------------- */
+/* --- Hangs --------------------------------------------------------------------------------- */
 
-/* Why its process cannot continue; NULL: it can, as far as is known. */
+/* Returns why the process cannot continue; NULL: it can, as far as known. */
 static const char *describe_state(const struct facts_rank *rank)
 {
 	switch (rank->state) {
@@ -230,9 +245,9 @@ static const char *describe_state(const struct facts_rank *rank)
 		return "it is stopped";
 	case 'Z':
 	case 'X':
-		return "its process has ended, and nothing has taken note of it";
+		return "its process has ended, but no parent has waited for it";
 	case '-':
-		return "it has no process on its node any more";
+		return "its process no longer exists";
 	default:
 		return rank->parent[0] && strcmp(rank->parent, "slurmstepd") != 0
 			       ? "the slurmstepd that started it is gone"
@@ -240,7 +255,7 @@ static const char *describe_state(const struct facts_rank *rank)
 	}
 }
 
-/* The rank whose heartbeat ended long before that of another did; -1: none. */
+/* Returns the rank whose last heartbeat was long before that of another; -1: none. */
 static int find_silent(const struct facts *facts)
 {
 	int oldest = -1;
@@ -266,7 +281,7 @@ static void judge_hang(struct facts *facts)
 	int stopped = -1, blocked = -1, missing = find_missing(facts), silent = find_silent(facts);
 
 	for (int i = facts->size - 1; i >= 0; i--) {
-		/* How it ended later was the end of the step. */
+		/* Ranks of a hang end when the step is ended, so their ends mean nothing. */
 		set(&ranks[i], false, "%s", "");
 		stopped = describe_state(&ranks[i]) ? i : stopped;
 		blocked = ranks[i].state == 'D' ? i : blocked;
@@ -278,13 +293,15 @@ static void judge_hang(struct facts *facts)
 	else if ((facts->first = missing) >= 0)
 		set(&ranks[missing], false, "it %s", facts->collectives);
 	else if ((facts->first = silent) >= 0)
-		set(&ranks[silent], false, "its heart beat last %.0f s ago, those of others later",
+		set(&ranks[silent], false,
+		    "its last heartbeat was %.0f s ago, those of other ranks were later",
 		    ranks[silent].heartbeat_age);
 	else if ((facts->first = blocked) >= 0)
-		set(&ranks[blocked], false, "it waits in the kernel, for a disk or a file server");
+		set(&ranks[blocked], false,
+		    "it waits in the kernel, usually for a disk or a file server");
 }
 
-/* No rank failed if the step was ended from outside. */
+/* Whether the step was ended from outside, so that no rank failed. */
 static bool was_ended(const struct facts *facts)
 {
 	return facts_is_kind(facts, "cancelled") || facts_is_kind(facts, "timelimit") ||

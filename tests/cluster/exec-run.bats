@@ -77,7 +77,7 @@ expect_only_report() { has "$(ls -A "$WORK/.ddp")" '^failed-mini[0-9]+-[0-9]+\.0
 @test "a stopped rank is detected as a hang and named, and a second attempt follows" {
 	batch --hang 3 bash rank.sh stop
 	same "$rc:$(ranks 3 0):$(ranks 3 1)" 0:3:3
-	has "$out" '^ddp-run: nothing has moved in step [0-9]+\.0 for 3 s: ending it$'
+	has "$out" '^ddp-run: step [0-9]+\.0 has had no output and no heartbeat for 3 s: ending it$'
 	has "$out" '^rank 1 on n2, pid [0-9]+: it is stopped$'
 	expect_only_report
 }
@@ -113,13 +113,13 @@ expect_only_report() { has "$(ls -A "$WORK/.ddp")" '^failed-mini[0-9]+-[0-9]+\.0
 
 @test "--multi-prog, --ddp, and a missing ddp-exec are refused in one line" {
 	try mc salloc -Q -n1 "$DDP_RUN" --multi-prog programs
-	same "$rc:$err" "2:ddp-run: --multi-prog needs srun --ddp, which this srun does not have: start one program, which chooses by RANK"
+	same "$rc:$err" "2:ddp-run: --multi-prog needs srun --ddp, which this srun does not have: start one program that chooses its task by RANK"
 	try mc salloc -Q -n1 "$DDP_RUN" --ddp true
-	same "$rc:$err" "2:ddp-run: leave --ddp out: this srun does not have it, and ddp-run starts ddp-exec instead"
+	same "$rc:$err" "2:ddp-run: remove --ddp: this srun does not have it, and ddp-run starts ddp-exec instead"
 	mkdir "$TOP/alone"
 	install -m 755 "$DDP_RUN" "$TOP/alone"
 	try mc salloc -Q -n1 "$TOP/alone/ddp-run" true
-	same "$rc:$err" "2:ddp-run: srun has no --ddp, and $TOP/alone/ddp-exec is not there: install ddp-exec beside ddp-run, or the plugin of slurm-ddp"
+	same "$rc:$err" "2:ddp-run: srun has no --ddp, and $TOP/alone/ddp-exec does not exist: install ddp-exec beside ddp-run, or the plugin of slurm-ddp"
 }
 
 has_checkpoint() { [ -n "$(find "$WORK/state" -name '*.safetensors' 2>/dev/null)" ]; }

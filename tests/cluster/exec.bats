@@ -206,7 +206,7 @@ tasks() { try mc srun -J x "$@"; }
 
 @test "use in a batch script without srun, and wrong options, are refused in one line" {
 	batch -w n1 -n2 --wrap "$EXEC true; echo \$?"
-	same "$out" "ddp-exec: this is the script or the shell of job $job, which is no rank: write srun ddp-exec, and srun's options before that
+	same "$out" "ddp-exec: this is the script or shell of job $job, not a task: write srun ddp-exec, with srun's options before ddp-exec
 2"
 	tasks -w n1 -n2 "$EXEC" --ddp-share=most true
 	same "$rc:$(grep -c '^ddp-exec: --ddp-share=most: choose one of ' <<<"$err")" 2:1
@@ -215,7 +215,7 @@ tasks() { try mc srun -J x "$@"; }
 	tasks -w n1 -n2 "$EXEC" --ddp true
 	same "$rc:$err" "0:"
 	tasks -w n1 -n2 "$EXEC"
-	same "$rc:$(grep -c '^ddp-exec: no program is given' <<<"$err")" 2:1
+	same "$rc:$(grep -c '^ddp-exec: no program given' <<<"$err")" 2:1
 }
 
 @test "under srun --ddp, and under ddp-exec, it changes no variable" {
@@ -291,11 +291,11 @@ not_shared()
 	has "$err" '^ddp: no rendezvous directory: rank|^ddp: no rendezvous directory: .*did not arrive in 3 s'
 	not_shared ONE=1
 	same "$rc" 1
-	has "$err" "^ddp-exec: .*; if a task starts later, set DDP_TIMEOUT to more seconds; if the nodes do not share this directory, give another with --ddp-rdzv=DIR, or set MASTER_ADDR \(n1, the name of rank 0's node, does not resolve here\)$"
+	has "$err" "^ddp-exec: .*; if a task started late, increase DDP_TIMEOUT \(seconds\); if the nodes do not share this directory, give another with --ddp-rdzv=DIR, or set MASTER_ADDR \(n1, the name of rank 0's node, does not resolve here\)$"
 	printf '%s\n' n2 n1 | as_user tee "$WORK/hosts" >/dev/null
 	layout= not_shared SLURM_HOSTFILE="$WORK/hosts" SLURM_DISTRIBUTION=arbitrary
 	same "$rc" 1
-	has "$err" "^ddp-exec: which node runs rank 0 is not known: "
+	has "$err" "^ddp-exec: the node of rank 0 is unknown: "
 }
 
 @test "a port in use on rank 0's node is an error, and no program starts" {

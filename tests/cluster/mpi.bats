@@ -52,7 +52,7 @@ try_mc()
 	local try
 	for try in 1 2 3; do
 		DDP_TIMEOUT=30 try mc "$@"
-		grep -q 'MPI_Init did not come back in 30 s' <<<"$err" || return 0
+		grep -q 'MPI_Init did not return within 30 s' <<<"$err" || return 0
 	done
 }
 
@@ -112,20 +112,20 @@ exact() { grep -c 'GB/s  exact$' <<<"$1"; }
 	same "$(grep -cx 'libddp: 3' <<<"$out") $(grep -cx 'MPI: 3' <<<"$out") $(wc -l <<<"$out")" '6 3 9'
 	try mc srun -N2 -n2 --mpi="$MPI" --ddp "$TOP/mpi-program" plain
 	[ "$rc" -ne 0 ]
-	has "$err" '^ddp\[[01]@n[12]\]: MPI was begun without threads: call MPI_Init_thread'
+	has "$err" '^ddp\[[01]@n[12]\]: MPI was initialized without thread support: call MPI_Init_thread'
 }
 
 @test "without an MPI launcher ranks fail with the remedy" {
 	try mc srun -N2 -n2 --ddp --mpi=none ddp-info
 	[ "$rc" -ne 0 ]
-	has "$err" '^ddp\[0@n1\]: .*MPI was not started for the 2 ranks of the job but for 1: begin it with srun --mpi='
+	has "$err" '^ddp\[0@n1\]: .*the job has 2 ranks, but MPI was started for 1: start it with srun --mpi='
 }
 
 @test "a rank that does not start makes the others fail after DDP_TIMEOUT" {
 	DDP_TIMEOUT=5 try mc srun -N2 -n2 --ddp --mpi="$MPI" --kill-on-bad-exit=0 \
 		sh -c 'if [ "$SLURM_PROCID" = 1 ]; then sleep 12; else exec ddp-info; fi'
 	[ "$rc" -ne 0 ]
-	has "$err" '^ddp\[0@n1\]: MPI_Init did not come back in 5 s: not all ranks called it'
+	has "$err" '^ddp\[0@n1\]: MPI_Init did not return within 5 s: not all ranks called it'
 }
 
 # --- Failure --------------------------------------------------------------------------

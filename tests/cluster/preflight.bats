@@ -291,7 +291,7 @@ release()
 @test "a preflight is not for a component of a heterogeneous job" {
 	try mc salloc -Q -N1 ddp-run --preflight --het-group=0 true
 	same "$rc" 2
-	same "$err" 'ddp-run: --preflight: not with --het-group: it tests the nodes of a job that has one component: leave one of them out'
+	same "$err" 'ddp-run: --preflight cannot be used with --het-group, since it tests jobs with one component only: remove one of the options'
 }
 
 @test "nodes on which another step runs are not tested, unless the attempt needs them" {
@@ -308,7 +308,7 @@ release()
 	try mc salloc -Q --no-kill -N4 sh two.sh
 	same "$rc" 0
 	same "$(nodes)" "n3 n4 "
-	has "$err" '^ddp-run: other steps of job [0-9]+ run on n1,n2: not tested$'
+	has "$err" '^ddp-run: other steps of job [0-9]+ run on n1,n2, which are not tested$'
 	has "$err" '^ddp-run: preflight of 2 nodes in '
 	has "$err" '^ddp-run: preflight of 4 nodes in '
 }
@@ -486,7 +486,7 @@ network()
 	preflight 3 --preflight touch "$WORK/started"
 	same "$rc" 1
 	has "$err" '^ddp-run: --preflight: the tests did not run to their end$'
-	has "$err" '^ddp-run: not started: it was told to end$'
+	has "$err" '^ddp-run: not started: it was cancelled$'
 	[ ! -e "$WORK/started" ]
 }
 

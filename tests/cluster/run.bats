@@ -173,8 +173,8 @@ first_failures()
 	for wrong in '--restarts x true|--restarts x: give a whole number from 0 on' \
 		'--hang 5y true|--hang 5y: give seconds, or a number with s, m or h' \
 		'--min-nodes 0 true|--min-nodes 0: give a whole number from 1 on' \
-		'--requeue=1 true|--requeue takes no value: leave out =1' '--logs|--logs: give a DIR' \
-		'--restarts 1|no program is given: ddp-run \[OPTION...\] \[SRUN.S OPTION...\] program'; do
+		'--requeue=1 true|--requeue takes no value: remove =1' '--logs|--logs: give a DIR' \
+		'--restarts 1|no program given: ddp-run \[OPTION...\] \[SRUN.S OPTION...\] program'; do
 		# shellcheck disable=SC2086
 		try "$DDP_RUN" ${wrong%|*}
 		same "$rc" 2
@@ -195,16 +195,16 @@ first_failures()
 		# shellcheck disable=SC2086
 		try mc "$DDP_RUN" $steps
 		same "$rc" 2
-		has "$err" '^ddp-run: srun does not tell which rank of a heterogeneous step fails: use --multi-prog instead, or srun --ddp$'
+		has "$err" '^ddp-run: srun does not report which rank of a heterogeneous step failed: use --multi-prog instead, or srun --ddp$'
 	done
 	try mc "$DDP_RUN" -N1 --restarts 3 true
 	same "$rc $err" '2 ddp-run: --restarts: options of ddp-run come before those of srun'
 	try mc srun -n1 "$DDP_RUN" true
-	has "$err" '^ddp-run: this is a task of step 0 of job'
+	has "$err" '^ddp-run: this process is already a task of step 0 of job'
 	for name in OMPI_COMM_WORLD_RANK PMI_RANK TORCHELASTIC_RUN_ID; do
 		try mc salloc -Q -N1 env $name=0 "$DDP_RUN" true
 		same "$rc" 2
-		has "$err" "^ddp-run: this is a rank of another launcher already, as $name says: start"
+		has "$err" "^ddp-run: this process is already a rank of another launcher, as $name is set: start"
 	done
 	# A batch job that a rank submits inherits the launcher's variables, and is not refused.
 	PMI_RANK=0 batch -N1 -n1 true
@@ -213,7 +213,7 @@ first_failures()
 	has_not "$(<"$WORK/job.out")" 'already'
 	same "$(<"$WORK/rc")" 0
 	try mc salloc -Q -N1 "$DDP_RUN" --requeue true
-	has "$err" '^ddp-run: --requeue: job [0-9]+ is no batch job'
+	has "$err" '^ddp-run: --requeue: job [0-9]+ is not a batch job'
 	try mc salloc -Q -N1 "$DDP_RUN" --spare-nodes 1 true
 	has "$err" '^ddp-run: --spare-nodes 1: job [0-9]+ has 1 nodes: none would be left$'
 }
@@ -332,7 +332,7 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 	within 60 is_over "$job"
 	same "$(events "$job")" $'0 received 1\n0 up\n1 received 1\n1 up'
 	same "$(<"$WORK/scancel.out")" "-Q $job.0 --signal=TERM"
-	has "$(<"$WORK/job.out")" '^next: stopped: it was told to end$'
+	has "$(<"$WORK/job.out")" '^next: stopped: it was cancelled$'
 	has "$(mc scontrol show job "$job")" 'ExitCode=7:0'
 }
 
@@ -345,7 +345,7 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 	within 60 is_over "$job"
 	same "$(events "$job")" $'0 received 1\n0 up\n1 received 1\n1 up'
 	same "$(<"$WORK/scancel.out")" "-Q $job.0 --signal=TERM"
-	has "$(<"$WORK/job.out")" '^next: stopped: it was told to end$'
+	has "$(<"$WORK/job.out")" '^next: stopped: it was cancelled$'
 }
 
 # KillWait is 5 s here. After a failure srun would be killed 10 s later if ranks of the step still ran.
@@ -358,7 +358,7 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 	PATH=$WORK/bin:$PATH batch -N2 -n2 bash -c 'trap "asked=1" TERM; touch "here.0.$RANK"; until [ "${asked-}" ]; do sleep 0.1; done
 		for ((i = 0; i < 180 + 30 * RANK; i++)); do sleep 0.1; done; exit 7'
 	wait
-	has "$out" '^next: stopped: it was told to end$'
+	has "$out" '^next: stopped: it was cancelled$'
 	same "$(sed 's/[0-9]*[.]0/JOB.0/' "$WORK/scancel.out")" '-Q JOB.0 --signal=TERM'
 }
 
@@ -370,7 +370,7 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 		mc scancel --batch --signal=$signal "$job"
 		within 60 is_over "$job"
 		same "$(events "$job")" $'0 received 1\n0 up\n1 received 1\n1 up'
-		has "$(<"$WORK/$signal.out")" '^next: stopped: a signal warned it of its end$'
+		has "$(<"$WORK/$signal.out")" '^next: stopped: a signal announced the end of the job$'
 		has "$(mc scontrol show job "$job")" 'ExitCode=3:0'
 	done
 }
@@ -402,7 +402,7 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 	job=$(LINE='#SBATCH --signal=USR2@300' submit_job USR2 0 -t 6)
 	within 60 are_up
 	within 110 is_requeued "$job"
-	has "$(<"$WORK/job.out")" '^ddp-run: Slurm sends --signal=USR2@300 to the ranks alone,.* with --signal=B:USR2@300 and'
+	has "$(<"$WORK/job.out")" '^ddp-run: Slurm sends --signal=USR2@300 to the ranks only,.* with --signal=B:USR2@300 and'
 	has "$(events "$job")" '^1 received 1$'
 	mc scancel "$job"
 	job=$(SBATCH_SIGNAL=B:USR2@30 LINE='#SBATCH --signal=USR2@300' submit_job USR2 0 -t 5 -o batch.out)
@@ -434,8 +434,8 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 	within 60 are_up
 	mc scancel --batch --signal=USR1 "$job"
 	within 60 is_over "$job"
-	has "$(<"$WORK/job.out")" "^ddp-run: job $job was requeued 0 times, and DDP_CHECKPOINT has no checkpoint from the last time that it ran: it is not requeued again, see --max-requeues$"
-	has "$(<"$WORK/job.out")" '^next: stopped: a signal warned it of its end$'
+	has "$(<"$WORK/job.out")" "^ddp-run: job $job was requeued 0 times, and DDP_CHECKPOINT has no checkpoint from its last run: it will not be requeued again, see --max-requeues$"
+	has "$(<"$WORK/job.out")" '^next: stopped: a signal announced the end of the job$'
 	touch "$WORK/points/new"
 	job=$(RUN='--requeue --max-requeues 0' submit_job USR1 3 -t 60 -o again.out)
 	within 60 are_up
@@ -445,7 +445,7 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 	rm -r "$WORK/points"
 	unset DDP_CHECKPOINT
 	job=$(RUN='--requeue --max-requeues 0' submit_job USR1 3 -o unset.out)
-	within 60 grep -qs "and DDP_CHECKPOINT is not set: it is not requeued again" "$WORK/unset.out"
+	within 60 grep -qs "and DDP_CHECKPOINT is not set: it will not be requeued again" "$WORK/unset.out"
 }
 
 # The array's job id is also that of its last task.
@@ -463,7 +463,7 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 	job=$(mc sbatch --parsable --requeue --open-mode=append -a 1-3 -N1 -o job.out job)
 	within 90 is_requeued "${job}_3"
 	same "$(mc scontrol show job "$job" | grep -o 'Restarts=[0-9]*' | sort)" $'Restarts=0\nRestarts=0\nRestarts=1'
-	has "$(<"$WORK/job.out")" "^ddp-run: job ${job}_3 is given back to Slurm$"
+	has "$(<"$WORK/job.out")" "^ddp-run: job ${job}_3 is requeued$"
 }
 
 # ddp-run calls scontrol when an attempt has ended; that call sends the signal.
@@ -492,14 +492,14 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 	within 60 are_up
 	mc scancel -s USR2 "$job"
 	within 60 is_over "$job"
-	has "$(<"$WORK/job.out")" '^next: stopped: it was told to end$'
+	has "$(<"$WORK/job.out")" '^next: stopped: it was cancelled$'
 }
 
 @test "scancel of the step: no attempt follows" {
 	batch bash -c 'sleep 1; [ "$RANK" -ne 0 ] || scancel "$SLURM_JOB_ID.$SLURM_STEP_ID"; sleep 60'
 	[ "$rc" -ne 0 ]
 	has_not "$out" 'started again'
-	has "$out" 'next: stopped: it was told to end'
+	has "$out" 'next: stopped: it was cancelled'
 }
 
 @test "time limit with --requeue: ranks get SIGTERM, and the job is requeued even if they ignore it" {
@@ -530,7 +530,7 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 	replace_command scontrol 'case $* in *"show job"*) [ ! -e failed ] || { scontrol "$@" | sed "s/JobState=RUNNING Reason=None/JobState=COMPLETING Reason=TimeLimit/"; exit; } ;; esac'
 	job=$(RUN='--requeue --hang 2 --grace 10' submit_job TERM 3)
 	within 60 is_requeued "$job"
-	has "$(<"$WORK/job.out")" 'nothing has moved'
+	has "$(<"$WORK/job.out")" 'no output and no heartbeat'
 	has_not "$(<"$WORK/job.out")" 'started again'
 }
 
@@ -542,7 +542,7 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 	within 60 are_up
 	mc scancel -s USR2 "$job"
 	within 60 is_requeued "$job"
-	has "$(<"$WORK/job.out")" "^next: given back to Slurm: -?[0-9]+ s are left of the job's time$"
+	has "$(<"$WORK/job.out")" "^next: requeued: -?[0-9]+ s are left of the job's time$"
 }
 
 @test "scancel of a job with --requeue: it is not requeued" {
@@ -553,14 +553,14 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 	within 60 is_over "$job"
 	same "$(events "$job" | sed 's/received 2/received 1/')" $'0 received 1\n0 up\n1 received 1\n1 up'
 	[ ! -e "$WORK/scancel.out" ]
-	has_not "$(<"$WORK/job.out")" 'given back'
+	has_not "$(<"$WORK/job.out")" 'requeued'
 }
 
 @test "--requeue in a job that Slurm may not requeue is refused at once" {
 	local job
 	job=$(submit_job TERM 3 --no-requeue)
 	within 60 is_over "$job"
-	same "$(<"$WORK/job.out")" "ddp-run: --requeue: Slurm may not requeue job $job: add #SBATCH --requeue"
+	same "$(<"$WORK/job.out")" "ddp-run: --requeue: Slurm does not allow a requeue of job $job: add #SBATCH --requeue"
 }
 
 # Slurm sends SIGTERM to the ranks only, and ends the job after GraceTime.
@@ -576,7 +576,7 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 		within 90 gone "$job"
 		same "$(events "$job" | sed 's/received 2/received 1/')" $'0 again\n0 received 0\n0 received 1\n0 up\n1 again\n1 received 0\n1 received 1\n1 up'
 		[ ! -e "$WORK/scancel.out" ]
-		has "$(<"$WORK/$status.out")" 'made room for another job'
+		has "$(<"$WORK/$status.out")" 'was preempted by another job'
 		has_not "$(<"$WORK/$status.out")" 'started again'
 	done
 }
@@ -584,7 +584,7 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 @test "a stopped rank is detected as a hang, with a report, and a second attempt follows" {
 	batch --hang 3 --grace 1 -n2 -N2 bash -c '[ "$DDP_RESTART" -eq 0 ] || exit 0; [ "$RANK" -eq 0 ] || kill -STOP $$; sleep 61'
 	same "$rc" 0
-	has "$out" '^ddp-run: nothing has moved in step [0-9]+.0 for [0-9]+ s: ending it$'
+	has "$out" '^ddp-run: step [0-9]+.0 has had no output and no heartbeat for [0-9]+ s: ending it$'
 	same "$(report 0 kind next)" '"hang" "restart"'
 	ls "$WORK"/.ddp/failed-*/proc-1.txt
 }
@@ -716,7 +716,7 @@ second_ddp_run()
 	same "$rc" 4
 	has "$out" 'no restart is left of 1$'
 	batch -u -N2 -n2 bash -c 'sleep 1; [ "$RANK" -ne 0 ] || scancel "$SLURM_JOB_ID.$SLURM_STEP_ID"; sleep 60'
-	has "$out" 'next: stopped: it was told to end'
+	has "$out" 'next: stopped: it was cancelled'
 }
 
 @test "srun's --wait: a rank that hangs after another has ended is a failure, even if it exits with 0 on SIGTERM" {
@@ -752,7 +752,7 @@ second_ddp_run()
 	same "$(first_failures)" "0 exit ['n1', 'n2'] 2 restart 1 n2 exit 3"
 	has_not "$out" 'KillWait'
 	batch --grace 1m --restarts 1 -N1 -n1 bash -c 'exit $((1 - DDP_RESTART))'
-	same "$(grep 'KillWait' <<<"$out")" 'ddp-run: --grace 1m: where a rank fails Slurm kills the others after its KillWait of 5 s'
+	same "$(grep 'KillWait' <<<"$out")" 'ddp-run: --grace 1m: after a rank fails, Slurm kills the others after its KillWait of 5 s'
 }
 
 @test "--logs: one file for each rank and attempt, byte by byte, also for ranks that end at once" {
@@ -781,7 +781,7 @@ second_ddp_run()
 	same "$rc" 0
 	same "$(wc -l <"$WORK/own.out")" 18
 	same "$(grep -cE "$line" <<<"$out")" 1
-	has_not "$out" 'nothing has moved'
+	has_not "$out" 'no output and no heartbeat'
 	rm -rf "$WORK/.ddp"
 	batch --hang 3 --restarts 1 -e own.out --open-mode truncate -N1 -n1 bash -c 'echo "$DDP_RESTART" >&2; [ "$DDP_RESTART" -eq 0 ] || exit 0; exec sleep 61'
 	same "$(report 0 kind next)" '"hang" "restart"'
@@ -798,7 +798,7 @@ second_ddp_run()
 	for option in --unbuffered --output=x --error=x; do
 		batch --logs logs $option true
 		same "$rc" 2
-		same "$out" "ddp-run: --logs logs: with srun's ${option%=x} nothing tells whose output is whose: leave one of them out"
+		same "$out" "ddp-run: --logs logs: with srun's ${option%=x} the rank of an output line is unknown: remove one of the options"
 	done
 }
 
@@ -845,7 +845,7 @@ submitted()
 
 @test "--min-nodes in a job without --no-kill: one line says what to add" {
 	submitted '#SBATCH --comment=--no-kill' '' ''
-	same "$(sed 's/job [0-9]*/job N/' <<<"$out")" 'ddp-run: job N was submitted without --no-kill: when it loses a node Slurm ends all of it, and neither --min-nodes nor --spare-nodes helps: add #SBATCH --no-kill'
+	same "$(sed 's/job [0-9]*/job N/' <<<"$out")" 'ddp-run: job N was submitted without --no-kill: if a node is lost, Slurm ends the whole job, so --min-nodes and --spare-nodes have no effect: add #SBATCH --no-kill'
 	submitted '' -k ''
 	same "$out" ''
 	submitted '' --no-kill ''
@@ -893,7 +893,7 @@ ignores_sigterm='trap "" TERM; [ "$DDP_RESTART" -eq 0 ] || exit 0; [ "$RANK" -ne
 	wait
 	same "$rc" 0
 	# From Slurm 26.05 on srun learns of the failed rank only after slurmctld answers again.
-	slurm_at_least 26.05 || has "$out" '^ddp-run: whether n1,n2,n3,n4 answer is not known: Slurm does not answer$'
+	slurm_at_least 26.05 || has "$out" '^ddp-run: cannot find out whether n1,n2,n3,n4 answer: Slurm does not answer$'
 	has_not "$out" '^ddp-run: node '
 	same "$(grep -c '^rank . of 4 restart 1$' <<<"$out")" 4
 }
@@ -993,7 +993,7 @@ has_unread()
 	PATH=$WORK/bin:$PATH batch --restarts 2 bash -c '[ "$DDP_RESTART" -ne 0 ] || { rm -f here.failed.1; exit 3; }; echo "restart $DDP_RESTART"'
 	same "$rc" 0
 	same "$(grep -c '^restart 2$' <<<"$out")" 4
-	has "$out" '^ddp-run: the step was refused: it is tried again in 10 s$'
+	has "$out" '^ddp-run: the step was refused: trying again in 10 s$'
 }
 
 # sleeping TIME: process ids of this cluster's tasks that run sleep TIME.
@@ -1110,7 +1110,7 @@ lose_on()
 	wait
 	same "$rc" 0
 	same "$(report 0 kind next_nodes)" '"node" ["n3", "n4"]'
-	has "$out" '^ddp-run: other steps of job [0-9]+ run on n1: not used as spares$'
+	has "$out" '^ddp-run: other steps of job [0-9]+ run on n1, which are not used as spares$'
 }
 
 # bats test_tags=lost

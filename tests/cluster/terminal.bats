@@ -63,7 +63,7 @@ ctrl_c=$'\x03'
 		same "$of" "${wanted:=$of}"
 	done
 	same "$wanted" '137 1 1'
-	has "$out" '^next: stopped: it was told to end'
+	has "$out" '^next: stopped: it was cancelled'
 }
 
 @test "Ctrl-C twice with srun's --quiet ends the run, though srun prints nothing" {
@@ -71,7 +71,7 @@ ctrl_c=$'\x03'
 	at_terminal 'up 0' "$ctrl_c" $'(tick\n){3}' "$ctrl_c" -- salloc -Q -N1 \
 		"$DDP_RUN" --quiet bash -c 'trap "" INT; echo "up $RANK"; while :; do echo tick; sleep 0.1; done'
 	same "$rc" 137
-	has "$out" '^next: stopped: it was told to end'
+	has "$out" '^next: stopped: it was cancelled'
 }
 
 @test "with srun's --unbuffered a progress bar appears byte by byte, before its line ends" {
@@ -89,5 +89,5 @@ ctrl_c=$'\x03'
 	same "$rc" 5
 	has "$out" $'^42\r$'
 	has "$out" '^next: stopped: no restart is left of 0'
-	has_not "$out" 'nothing has moved'
+	has_not "$out" 'no output and no heartbeat'
 }

@@ -118,7 +118,7 @@ resumes()
 	same "$(grep -cE 'started again|failed' <<<"$out")" 0
 	[ ! -e "$WORK/.ddp" ]
 	job=$(HOW=--requeue mc sbatch --parsable --requeue -o requeued.out -N2 -n2 -t 1 job "${TRAIN[@]}" -e 1000 -c state --stop-before 55)
-	within 60 grep -q "^ddp-run: job $job is given back to Slurm$" "$WORK/requeued.out"
+	within 60 grep -q "^ddp-run: job $job is requeued$" "$WORK/requeued.out"
 	mc scancel "$job"
 	has "$(<"$WORK/requeued.out")" "^ddp-run: step $job.0 stopped on request: time"
 }

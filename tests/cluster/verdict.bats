@@ -137,7 +137,7 @@ int main(void)
 }
 END
 	DDP_TIMEOUT=20 run_once -N2 --ntasks-per-node=2 "$TOP/late"
-	same "$(field first.rank first.node first.why)" "3 n2 others name it"
+	same "$(field first.rank first.node first.why)" "3 n2 other ranks name it"
 	same "$(field collectives)" "did not arrive in #12 all-reduce 1 F32 max: rank 3"
 	has "$text" '^collectives: did not arrive in #12 all-reduce 1 F32 max: rank 3$'
 	has "$text" '^followed: .*rank 3 on n2'
@@ -203,7 +203,7 @@ END
 	has "$text" "^PyTorch's flight recorder left 1 dump: "
 	same "$(<"$dir/ras.txt")" "asked: verbose status"
 	has "$text" '^rank 2 on n[12], pid [0-9]+: it is stopped$'
-	has "$text" '^  rank 0 on n1, pid [0-9]+: state S in .*, heart beat [0-9.]+ s before'
+	has "$text" '^  rank 0 on n1, pid [0-9]+: state S in .*, last heartbeat [0-9.]+ s before'
 	! command -v gdb >/dev/null || has "$(cat "$dir/stacks-2.txt")" '^Thread 1 '
 	has "$(cat "$dir/proc-0.txt")" '^State:.*S'
 	within 30 no_jobs
@@ -280,7 +280,7 @@ need_memory_groups()
 		same "$rc" 0
 		dir=$(find "$WORK/.ddp" -maxdepth 1 -name 'failed-*')
 		same "$(field attempt first.rank first.node first.how)" "0 1 n2 oom"
-		has "$(<"$dir/report.txt")" '^rank 1 on n2, pid [0-9]+, failed first: killed for want of memory$'
+		has "$(<"$dir/report.txt")" '^rank 1 on n2, pid [0-9]+, failed first: killed for lack of memory$'
 		rm -r "$WORK/.ddp"
 	done
 }

@@ -81,7 +81,7 @@ survives()
 	mc sbatch -Q --requeue --no-kill --open-mode=append -N4 -o job.out job
 	lose_in 0
 	lose_in 1
-	within 200 grep -q 'is given back to Slurm$' "$WORK/job.out"
+	within 200 grep -q 'is requeued$' "$WORK/job.out"
 	for node in $(<"$TOP/lost"); do
 		start_slurmd "$node"
 	done

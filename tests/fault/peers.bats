@@ -81,7 +81,7 @@ before()
 	seen reached0 'reached [1-9]'
 	rank 1
 	all_is_well
-	grep -E "rejected [0-9]+ connections that proved nothing, the first from 10.213.7.1:[0-9]+" "$DIR/err0"
+	grep -E "rejected [0-9]+ connections without a valid proof, the first from 10.213.7.1:[0-9]+" "$DIR/err0"
 }
 
 # during ATTACK: attacks both hosts from before the first rank's start until both have ended.

@@ -445,7 +445,7 @@ TEST(test_init_hangs)
 	open_rank(1, 2);
 	fake->hang = "ncclCommInitRankConfig";
 	ck_assert_int_eq(connect_within(0.05, &error), DDP_ERR_TIMEOUT);
-	UNIT_SAYS("text", error.text, "rank 1", "2 ranks", "0.05 s", "cards of all 2 were seen",
+	UNIT_SAYS("text", error.text, "rank 1", "2 ranks", "0.05 s", "all 2 ranks had started",
 		  "NCCL_SOCKET_IFNAME");
 	ck_assert_int_eq(ENGINE->health(device, &later), DDP_ERR_TIMEOUT);
 	ck_assert_str_eq(later.text, error.text);

@@ -305,7 +305,7 @@ TEST(test_survivors_can_destroy)
 /* --- A device that fails -------------------------------------------------------------------- */
 
 /*
- * The rank whose device fails reports DDP_ERR_ENGINE, the others name it and report
+ * The rank whose device fails reports DDP_ERR_ENGINE, the other ranks name it and report
  * DDP_ERR_ABORTED.
  */
 static const char *const device_failures[] = {"copy:0:20", "wait:1:30", "wait:0:30", "copy:2:20"};

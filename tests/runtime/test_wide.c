@@ -690,7 +690,7 @@ static int reduce_longer(struct member *member, size_t count)
 	float *data;
 	int status;
 
-	expected_end = "sent more than another one expects";
+	expected_end = "sent more than its peer expects";
 	end_wire = member->wire;
 	count <<= member->column.index;
 	data = calloc(count, sizeof(*data));
