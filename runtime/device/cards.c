@@ -6,10 +6,10 @@
 
 #include "cards.h"
 
-/* The first NCCL with NCCL_MULTI_RANK_GPU_ENABLE. */
+/* The first version of NCCL with NCCL_MULTI_RANK_GPU_ENABLE. */
 enum { MULTI_RANK = 23003 };
 
-/* Texts of a card come from another process and need not end. */
+/* Texts in a card come from another process and may lack a terminator. */
 #define TEXT(member) (int)sizeof(member) - 1, member
 
 static int refuse_versions(const struct ddp_device_card *a, const struct ddp_device_card *b,
@@ -29,8 +29,9 @@ static bool is_same_device(const struct ddp_device_card *a, const struct ddp_dev
 }
 
 /*
- * MIG slices of one GPU too: NCCL before 2.30 compares PCI addresses. NVIDIA documents that newer ones need no switch for
- * slices, but 2.31.2 refused those of an H200 without it (NVIDIA/nccl#1716).
+ * Whether NCCL refuses two devices. That includes MIG slices of one GPU, because NCCL before 2.30
+ * compares PCI addresses. According to NVIDIA, newer versions need no variable for slices, but
+ * 2.31.2 refused those of an H200 without it (NVIDIA/nccl#1716).
  */
 static bool nccl_refuses(const struct ddp_device_card *a, const struct ddp_device_card *b)
 {
@@ -38,7 +39,7 @@ static bool nccl_refuses(const struct ddp_device_card *a, const struct ddp_devic
 	       (a->boot == b->boot && *a->bus && strncmp(a->bus, b->bus, sizeof(a->bus)) == 0);
 }
 
-/* Describe in [why] the first device that NCCL would not have. Returns false if there is none. */
+/* Describe in [why] the first device that NCCL would refuse. Returns false if there is none. */
 static bool find_shared(const struct ddp_device_card *cards, int size, char *why, size_t why_size)
 {
 	for (int a = 0; a < size; a++) {

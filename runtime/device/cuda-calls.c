@@ -12,9 +12,9 @@
 
 #define BOOT_ID "/proc/sys/kernel/random/boot_id"
 
-/* --- Which device, on which host ---------------------------------------------------------- */
+/* --- Which device, on which host ----------------------------------------------------------- */
 
-/* As NCCL does it: NCCL_HOSTID replaces host name and boot id. */
+/* As in NCCL, NCCL_HOSTID replaces host name and boot id. */
 static void identify_host(struct ddp_device_card *card)
 {
 	const char *id = getenv("NCCL_HOSTID");
@@ -42,7 +42,7 @@ static int fill_card(struct ddp_device_card *card, const char *who, int index,
 
 	identify_host(card);
 	DDP_CARD_TRY(who, cudaGetDeviceProperties(&properties, index), error,
-		     "asking for its properties");
+		     "querying its properties");
 	ddp_card_uuid(card->uuid, sizeof(card->uuid), index, &properties);
 	snprintf(card->bus, sizeof(card->bus), "%04x:%02x:%02x", properties.pciDomainID & 0xffff,
 		 properties.pciBusID & 0xff, properties.pciDeviceID & 0xff);
@@ -60,7 +60,7 @@ int ddp_cuda_take(const char *who, int index, struct ddp_device_card *card, cuda
 	if (status)
 		return status;
 	DDP_CARD_TRY(who, cudaDeviceGetStreamPriorityRange(&least, &greatest), error,
-		     "taking the device");
+		     "selecting the device");
 	DDP_CARD_TRY(who, cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, greatest),
 		     error, "creating a stream");
 	DDP_CARD_TRY(who, cudaEventCreateWithFlags(event, cudaEventDisableTiming), error,
@@ -68,7 +68,7 @@ int ddp_cuda_take(const char *who, int index, struct ddp_device_card *card, cuda
 	return 0;
 }
 
-/* --- Streams and events ------------------------------------------------------------------- */
+/* --- Streams and events -------------------------------------------------------------------- */
 
 int ddp_cuda_record(const char *who, cudaEvent_t event, cudaStream_t stream,
 		    struct ddp_error *error)
@@ -78,10 +78,11 @@ int ddp_cuda_record(const char *who, cudaEvent_t event, cudaStream_t stream,
 	DDP_CARD_TRY(who, cudaStreamIsCapturing(stream, &capture), error,
 		     "checking the stream for a capture");
 	if (capture != cudaStreamCaptureStatusNone)
-		return ddp_error_set(error, DDP_ERR_STATE,
-				     "%s: the stream is captured into a CUDA graph, in which "
-				     "nothing can wait for the host",
-				     who);
+		return ddp_error_set(
+			error, DDP_ERR_STATE,
+			"%s: the stream is being captured into a CUDA graph, and a graph "
+			"cannot wait for the host",
+			who);
 	DDP_CARD_TRY(who, cudaEventRecord(event, stream), error, "recording an event");
 	return 0;
 }
@@ -100,8 +101,8 @@ cudaError_t ddp_cuda_query(cudaEvent_t event)
 }
 
 /*
- * The event may go as soon as a stream waits for it: CUDA keeps it until it has come. Making and ending
- * one breaks no capture.
+ * The event can be destroyed as soon as a stream waits for it: CUDA keeps it until it has
+ * completed. Creating and destroying an event does not invalidate a capture.
  */
 int ddp_cuda_order(void *later, void *earlier, struct ddp_error *error)
 {
@@ -121,9 +122,9 @@ int ddp_cuda_order(void *later, void *earlier, struct ddp_error *error)
 	return ddp_card_error("device", result, error, "putting streams in order");
 }
 
-/* --- Kernels ------------------------------------------------------------------------------ */
+/* --- Kernels ------------------------------------------------------------------------------- */
 
-/* Not there if libddp was built without nvcc. */
+/* Missing if libddp was built without nvcc. */
 #pragma weak ddp_wire_kernel_convert
 #pragma weak ddp_wire_kernel_count
 

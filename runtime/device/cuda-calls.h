@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * cuda-calls.h - calls of CUDA that both engines of device memory make (ddp_nccl.so, ddp_gpu.so)
- */
+/* cuda-calls.h - CUDA calls that both device engines (ddp_nccl.so, ddp_gpu.so) make */
 #ifndef DDP_DEVICE_CUDA_CALLS_H
 #define DDP_DEVICE_CUDA_CALLS_H
 
@@ -9,24 +7,29 @@
 #include "device-engine.h"
 
 /*
- * Describe device [index], which is current, and its host in [card]; not the rank and NCCL's version.
- * Create a stream of the highest priority and an event on the device; after an error the caller destroys what was created.
- * Returns 0 or the value of ddp_card_error() for [who].
+ * Fill in [card] for device [index], which must be current, and its host, except the rank and
+ * NCCL's version. Create a stream of the highest priority and an event on the device; after an
+ * error the caller destroys those that were created. Returns 0 or the value of ddp_card_error() for
+ * [who].
  */
 int ddp_cuda_take(const char *who, int index, struct ddp_device_card *card, cudaStream_t *stream,
 		  cudaEvent_t *event, struct ddp_error *error);
 
 /*
- * Record [event] behind what is on [stream]. Returns DDP_ERR_STATE if the stream is being captured, where nothing can wait
- * for the host; 0 or the value of ddp_card_error() for [who] otherwise.
+ * Record [event] at the end of [stream]. Returns DDP_ERR_STATE if the stream is being captured: a
+ * captured stream cannot wait for the host. Otherwise returns 0 or the value of ddp_card_error()
+ * for [who].
  */
 int ddp_cuda_record(const char *who, cudaEvent_t event, cudaStream_t stream,
 		    struct ddp_error *error);
 
-/* Whether [event] has come: cudaSuccess, cudaErrorNotReady or an error. Breaks no capture of any thread. */
+/*
+ * Returns cudaSuccess if [event] has completed, else cudaErrorNotReady or an error. Does not
+ * invalidate a capture of any thread.
+ */
 cudaError_t ddp_cuda_query(cudaEvent_t event);
 
-/* order(), convert() and count() of device-engine.h. */
+/* Implement order(), convert() and count() of device-engine.h. */
 int ddp_cuda_order(void *later, void *earlier, struct ddp_error *error);
 int ddp_cuda_convert(void *stream, void *to, enum ddp_type to_type, const void *from,
 		     enum ddp_type from_type, size_t count, float factor, struct ddp_error *error);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gpu.c - ddp_gpu.so: memory, streams and copies of one GPU, for sums that are staged through host memory
+ * gpu.c - ddp_gpu.so: memory, streams and copies of one GPU, for sums that are staged through host
+ * memory
  *
- * It needs no NCCL and knows no other rank, so nothing on its streams waits for one.
+ * It does not use NCCL and has no peers, so nothing on its streams waits for another rank.
  */
 #include "config.h"
 
@@ -13,7 +14,7 @@
 #include "base/bounded.h"
 #include "cuda-calls.h"
 
-/* Seconds that ending streams and freeing memory may take. */
+/* Seconds for synchronizing streams and freeing memory. */
 #define CLOSE_SECONDS 10.0
 
 struct block {
@@ -26,13 +27,13 @@ struct ddp_device {
 	int index;
 	char who[48]; /* "rank 1, device 0", for messages */
 	cudaStream_t stream;
-	cudaEvent_t waited;	       /* wait()'s own */
-	struct block *memory, *pinned; /* of the device; of the host */
+	cudaEvent_t waited;	       /* used by wait() */
+	struct block *memory, *pinned; /* device memory; host memory */
 };
 
 #define TRY(device, ...) DDP_CARD_TRY((device)->who, __VA_ARGS__)
 
-/* What [call] of CUDA's gives while the device is current, as ddp_card_error() has it. */
+/* The value of ddp_card_error() for a CUDA [call], made while the device is current. */
 #define ON_DEVICE(device, call, ...)                                              \
 	__extension__({                                                           \
 		int was_ = ddp_card_enter((device)->index);                       \
@@ -47,14 +48,15 @@ static cudaStream_t stream_of(const struct ddp_device *device, void *stream)
 	return stream ? (cudaStream_t)stream : device->stream;
 }
 
-/* --- Memory ------------------------------------------------------------------------------- */
+/* --- Memory -------------------------------------------------------------------------------- */
 
 static int note(struct block **list, void *base, struct ddp_error *error)
 {
 	struct block *block = malloc(sizeof(*block));
 
 	if (!block)
-		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory to note device memory");
+		return ddp_error_set(error, DDP_ERR_MEMORY,
+				     "out of memory for the list of device memory");
 	*block = (struct block){*list, base};
 	*list = block;
 	return 0;
@@ -102,14 +104,14 @@ static int free_memory(struct ddp_device *device, void *memory, struct ddp_error
 		link = &(*link)->next;
 	found = *link;
 	if (!found)
-		return ddp_error_set(error, DDP_ERR_ARGUMENT, "%s: %p is no memory of the engine",
-				     device->who, memory);
+		return ddp_error_set(error, DDP_ERR_ARGUMENT,
+				     "%s: %p was not allocated by the engine", device->who, memory);
 	*link = found->next;
 	free(found);
 	return ON_DEVICE(device, cudaFree(memory), error, "freeing memory");
 }
 
-/* Kernels write words there, so the device must have them at the host's addresses. */
+/* Kernels write to this memory, so the device must map it at the host's addresses. */
 static int pin_now(struct ddp_device *device, void *memory, size_t bytes, struct ddp_error *error)
 {
 	const unsigned int flags = cudaHostRegisterPortable | cudaHostRegisterMapped;
@@ -117,13 +119,14 @@ static int pin_now(struct ddp_device *device, void *memory, size_t bytes, struct
 	int status;
 
 	TRY(device, cudaHostRegister(memory, bytes, flags), error,
-	    "pinning %zu bytes of the host for sums that are staged", bytes);
+	    "pinning %zu bytes of host memory for staged sums", bytes);
 	status = ddp_card_error(device->who, cudaHostGetDevicePointer(&there, memory, 0), error,
 				"mapping pinned memory");
 	if (!status && there != memory)
-		status = ddp_error_set(error, DDP_ERR_UNSUPPORTED,
-				       "%s: it has pinned memory at another address than the host",
-				       device->who);
+		status = ddp_error_set(
+			error, DDP_ERR_UNSUPPORTED,
+			"%s: pinned memory has another address on the device than on the host",
+			device->who);
 	if (!status)
 		status = note(&device->pinned, memory, error);
 	if (status)
@@ -150,9 +153,9 @@ static int copy(struct ddp_device *device, void *to, const void *from, size_t by
 			 error, "copying %zu bytes", bytes);
 }
 
-/* --- Waiting ------------------------------------------------------------------------------ */
+/* --- Waiting ------------------------------------------------------------------------------- */
 
-/* Until [event] has come, or [word] has reached [value] before it. */
+/* Wait until [event] has completed, or [word] has reached [value] before that. */
 static int poll_event(struct ddp_device *device, cudaEvent_t event, const uint64_t *word,
 		      uint64_t value, const struct ddp_watch *watch, struct ddp_error *error)
 {
@@ -167,9 +170,10 @@ static int poll_event(struct ddp_device *device, cudaEvent_t event, const uint64
 		if (result == cudaSuccess && !word)
 			return 0;
 		if (result == cudaSuccess)
-			return ddp_error_set(error, DDP_ERR_ENGINE,
-					     "%s: a stream has ended before it copied gradients",
-					     device->who);
+			return ddp_error_set(
+				error, DDP_ERR_ENGINE,
+				"%s: a stream ended before it had copied the gradients",
+				device->who);
 		if (result != cudaErrorNotReady)
 			return ddp_card_error(device->who, result, error, "waiting for the stream");
 		status = ddp_watch_poll(watch, &poll, error);
@@ -181,7 +185,7 @@ static int poll_event(struct ddp_device *device, cudaEvent_t event, const uint64
 	}
 }
 
-/* await() reports an error of the stream. */
+/* await() will report an error of the stream. */
 static bool is_captured(struct ddp_device *device, void *stream)
 {
 	enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
@@ -233,7 +237,7 @@ static void end(void *arguments)
 	struct ddp_device *device = *(struct ddp_device **)arguments;
 
 	(void)cudaSetDevice(device->index);
-	/* After a failure copies may still be under way, also on streams of the caller. */
+	/* After a failure, copies may still be running, also on streams of the caller. */
 	(void)cudaDeviceSynchronize();
 	forget(device->memory, cudaFree);
 	forget(device->pinned, cudaHostUnregister);
@@ -250,8 +254,7 @@ static void close_device(struct ddp_device *device)
 		return;
 	if (!ddp_bounded_try(end, &device, sizeof(device), CLOSE_SECONDS)) {
 		ddp_log_print(device->log, DDP_LEVEL_WARNING, "gpu",
-			      "device %d: work on it does not end and is left behind",
-			      device->index);
+			      "device %d: work on it does not end and is abandoned", device->index);
 		return;
 	}
 	free(device);
@@ -272,7 +275,7 @@ static int open_device(struct ddp_device **device, struct ddp_device_card *card,
 		return status;
 	new = calloc(1, sizeof(*new));
 	if (!new)
-		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for the engine gpu");
+		return ddp_error_set(error, DDP_ERR_MEMORY, "out of memory for the engine gpu");
 	new->index = index;
 	new->log = log;
 	snprintf(new->who, sizeof(new->who), "rank %d, device %d", rank, index);

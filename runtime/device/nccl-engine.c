@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * nccl-engine.c - the engine between devices (ddp_nccl.so)
+ * nccl-engine.c - the engine that moves device memory with NCCL (ddp_nccl.so)
  *
- * A call that may block because of a lost peer or a hung kernel runs in a thread with a deadline (bounded.h): forming the
- * communicator, registering, aborting, closing. Collectives are enqueued by the caller's thread; if NCCL blocks there,
- * the watchdog aborts the communicator. The first failure is kept. After it the only call to NCCL is the abort.
+ * A call that may block because of a lost peer or a hung kernel (creating the communicator,
+ * registering memory, aborting, closing) runs in a thread with a deadline (bounded.h). The caller's
+ * thread enqueues collectives; if NCCL blocks in that, the watchdog aborts the communicator. The
+ * first failure is kept; after it, the only call to NCCL is the abort.
  */
 #include "config.h"
 
-/* NVIDIA's headers are not written for these. */
+/* NVIDIA's headers cause these warnings. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wundef"
 #pragma GCC diagnostic ignored "-Wstrict-prototypes"
@@ -27,14 +28,17 @@
 #include "base/type.h"
 #include "cuda-calls.h"
 
-/* Version of nccl.h; ddp_device.version is that of the library at run time. */
+/* Compares with the version of nccl.h; ddp_device.version is that of the library at run time. */
 #define NCCL_HAS(major, minor, patch) (NCCL_VERSION_CODE >= NCCL_VERSION(major, minor, patch))
 
 #if !NCCL_HAS(2, 19, 1)
 #error "NCCL 2.19.1 or newer is needed"
 #endif
 
-/* Newer than the oldest NCCL that works: NULL if the library at run time lacks them. */
+/*
+ * Functions that are newer than the oldest supported NCCL; NULL if the library at run time lacks
+ * them.
+ */
 #if NCCL_HAS(2, 27, 3)
 #pragma weak ncclCommWindowRegister
 #pragma weak ncclCommWindowDeregister
@@ -43,22 +47,22 @@
 enum {
 	OLDEST =
 		21901, /* NCCL: before it, an abort could hang if another thread is inside a call */
-	EVENTS = 64,   /* collectives whose end is observed at a time */
-	WARM_BYTES = 4 << 20, /* of an all-reduce that does not fit one message */
-	ALIGNMENT = 4096,     /* of sizes, as windows need it */
+	EVENTS = 64,   /* maximum number of collectives observed at the same time */
+	WARM_BYTES = 4 << 20, /* bytes of the first all-reduce; too large for a single message */
+	ALIGNMENT = 4096,     /* of sizes, as required for windows */
 };
 
-/* Seconds. An orderly close waits for the other ranks of the node, an abort for none. */
+/* Seconds. An orderly close waits for the other ranks of the node, an abort waits for no rank. */
 #define CLOSE_SECONDS 10.0
 #define ABORT_SECONDS 2.0
 #define FREE_SECONDS 10.0
 
-/* Nanoseconds between two checks of the watchdog. */
+/* Nanoseconds between two runs of the watchdog. */
 #define PERIOD 100000000u
 
-_Static_assert(sizeof(ncclUniqueId) <= DDP_DEVICE_ID, "an identity of NCCL fits");
+_Static_assert(sizeof(ncclUniqueId) <= DDP_DEVICE_ID, "size of an NCCL identity");
 
-/* A collective that was enqueued and is not known to have ended. */
+/* A collective that was enqueued and may not have ended. */
 struct work {
 	cudaEvent_t event;
 	uint64_t sequence; /* 0: none */
@@ -68,23 +72,23 @@ struct work {
 	const char *unit; /* "F32", "bytes" */
 };
 
-/* Memory of alloc(). */
+/* Memory from alloc(). */
 struct memory {
 	struct memory *next;
 	void *base;
 	size_t bytes;
-	void *handle; /* of ncclCommRegister() or ncclCommWindowRegister(); NULL: not registered */
-	bool freed;   /* by its owner; see [captured] */
+	void *handle; /* from ncclCommRegister() or ncclCommWindowRegister(); NULL: not registered */
+	bool freed;   /* by the caller of free(); see [captured] */
 };
 
 struct ddp_device {
 	const struct ddp_log *log;
 	int rank, size, index;
 	int version;
-	bool windows; /* memory is registered in windows, not plainly; the same on all ranks */
+	bool windows; /* memory is registered in windows; the same on all ranks */
 	char who[48]; /* "rank 1, device 0", for messages */
 	cudaStream_t stream;
-	cudaEvent_t waited; /* of wait() */
+	cudaEvent_t waited; /* used by wait() */
 	struct memory *memory;
 	/*
 	 * A collective was captured into a graph. NCCL may then use memory until the communicator
@@ -95,26 +99,26 @@ struct ddp_device {
 	bool captured;
 
 	double limit;		      /* seconds that a call may block inside NCCL */
-	struct ddp_bounded *stuck;    /* a call whose deadline has passed */
+	struct ddp_bounded *stuck;    /* a call that missed its deadline */
 	struct ddp_bounded *watchdog; /* from connect() to close() */
 	atomic_bool stop;	      /* ends the watchdog */
 
-	pthread_mutex_t lock;	      /* of all that follows; held during no call that blocks */
-	ncclComm_t comm;	      /* NULL before connect(), and after an abort */
-	ncclComm_t aborted;	      /* the argument of [aborting] */
-	struct ddp_bounded *aborting; /* ncclCommAbort() */
-	struct ddp_error failure;     /* the first */
-	struct work work[EVENTS];     /* by sequence % EVENTS */
-	struct work entering;	      /* the call inside NCCL; since 0: none */
+	pthread_mutex_t lock; /* protects all members below; never held during a call that blocks */
+	ncclComm_t comm;      /* NULL before connect(), and after an abort */
+	ncclComm_t aborted;   /* communicator that [aborting] aborts */
+	struct ddp_bounded *aborting; /* thread in ncclCommAbort() */
+	struct ddp_error failure;     /* the first failure */
+	struct work work[EVENTS];     /* indexed by sequence % EVENTS */
+	struct work entering;	      /* the call that is inside NCCL; since 0: none */
 	uint64_t sequence;
 };
 
 #define TRY(device, ...) DDP_CARD_TRY((device)->who, __VA_ARGS__)
 
-/* --- Failures --------------------------------------------------------------------------- */
+/* --- Failures ------------------------------------------------------------------------------ */
 
 /*
- * Put what NCCL's [result] means into [error], after a formatted "what was done".
+ * Convert NCCL's [result] to a status, with a formatted description of the action in [error].
  * Returns 0 for ncclSuccess, else DDP_ERR_PEER, DDP_ERR_TIMEOUT or DDP_ERR_ENGINE.
  */
 static DDP_FORMAT(4, 5) int nccl_error(const struct ddp_device *device, ncclResult_t result,
@@ -136,12 +140,15 @@ static DDP_FORMAT(4, 5) int nccl_error(const struct ddp_device *device, ncclResu
 	vsnprintf(what, sizeof(what), format, arguments);
 	va_end(arguments);
 	last = ncclGetLastError(NULL);
-	return ddp_error_set(error, status, "%s: %s: NCCL says: %s%s%s", device->who, what,
+	return ddp_error_set(error, status, "%s: %s: NCCL reports: %s%s%s", device->who, what,
 			     ncclGetErrorString(result), last && *last ? ": " : "",
 			     last ? last : "");
 }
 
-/* Keep [status] and the text of [failure] for [device], unless it has failed before. Returns it, also in [error]. */
+/*
+ * Store [status] and the text of [failure] as the device's failure, unless it already has one.
+ * Returns the device's failure, also in [error].
+ */
 static int fail(struct ddp_device *device, int status, struct ddp_error *failure,
 		struct ddp_error *error)
 {
@@ -155,7 +162,7 @@ static int fail(struct ddp_device *device, int status, struct ddp_error *failure
 	return status;
 }
 
-/* ncclCommGetAsyncError() reads memory; under the lock no abort frees the communicator meanwhile. */
+/* ncclCommGetAsyncError() reads the communicator; the lock prevents an abort from freeing it. */
 static int check_health(struct ddp_device *device, struct ddp_error *error)
 {
 	ncclResult_t result = ncclSuccess;
@@ -167,7 +174,7 @@ static int check_health(struct ddp_device *device, struct ddp_error *error)
 			result = ncclInternalError;
 		if (result != ncclInProgress)
 			nccl_error(device, result, &device->failure,
-				   "the communicator of %d ranks broke", device->size);
+				   "the communicator of %d ranks failed", device->size);
 	}
 	status = device->failure.status;
 	if (status && error)
@@ -181,7 +188,7 @@ static cudaStream_t stream_of(const struct ddp_device *device, void *stream)
 	return stream ? (cudaStream_t)stream : device->stream;
 }
 
-/* --- Abort ------------------------------------------------------------------------------ */
+/* --- Abort --------------------------------------------------------------------------------- */
 
 static void abort_comm(void *arguments)
 {
@@ -192,8 +199,8 @@ static void abort_comm(void *arguments)
 }
 
 /*
- * Begin ncclCommAbort() in a thread, if there is a communicator. Its kernels end without a result, and its calls return.
- * Returns false if no thread can be started.
+ * Start ncclCommAbort() in a thread, if there is a communicator. The abort ends NCCL's kernels,
+ * without a result, and its blocked calls. Returns false if no thread can be started.
  */
 static bool begin_abort(struct ddp_device *device)
 {
@@ -221,15 +228,15 @@ static bool abort_device(struct ddp_device *device, double seconds)
 	       ddp_bounded_wait(&device->stuck, &watch, NULL) == 0;
 }
 
-/* --- Collectives ------------------------------------------------------------------------ */
+/* --- Collectives --------------------------------------------------------------------------- */
 
-/* "all-reduce 3 of 100 F32" */
+/* Such as "all-reduce 3 of 100 F32". */
 #define WORK "%s %llu of %zu %s"
 #define WORK_OF(work) (work).name, (unsigned long long)(work).sequence, (work).count, (work).unit
 
 /*
- * Before a call into NCCL. An abort by the watchdog must end the call: NCCL's own waits check for it.
- * Returns NULL with 0 in [status] if there is nothing to do, else with the error.
+ * Call this before a call into NCCL. The watchdog can abort such a call: NCCL's waits check for an
+ * abort. Returns NULL with 0 in [status] if there is nothing to do, else NULL with the error.
  */
 static ncclComm_t enter(struct ddp_device *device, const char *name, size_t count, const char *unit,
 			int *status, struct ddp_error *error)
@@ -255,8 +262,9 @@ static ncclComm_t enter(struct ddp_device *device, const char *name, size_t coun
 }
 
 /*
- * Record an event behind the collective on [stream]. If the collective EVENTS calls ago has not ended, this one is not
- * observed. Nothing runs during a capture, and an event would become part of the graph.
+ * Record an event after the collective on [stream]. If the collective EVENTS calls ago has not
+ * ended, this one is not observed. During a capture nothing runs, and an event would become part of
+ * the graph.
  */
 static int observe(struct ddp_device *device, cudaStream_t stream, struct ddp_error *error)
 {
@@ -285,7 +293,7 @@ static int observe(struct ddp_device *device, cudaStream_t stream, struct ddp_er
 	return 0;
 }
 
-/* After a call into NCCL on [stream] that returned [result]. */
+/* Call this after a call into NCCL on [stream] that returned [result]. */
 static int leave(struct ddp_device *device, cudaStream_t stream, ncclResult_t result,
 		 struct ddp_error *error)
 {
@@ -299,7 +307,7 @@ static int leave(struct ddp_device *device, cudaStream_t stream, ncclResult_t re
 	pthread_mutex_unlock(&device->lock);
 	if (!status)
 		return 0;
-	/* If the watchdog ended the call, its failure is the first. */
+	/* If the watchdog aborted the call, its failure is already stored and remains the first. */
 	(void)fail(device, status, &failure, NULL);
 	return check_health(device, error);
 }
@@ -358,9 +366,12 @@ static int all_gather(struct ddp_device *device, const void *send, void *recv, s
 		     error);
 }
 
-/* --- Waiting ---------------------------------------------------------------------------- */
+/* --- Waiting ------------------------------------------------------------------------------- */
 
-/* The observed collective that has been under way for longest; its sequence is 0 if there is none. */
+/*
+ * Returns the observed collective that was enqueued first and has not ended; its sequence is 0 if
+ * there is none.
+ */
 static struct work find_oldest(struct ddp_device *device)
 {
 	struct work oldest = {.sequence = 0};
@@ -376,7 +387,7 @@ static struct work find_oldest(struct ddp_device *device)
 	return oldest;
 }
 
-/* After the deadline: name the collective that did not end. */
+/* The deadline has passed: report the collective that did not end. */
 static int report_late(struct ddp_device *device, const struct ddp_watch *watch,
 		       struct ddp_error *error)
 {
@@ -385,17 +396,17 @@ static int report_late(struct ddp_device *device, const struct ddp_watch *watch,
 	if (!oldest.sequence)
 		return ddp_error_set(error, DDP_ERR_TIMEOUT,
 				     "%s: the stream did not end in %g s, and no "
-				     "collective is under way in it",
+				     "collective is pending in it",
 				     device->who, watch->limit);
 	return ddp_error_set(
 		error, DDP_ERR_TIMEOUT,
-		"%s: " WORK " among %d ranks is under way for "
-		"%.1f s (limit %g s): a rank did not enter it; NCCL does not report which",
+		"%s: " WORK " among %d ranks has been pending for "
+		"%.1f s (limit %g s): a rank did not call it; NCCL does not report which one",
 		device->who, WORK_OF(oldest), device->size,
 		(double)(ddp_now() - oldest.since) * 1e-9, watch->limit);
 }
 
-/* Until device->waited ends. [error] is not NULL. */
+/* Wait until device->waited has completed. [error] must not be NULL. */
 static int await_event(struct ddp_device *device, const struct ddp_watch *watch,
 		       struct ddp_error *error)
 {
@@ -405,7 +416,7 @@ static int await_event(struct ddp_device *device, const struct ddp_watch *watch,
 	while (status == 0) {
 		cudaError_t result = ddp_cuda_query(device->waited);
 
-		/* Checked after success too: aborted kernels end as well. */
+		/* Check after success, too, because an abort also completes the event. */
 		status = check_health(device, error);
 		if (status || result == cudaSuccess)
 			return status;
@@ -434,9 +445,11 @@ static int wait_stream(struct ddp_device *device, void *stream, const struct ddp
 	return status ? fail(device, status, &failure, error) : 0;
 }
 
-/* --- The watchdog ----------------------------------------------------------------------- */
+/* --- The watchdog -------------------------------------------------------------------------- */
 
-/* Forget the collectives that have ended. Collectives in a CUDA graph have no event. */
+/*
+ * Remove the collectives that have ended from the table. Collectives in a CUDA graph have no event.
+ */
 static void check_work(struct ddp_device *device)
 {
 	struct ddp_error failure = {0, ""};
@@ -463,7 +476,9 @@ static void check_work(struct ddp_device *device)
 	}
 }
 
-/* A call that only enqueues can block if NCCL still has to connect: abort it after the limit. */
+/*
+ * A call that only enqueues can block if NCCL still has to connect ranks: abort it after the limit.
+ */
 static void check_call(struct ddp_device *device)
 {
 	struct ddp_error failure = {0, ""};
@@ -478,7 +493,7 @@ static void check_call(struct ddp_device *device)
 		return;
 	ddp_error_set(&failure, DDP_ERR_TIMEOUT,
 		      "%s: " WORK " among %d ranks could not be enqueued "
-		      "in %.1f s (limit %g s): NCCL waits for a rank that did not enter it",
+		      "in %.1f s (limit %g s): NCCL waits for a rank that did not call it",
 		      device->who, WORK_OF(work), device->size, seconds, device->limit);
 	(void)fail(device, DDP_ERR_TIMEOUT, &failure, NULL);
 	(void)begin_abort(device);
@@ -500,10 +515,10 @@ static void run_watchdog(void *arguments)
 	}
 }
 
-/* --- Connecting ------------------------------------------------------------------------- */
+/* --- Connecting ---------------------------------------------------------------------------- */
 
 struct joining {
-	struct ddp_device *device; /* outlives the call */
+	struct ddp_device *device; /* lives longer than the call */
 	ncclUniqueId id;
 	char *memory;
 	struct ddp_error error;
@@ -517,7 +532,7 @@ static int make_identity(struct ddp_device *device, uint8_t id[DDP_DEVICE_ID],
 
 	memset(id, 0, DDP_DEVICE_ID);
 	status = nccl_error(device, ncclGetUniqueId(&unique), error,
-			    "making an identity (it holds an address of this node; "
+			    "creating an identity (it contains an address of this node; "
 			    "NCCL_SOCKET_IFNAME chooses the interface)");
 	if (!status)
 		memcpy(id, &unique, sizeof(unique));
@@ -526,9 +541,9 @@ static int make_identity(struct ddp_device *device, uint8_t id[DDP_DEVICE_ID],
 }
 
 /*
- * What the configuration leaves undefined is NCCL's choice, or the user's by NCCL_*; so is the use of graphs, as
- * captured and plain collectives are mixed. Calls are blocking, because non-blocking ones start a thread for every
- * collective.
+ * Create the communicator. Undefined values of the configuration are set by NCCL, or by the user's
+ * NCCL_*. This includes graph mixing, because captured and plain collectives are mixed. Calls are
+ * blocking: non-blocking ones start a thread for every collective.
  */
 static int form(struct joining *joining, ncclComm_t *comm)
 {
@@ -543,7 +558,7 @@ static int form(struct joining *joining, ncclComm_t *comm)
 		config.commName = "ddp";
 #endif
 	result = ncclCommInitRankConfig(comm, device->size, joining->id, device->rank, &config);
-	if (!nccl_error(device, result, &said, "forming the communicator of %d ranks",
+	if (!nccl_error(device, result, &said, "creating the communicator of %d ranks",
 			device->size))
 		return 0;
 	return ddp_error_set(&joining->error, said.status, "%s; NCCL_DEBUG=INFO prints more",
@@ -551,8 +566,9 @@ static int form(struct joining *joining, ncclComm_t *comm)
 }
 
 /*
- * NCCL connects in the first collective of each kind, inside a call that has no deadline. It does so here, within one:
- * later calls enqueue and return, and a first capture finds the connections that it needs.
+ * Run a first collective of each kind. NCCL connects in these calls, which have no deadline of
+ * their own; here the thread has one. Later calls then only enqueue, and a capture finds the
+ * connections it needs.
  */
 static int warm_up(struct joining *joining, ncclComm_t comm)
 {
@@ -578,8 +594,9 @@ static int warm_up(struct joining *joining, ncclComm_t comm)
 }
 
 /*
- * In a thread: NCCL waits for other ranks, and has no deadline. After form() an abort can end it: ncclCommAbort()
- * needs a communicator, and a blocking ncclCommInitRankConfig() has not returned one yet.
+ * Runs in a thread, since NCCL waits for other ranks without a deadline. After form() an abort can
+ * end it. Before that there is no communicator for ncclCommAbort(), because a blocking
+ * ncclCommInitRankConfig() has not returned one yet.
  */
 static void join_ranks(void *arguments)
 {
@@ -593,14 +610,14 @@ static void join_ranks(void *arguments)
 		return;
 	pthread_mutex_lock(&device->lock);
 	if (device->failure.status)
-		comm = NULL; /* too late */
+		comm = NULL; /* the deadline has passed */
 	device->comm = comm;
 	pthread_mutex_unlock(&device->lock);
 	if (comm && device->size > 1)
 		(void)warm_up(joining, comm);
 }
 
-/* If it fails, its memory is not freed: that could wait for kernels that do not end. */
+/* On failure the memory is not freed, because that could wait for kernels that do not end. */
 static int join_all(struct ddp_device *device, struct joining *joining,
 		    const struct ddp_watch *watch, struct ddp_error *error)
 {
@@ -611,8 +628,8 @@ static int join_all(struct ddp_device *device, struct joining *joining,
 	if (status == DDP_ERR_TIMEOUT && !error->text[0])
 		return ddp_error_set(
 			error, status,
-			"%s: NCCL did not form the communicator of %d ranks in %g s; the cards of all %d were "
-			"seen, so a rank is gone or hangs since, or the network that NCCL takes does not join "
+			"%s: NCCL did not create the communicator of %d ranks in %g s; all %d ranks had "
+			"started, so a rank has ended or hangs, or NCCL uses a network that does not connect "
 			"them (NCCL_SOCKET_IFNAME is %s; NCCL_DEBUG=INFO prints more)",
 			device->who, device->size, watch->limit, device->size,
 			interface ? interface : "unset");
@@ -635,7 +652,7 @@ static int connect_ranks(struct ddp_device *device, const uint8_t id[DDP_DEVICE_
 	int status = check_health(device, &failure);
 
 	if (!status && device->comm)
-		return ddp_error_set(error, DDP_ERR_STATE, "%s: connected already", device->who);
+		return ddp_error_set(error, DDP_ERR_STATE, "%s: already connected", device->who);
 	device->limit = watch->limit;
 	memcpy(&joining.id, id, sizeof(joining.id));
 	if (!status)
@@ -652,12 +669,12 @@ static int connect_ranks(struct ddp_device *device, const uint8_t id[DDP_DEVICE_
 	return 0;
 }
 
-/* --- Memory ----------------------------------------------------------------------------- */
+/* --- Memory -------------------------------------------------------------------------------- */
 
 /*
- * In windows NCCL runs kernels of another kind, between GPUs of one node. From 2.28.3 on they did not wait for the
- * kernel in front of them on the stream, whose results they read, until 2.30.7; nor did ncclCommAbort() end them
- * before 2.29.7.
+ * Whether memory is registered in windows. Between GPUs of one node NCCL then runs other kernels.
+ * From NCCL 2.28.3 until before 2.30.7 these did not wait for the previous kernel on the stream,
+ * whose results they read; before 2.29.7 ncclCommAbort() did not end them.
  */
 static bool has_windows(int version)
 {
@@ -709,7 +726,7 @@ static ncclResult_t withdraw(const struct ddp_device *device, ncclComm_t comm,
 	return ncclCommDeregister(comm, handle);
 }
 
-/* In a thread, as each of these can wait for another rank. */
+/* Actions that run in a thread, because each can wait for another rank. */
 enum act { ENROLL, WITHDRAW, FREE };
 
 struct task {
@@ -736,8 +753,8 @@ static void run_task(void *arguments)
 }
 
 /*
- * Returns 0 with NCCL's error in [failed]; or the reason why the wait for it ended in [error], which is the end of the
- * engine.
+ * Run an action with a deadline. Returns 0, with NCCL's error in [failed]; or, if the wait ended
+ * early, the status with the reason in [error]: the engine has then failed.
  */
 static int run_bounded(struct ddp_device *device, enum act act, struct memory *memory,
 		       const struct ddp_watch *watch, struct ddp_error *failed,
@@ -762,7 +779,10 @@ static int run_bounded(struct ddp_device *device, enum act act, struct memory *m
 	return 0;
 }
 
-/* The place of [memory] in the list, or the list's end if it is not there or was freed. */
+/*
+ * Returns the position of [memory] in the list; the end of the list if it is not there or was
+ * freed.
+ */
 static struct memory **find_memory(struct ddp_device *device, const void *memory)
 {
 	struct memory **link = &device->memory;
@@ -798,13 +818,15 @@ static int alloc_memory(struct ddp_device *device, size_t bytes, void **memory,
 	(void)watch;
 	*memory = NULL;
 	if (bytes == 0 || bytes > SIZE_MAX - ALIGNMENT)
-		return ddp_error_set(error, DDP_ERR_ARGUMENT, "device memory of %zu bytes", bytes);
+		return ddp_error_set(error, DDP_ERR_ARGUMENT,
+				     "cannot allocate %zu bytes of device memory", bytes);
 	status = check_health(device, error);
 	if (status)
 		return status;
 	new = calloc(1, sizeof(*new));
 	if (!new)
-		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory to note device memory");
+		return ddp_error_set(error, DDP_ERR_MEMORY,
+				     "out of memory for the list of device memory");
 	new->bytes = (bytes + ALIGNMENT - 1) / ALIGNMENT *ALIGNMENT;
 	was = ddp_card_enter(device->index);
 	status = nccl_error(device, ncclMemAlloc(&new->base, new->bytes), &failure,
@@ -839,8 +861,8 @@ static int free_memory(struct ddp_device *device, void *memory, struct ddp_error
 	if (!memory)
 		return 0;
 	if (!found)
-		return ddp_error_set(error, DDP_ERR_ARGUMENT, "%s: %p is no memory of the engine",
-				     device->who, memory);
+		return ddp_error_set(error, DDP_ERR_ARGUMENT,
+				     "%s: %p was not allocated by the engine", device->who, memory);
 	status = check_health(device, error);
 	if (status)
 		return status;
@@ -855,7 +877,7 @@ static int free_memory(struct ddp_device *device, void *memory, struct ddp_error
 	return status ? status : failed.status;
 }
 
-/* --- Closing ---------------------------------------------------------------------------- */
+/* --- Closing ------------------------------------------------------------------------------- */
 
 static void forget_memory(struct ddp_device *device, bool back)
 {
@@ -870,8 +892,8 @@ static void forget_memory(struct ddp_device *device, bool back)
 }
 
 /*
- * As far as open() came. NCCL needs this order: memory deregistered, the communicator destroyed, and then the
- * memory freed.
+ * Release what open() has created. NCCL requires this order: deregister memory, destroy the
+ * communicator, free memory.
  */
 static void end(void *arguments)
 {
@@ -896,7 +918,7 @@ static void end(void *arguments)
 	(void)cudaGetLastError();
 }
 
-/* Returns whether no thread was left behind. */
+/* Returns true if no thread was left running. */
 static bool stop_threads(struct ddp_device *device)
 {
 	struct ddp_watch limit = ddp_watch_start(ABORT_SECONDS, NULL, NULL);
@@ -914,15 +936,16 @@ static bool stop_threads(struct ddp_device *device)
 	return ended;
 }
 
-/* After a failure nothing of CUDA is freed: it could wait for a kernel that does not end. */
+/*
+ * After a failure, no CUDA object is freed, because that could wait for a kernel that does not end.
+ */
 static void close_device(struct ddp_device *device)
 {
 	if (!device)
 		return;
 	if (!stop_threads(device)) {
 		ddp_log_print(device->log, DDP_LEVEL_WARNING, "nccl",
-			      "device %d: a call into NCCL hangs and is left behind",
-			      device->index);
+			      "device %d: a call into NCCL hangs and is abandoned", device->index);
 		return;
 	}
 	forget_memory(device, false);
@@ -930,9 +953,9 @@ static void close_device(struct ddp_device *device)
 	free(device);
 }
 
-/* --- Opening ---------------------------------------------------------------------------- */
+/* --- Opening ------------------------------------------------------------------------------- */
 
-/* Everything that needs no peer. */
+/* Create everything that needs no peer. */
 static int create_objects(struct ddp_device *device, struct ddp_device_card *card,
 			  struct ddp_error *error)
 {
@@ -969,7 +992,7 @@ static int open_device(struct ddp_device **device, struct ddp_device_card *card,
 			version / 10000, version / 100 % 100, version % 100);
 	new = calloc(1, sizeof(*new));
 	if (!new)
-		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for the engine nccl");
+		return ddp_error_set(error, DDP_ERR_MEMORY, "out of memory for the engine nccl");
 	new->rank = rank;
 	new->size = size;
 	new->index = index;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * wire.cu - gradients on their way between devices
+ * wire.cu - convert gradients for transport between devices
  *
- * Bound by memory. A thread has V elements: 16 bytes of the wider type.
+ * Limited by memory bandwidth. A thread converts V elements: 16 bytes of the wider type.
  */
 #include "gpu/launch.cuh"
 #include "gpu/pack.cuh"
@@ -49,7 +49,7 @@ static __global__ void count_one(uint64_t *counter, volatile uint64_t *word)
 {
 	uint64_t count = ++*counter;
 
-	__threadfence_system(); /* the copies before it, for who reads [word] on the host */
+	__threadfence_system(); /* make earlier copies visible to the host before [word] */
 	*word = count;
 }
 

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ddp-exec.c - srun ddp-exec PROGRAM: what srun --ddp sets, on clusters without the plugin
+ * ddp-exec.c - srun ddp-exec PROGRAM: set the variables of srun --ddp on clusters without the
+ * plugin
  *
- *	1. Each task finds out from its environment which task of which step it is (place.c).
- *	2. The tasks meet in a directory, and send rank 0 the numbers of their nodes (meet.c).
- *	3. Rank 0 decides as the plugin does in srun: address, port, rendezvous directory. The others read the record.
- *	4. Each task makes the plan of its environment, as the plugin does in slurmstepd (spank-plugin/core/plan.c), and becomes
- *	   the program. No process stays behind.
+ *  1. Each task reads from its environment which task of which step it is (place.c).
+ *  2. The tasks meet in a directory and send the numbers of their nodes to rank 0 (meet.c).
+ *  3. Rank 0 decides what the plugin decides in srun: address, port, rendezvous directory. The other ranks read its record.
+ *  4. Each task plans its environment as the plugin does in slurmstepd (spank-plugin/core/plan.c), and becomes the program.
+ *     No other process remains.
  */
 #include "config.h"
 
@@ -42,27 +43,28 @@ extern char **environ;
 
 enum {
 	EXIT_USAGE = 2,
-	EXIT_CANNOT = 126, /* of sh: the program cannot be executed */
+	EXIT_CANNOT = 126, /* as in sh: the program cannot be executed */
 	EXIT_MISSING = 127,
 	LINE_SIZE = 3 * DDP_PATH_SIZE,
-	SHARED_SIZE = 60000, /* of the record, in the store */
+	SHARED_SIZE = 60000, /* bytes of the record in the store */
 	JOBS_LIMIT = 5,	     /* seconds for squeue */
-	GPUS_MAX = 1024,     /* of a node */
-	BLIND_NODES_MAX = 4, /* that print that they do not see the directory */
+	GPUS_MAX = 1024,     /* maximum number on a node */
+	BLIND_NODES_MAX =
+		4, /* maximum number of nodes that print that they do not see the directory */
 };
 
 #define MEET_LIMIT 120.0 /* seconds; DDP_TIMEOUT overrides it */
 
 static struct exec_options options;
 static struct ddp_channel channel;
-static struct ddp_rendezvous rdzv = {.parent = -1}; /* of rank 0 */
+static struct ddp_rendezvous rdzv = {.parent = -1}; /* used by rank 0 only */
 static struct ddp_task task = {.size = 1, .local_size = 1, .nodes = 1};
-static uint32_t *local_ranks; /* task.local_size many */
+static uint32_t *local_ranks; /* [task.local_size] */
 static char host[DDP_NAME_SIZE];
-static char *run_file;	/* where ddp-run reads which step this is; NULL: ddp-run did not start it */
-static char **step_env; /* what the plugin sees before Slurm binds tasks to devices */
+static char *run_file;	/* file from which ddp-run reads the step; NULL: not started by ddp-run */
+static char **step_env; /* environment before Slurm binds tasks to devices, as the plugin sees it */
 
-/* --- Lines ------------------------------------------------------------------------------- */
+/* --- Messages ------------------------------------------------------------------------------ */
 
 static void __attribute__((format(printf, 3, 0)))
 print_line(FILE *stream, const char *name, const char *format, va_list ap)
@@ -84,7 +86,10 @@ static void __attribute__((format(printf, 1, 2))) say(const char *format, ...)
 	va_end(ap);
 }
 
-/* Prints an error. All tasks make the same ones, unless it is of this [one] task. */
+/*
+ * Print an error. If it occurs on all tasks alike, only rank 0 prints it; with [one] it concerns
+ * this task only.
+ */
 static void __attribute__((format(printf, 2, 3))) complain(bool one, const char *format, ...)
 {
 	const char *rank = ddp_env_filled(environ, "SLURM_PROCID");
@@ -97,9 +102,12 @@ static void __attribute__((format(printf, 2, 3))) complain(bool one, const char 
 	va_end(ap);
 }
 
-/* --- What ddp-run says ------------------------------------------------------------------- */
+/* --- Variables of ddp-run ------------------------------------------------------------------ */
 
-/* The program, and each step that it starts, must not read the variables as its own. */
+/*
+ * Read the variables that ddp-run set, and remove them: the program and the steps it starts must
+ * not use them.
+ */
 static int read_run(struct ddp_channel *ch, struct ddp_message *message)
 {
 	const char *file = ddp_env_filled(environ, DDP_RUN_FILE);
@@ -133,9 +141,9 @@ static void report_step(void)
 	ddp_text_free(&text);
 }
 
-/* --- Rank 0 decides ----------------------------------------------------------------------- */
+/* --- Rank 0 decides ------------------------------------------------------------------------ */
 
-/* In the child: the user's squeue defaults would hide jobs. */
+/* Runs in the child. Variables with the user's defaults for squeue would hide jobs. */
 static void remove_squeue_variables(void)
 {
 	char **kept = environ;
@@ -148,8 +156,8 @@ static void remove_squeue_variables(void)
 }
 
 /*
- * The user's jobs that have not ended, one number a line, of all partitions. Slurm is asked once. Returns NULL if it
- * does not answer.
+ * Returns the user's jobs that have not ended, in all partitions, one number per line. Queries
+ * Slurm once. Returns NULL if it does not answer.
  */
 static const char *users_jobs(void)
 {
@@ -184,8 +192,8 @@ static bool has_line(const char *line, uint32_t job)
 }
 
 /*
- * Whether the [job] has ended, and its steps with it. Not without an answer of Slurm, and not by a list that does not have
- * this job, which runs.
+ * Whether [job], and thus its steps, has ended. Returns false without an answer of Slurm, and if
+ * the answer does not contain this job, which certainly runs.
  */
 static bool has_ended(uint32_t job, uint32_t step)
 {
@@ -195,7 +203,10 @@ static bool has_ended(uint32_t job, uint32_t step)
 	return jobs && has_line(jobs, channel.job) && !has_line(jobs, job);
 }
 
-/* The order of the nodes by the first rank on each: as Slurm numbers them, unless tasks were laid out otherwise. */
+/*
+ * Order the nodes by the lowest rank on each. This is Slurm's order, unless the user placed the
+ * tasks in another way.
+ */
 static int find_order(struct meet *meet, struct ddp_message *message)
 {
 	uint32_t *nodes = calloc(task.nodes, sizeof(*nodes));
@@ -216,7 +227,7 @@ static int find_order(struct meet *meet, struct ddp_message *message)
 		}
 	}
 	if (rv == 0 && ddp_order_print(nodes, count, channel.order, sizeof(channel.order)) < 0)
-		say("the order of this step's nodes is too long: NODE_RANK counts them by "
+		say("the list of this step's nodes is too long: NODE_RANK follows "
 		    "SLURM_NODEID");
 	free(nodes);
 	free(seen);
@@ -245,7 +256,9 @@ static int choose_address(struct ddp_message *message)
 	return 0;
 }
 
-/* Returns 0, also without a directory if none was asked for, or -1 with a message. */
+/*
+ * Create the rendezvous directory. Returns 0, also if no directory is needed, or -1 with a message.
+ */
 static int make_directory(const char *base, struct ddp_message *message)
 {
 	if (ddp_rendezvous_make(&rdzv, base, &channel, message) == 0)
@@ -255,9 +268,11 @@ static int make_directory(const char *base, struct ddp_message *message)
 	return ddp_format(channel.no_directory, sizeof(channel.no_directory), "%s", message->text);
 }
 
-/* --- A task's own ---------------------------------------------------------------------- */
+/* --- Each task ----------------------------------------------------------------------------- */
 
-/* Mark the numbers of [list], "0,2", in [seen]. Returns false if it is something else. */
+/*
+ * Set [seen] for the numbers in [list], such as "0,2". Returns false if the list has another form.
+ */
 static bool mark_gpus(bool seen[GPUS_MAX], const char *list)
 {
 	while (*list) {
@@ -273,7 +288,7 @@ static bool mark_gpus(bool seen[GPUS_MAX], const char *list)
 	return true;
 }
 
-/* Write the numbers that are marked in [seen], as Slurm does. Returns how many there are. */
+/* Write the numbers that are set in [seen], in Slurm's form. Returns how many there are. */
 static uint32_t list_gpus(const bool seen[GPUS_MAX], char *list, size_t size)
 {
 	uint32_t count = 0;
@@ -286,7 +301,10 @@ static uint32_t list_gpus(const bool seen[GPUS_MAX], char *list, size_t size)
 	return count;
 }
 
-/* Replace variables of step_env by [gpus] for all devices of the step on this node, whose global numbers are [known] or not. */
+/*
+ * In step_env, replace the task's devices by [gpus], all devices of the step on this node. [known]:
+ * their global numbers are known.
+ */
 static int replace_devices(const char *gpus, bool known)
 {
 	static const char *const names[] = {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES",
@@ -318,8 +336,8 @@ static int replace_devices(const char *gpus, bool known)
 }
 
 /*
- * Slurm has bound this task to devices already. Those of the step on this node are what its tasks have together, or, if some
- * are bound to none, as many as SLURM_GPUS_ON_NODE says.
+ * Find the devices of the step on this node, because Slurm has already bound this task to some: all
+ * devices of its tasks together, or, if some tasks have none, the number in SLURM_GPUS_ON_NODE.
  */
 static int make_step_env(struct meet *meet, struct ddp_message *message)
 {
@@ -356,7 +374,10 @@ static int make_step_env(struct meet *meet, struct ddp_message *message)
 	return 0;
 }
 
-/* From Slurm 23.02 on slurmstepd sets it from the step's credential; before that srun does not set it. */
+/*
+ * Since Slurm 23.02 slurmstepd sets SLURM_JOB_END_TIME from the step's credential; older releases
+ * do not set it in srun.
+ */
 static void find_end_time(void)
 {
 	(void)ddp_parse_number(ddp_env_filled(environ, "SLURM_JOB_END_TIME"), 1, INT64_MAX,
@@ -418,7 +439,7 @@ static int apply(const struct ddp_plan *plan, struct ddp_message *message)
 	return 0;
 }
 
-/* --- A task of a step ------------------------------------------------------------------- */
+/* --- A task of a step ---------------------------------------------------------------------- */
 
 static uint32_t number_of(const char *name)
 {
@@ -454,7 +475,10 @@ static int describe(struct ddp_message *message)
 	return ddp_step_check_port(environ, message);
 }
 
-/* The directory below which rank 0 makes the rendezvous, [base], the same for all tasks, and theirs to meet in, [meeting]. */
+/*
+ * Choose [base], below which rank 0 creates the rendezvous directory, and [meeting], in which the
+ * tasks of the step meet. Both are the same for all tasks.
+ */
 static int choose_directories(char *base, char *meeting, struct ddp_message *message)
 {
 	const char *nodes = ddp_env_filled(environ, "SLURM_STEP_NODELIST");
@@ -475,7 +499,7 @@ static int choose_directories(char *base, char *meeting, struct ddp_message *mes
 		(void)ddp_format(base, DDP_PATH_SIZE, "%s", channel.base);
 	else if (ddp_template_expand(channel.base, &with, base, DDP_PATH_SIZE, message) < 0)
 		return -1;
-	/* Steps of two components of a heterogeneous job may have one number. */
+	/* Steps of two components of a heterogeneous job may have the same number. */
 	tag = ddp_hash(DDP_HASH_INIT, channel.cluster, strlen(channel.cluster));
 	tag = ddp_hash(tag, nodes ? nodes : "", nodes ? strlen(nodes) : 0);
 	if (ddp_format(meeting, DDP_PATH_SIZE,
@@ -485,7 +509,10 @@ static int choose_directories(char *base, char *meeting, struct ddp_message *mes
 	return 0;
 }
 
-/* Rank 0, whose record the others wait for. An error becomes the record's problem. */
+/*
+ * Rank 0: decide, and set the record that the other ranks wait for. An error is stored in the
+ * record.
+ */
 static int lead(struct meet *meet, const char *base, struct ddp_facts *facts, struct ddp_plan *plan,
 		struct ddp_message *message)
 {
@@ -499,12 +526,12 @@ static int lead(struct meet *meet, const char *base, struct ddp_facts *facts, st
 		return -1;
 	if (ddp_task_check_port(facts, plan, message) < 0)
 		return -1;
-	/* No program starts before ddp-run can know. */
+	/* ddp-run must know the step before any program starts. */
 	report_step();
 	return 0;
 }
 
-/* Another rank, with the record that rank 0 has made. */
+/* Other ranks: use the record of rank 0. */
 static int follow(struct ddp_facts *facts, struct ddp_plan *plan, struct ddp_message *message)
 {
 	struct ddp_message why = {""};
@@ -525,14 +552,14 @@ static int follow(struct ddp_facts *facts, struct ddp_plan *plan, struct ddp_mes
 					    : NULL,
 		      message) < 0)
 		return -1;
-	/* As in the plugin: a thousand nodes need not print the same. */
+	/* As in the plugin, only the first nodes print this. */
 	if (problem.text[0] && task.local_rank == 0 &&
 	    (task.node_rank < BLIND_NODES_MAX || channel.verbose))
 		say("no rendezvous directory: %s; DDP_INIT_METHOD stays unset", problem.text);
 	return 0;
 }
 
-/* Rank 0's record goes to all. Returns 0, or -1 with a message, also if rank 0 has a problem. */
+/* Send rank 0's record to all ranks. Returns 0, or -1 with a message, also if rank 0 failed. */
 static int agree(struct meet *meet, const char *base, struct ddp_facts *facts,
 		 struct ddp_plan *plan, struct ddp_message *message)
 {
@@ -563,7 +590,10 @@ static int agree(struct meet *meet, const char *base, struct ddp_facts *facts,
 	return follow(facts, plan, message);
 }
 
-/* The tasks could not meet. What each can find out alone is the same for all, unless it says otherwise. */
+/*
+ * The tasks could not meet: decide from what each task knows. If that may differ between tasks,
+ * fail.
+ */
 static int guess(const char *why, struct ddp_facts *facts, struct ddp_plan *plan,
 		 struct ddp_message *message)
 {
@@ -583,7 +613,7 @@ static int guess(const char *why, struct ddp_facts *facts, struct ddp_plan *plan
 	if (!users && !place_resolves(channel.address))
 		return ddp_fail(
 			message,
-			"%s; if a task starts later, set DDP_TIMEOUT to more seconds; if the nodes "
+			"%s; if a task started late, increase DDP_TIMEOUT (seconds); if the nodes "
 			"do not share this directory, give another with --ddp-rdzv=DIR, or set "
 			"MASTER_ADDR (%s, the name of rank 0's node, does not resolve here)",
 			why, channel.address);
@@ -597,7 +627,7 @@ static int guess(const char *why, struct ddp_facts *facts, struct ddp_plan *plan
 	return 0;
 }
 
-/* With --print nobody uses the directory. Wait for all, then remove it. */
+/* With --print no program uses the directory: wait for all ranks, then remove it. */
 static void clean_up(struct meet *meet)
 {
 	static char text[SHARED_SIZE];
@@ -632,7 +662,10 @@ static int set_up_task(struct ddp_facts *facts, struct ddp_plan *plan, struct dd
 
 	if (place_read_task(environ, &task, &local_ranks, message) < 0 || describe(message) < 0)
 		return -1;
-	/* As in the plugin: a rank whose slurmstepd was killed ends with it. The program's execve() keeps that. */
+	/*
+	 * As in the plugin: if the rank's slurmstepd is killed, so is the rank. execve() keeps this
+	 * setting.
+	 */
 	if (number_of("SLURM_TASK_PID") == (uint32_t)getpid())
 		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 	channel.standalone = ddp_starter_is_standalone(options.program);
@@ -656,7 +689,7 @@ static int set_up_task(struct ddp_facts *facts, struct ddp_plan *plan, struct dd
 	return rv;
 }
 
-/* --- One rank without a step -------------------------------------------------------------- */
+/* --- One rank without a step --------------------------------------------------------------- */
 
 static int set_up_alone(struct ddp_facts *facts, struct ddp_plan *plan, struct ddp_message *message)
 {
@@ -674,7 +707,10 @@ static int set_up_alone(struct ddp_facts *facts, struct ddp_plan *plan, struct d
 
 /* --- The program --------------------------------------------------------------------------- */
 
-/* Whether there is a file of the [name] that execvp() looks for. It reports EACCES also for a directory of PATH that is closed. */
+/*
+ * Whether a file [name] exists where execvp() searches. execvp() reports EACCES also for an
+ * unreadable directory in PATH.
+ */
 static bool is_there(const char *name)
 {
 	const char *path = getenv("PATH");
@@ -705,7 +741,10 @@ static int run_program(char **argv)
 	return error == ENOENT ? EXIT_MISSING : EXIT_CANNOT;
 }
 
-/* torchrun and the like, whose tasks would each be a world. Returns false if the program is refused. */
+/*
+ * Refuse launchers such as torchrun, each task of which would be a separate world. Returns false if
+ * the program is refused.
+ */
 static bool judge_program(void)
 {
 	uint32_t tasks = number_of("SLURM_STEP_NUM_TASKS"),
@@ -771,7 +810,7 @@ int main(int argc, char **argv)
 		return ddp_stdio_flush("ddp-exec") < 0 ? EXIT_FAILURE : 0;
 	if (!options.program[0] && !options.given[EXEC_OPTION_PRINT]) {
 		complain(false,
-			 "no program is given: srun ddp-exec [OPTION...] program [argument...]");
+			 "no program given: srun ddp-exec [OPTION...] program [argument...]");
 		return EXIT_USAGE;
 	}
 	place = place_find(environ, &message);
@@ -781,7 +820,7 @@ int main(int argc, char **argv)
 	}
 	if (place == PLACE_TASK && place_is_set_up(environ)) {
 		if (options.given[EXEC_OPTION_PRINT])
-			say("the variables of this step are set already: srun --ddp-verbose prints them");
+			say("the variables of this step are already set: srun --ddp-verbose prints them");
 	} else if (!options.program[0] || !ddp_is_launcher(options.program[0])) {
 		status = set_up(place);
 		if (status != 0)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec-options-doc - print the options as part of ddp-exec(1) */
+/* exec-options-doc.c - print the list of options for ddp-exec(1) */
 #include "config.h"
 
 #include <stdio.h>

@@ -25,7 +25,7 @@ static void print_option(const char *name, const char *argument, const char *hel
 {
 	int column = printf("  --%s%s%s", name, argument ? "=" : "", argument ? argument : "");
 
-	/* The help of a long option begins in the next line. */
+	/* The help of a long option starts on the next line. */
 	if (column > HELP_COLUMN - 2)
 		putchar('\n'), column = 0;
 	(void)ddp_print_words(column, HELP_COLUMN, help, strlen(help));
@@ -36,7 +36,7 @@ void exec_options_print_help(void)
 {
 	puts("usage: srun [SRUN'S OPTION...] ddp-exec [OPTION...] program [argument...]\n"
 	     "\n"
-	     "Set in a task of srun the variables that srun --ddp sets, and run the program.\n");
+	     "In a task of srun, set the variables that srun --ddp sets, and run the program.\n");
 	print_option(exec_option_rows[EXEC_OPTION_PRINT].name, NULL,
 		     exec_option_rows[EXEC_OPTION_PRINT].help);
 	for (int id = 0; id < DDP_OPT_COUNT; id++) {
@@ -47,10 +47,13 @@ void exec_options_print_help(void)
 	}
 	puts("  --help, --version\n\n  srun -N2 --ntasks-per-node=4 ddp-exec python3 train.py\n"
 	     "\n"
-	     "Exit status: the program's; 1 the ranks did not meet; 2 usage; 126, 127 as of sh.");
+	     "Exit status: that of the program; 1: the ranks did not find each other; 2: invalid options;\n126, 127: as in sh.");
 }
 
-/* Read an option of the table in [word], whose value may be the [next] word. Returns the words read, 0: none, -1: a message. */
+/*
+ * Parse an option of the table in [word]; its value may be in the [next] word. Returns the number
+ * of words read, 0 if it is not in the table, or -1 with a message.
+ */
 static int read_shared(struct exec_options *options, const char *word, const char *next,
 		       struct ddp_message *message)
 {
@@ -65,8 +68,8 @@ static int read_shared(struct exec_options *options, const char *word, const cha
 		    strncmp(o->option, word, length) != 0)
 			continue;
 		if (!o->argument && value)
-			return ddp_fail(message, "--%s takes no value: leave out =%.100s",
-					o->option, value);
+			return ddp_fail(message, "--%s takes no value: remove =%.100s", o->option,
+					value);
 		if (ddp_values_set(&options->values, (enum ddp_option_id)id,
 				   separate ? next : value, DDP_FROM_COMMAND, message) < 0)
 			return -1;
@@ -75,7 +78,7 @@ static int read_shared(struct exec_options *options, const char *word, const cha
 	return 0;
 }
 
-/* --ddp, which users of srun --ddp are used to, changes nothing. */
+/* Parse options that only ddp-exec has. --ddp is accepted, out of habit, and has no effect. */
 static bool read_own(struct exec_options *options, const char *word)
 {
 	if (strcmp(word, "ddp") == 0)

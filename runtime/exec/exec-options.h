@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * exec-options.h - the command line of ddp-exec: the options of srun --ddp, and those of exec-options.def
+ * exec-options.h - parse the options of ddp-exec: those of srun --ddp, and those in
+ * exec-options.def
  */
 #ifndef DDP_EXEC_EXEC_OPTIONS_H
 #define DDP_EXEC_EXEC_OPTIONS_H
@@ -23,16 +24,13 @@ extern const struct exec_option_row exec_option_rows[EXEC_OPTION_COUNT];
 struct exec_options {
 	struct ddp_values values;
 	bool given[EXEC_OPTION_COUNT];
-	char **program; /* with its arguments; ended by NULL */
+	char **program; /* NULL-terminated, with its arguments */
 };
 
-/* Whether option [id] of srun is one of ddp-exec, too. --ddp and --no-ddp are not. */
+/* Whether option [id] of srun is also one of ddp-exec. --ddp and --no-ddp are not. */
 bool exec_option_shared(enum ddp_option_id id);
 
-/*
- * Read [argv], and the defaults of options in [env].
- * Returns 0, or -1 with a message.
- */
+/* Parse [argv], and defaults of options in [env]. Returns 0, or -1 with a message. */
 int exec_options_parse(struct exec_options *options, char **argv, char *const *env,
 		       struct ddp_message *message);
 

@@ -16,7 +16,7 @@
 #include "core/endpoint.h"
 #include "core/nodelist.h"
 
-/* Numbers of steps above are those of batch scripts, interactive shells and the like. */
+/* Higher step numbers mean batch scripts, interactive shells and the like. */
 #define LAST_ORDINARY_STEP 0xfffffff0u
 
 enum { HET_GROUPS = 128 };
@@ -26,7 +26,7 @@ static bool read_number(char *const *env, const char *name, uint64_t most, uint6
 	return ddp_parse_number(ddp_env_filled(env, name), 0, most, number) == 0;
 }
 
-/* The value of [name]_HET_GROUP_[group]. */
+/* Returns the value of [name]_HET_GROUP_[group]. */
 static const char *of_group(char *const *env, const char *name, unsigned group)
 {
 	char full[64];
@@ -42,20 +42,20 @@ enum place place_find(char *const *env, struct ddp_message *message)
 	uint64_t step;
 
 	if (job && ddp_env_filled(env, "SLURM_PROCID")) {
-		/* A batch script has no step, or, from Slurm 26.05 on, a negative one. */
+		/* In a batch script SLURM_STEP_ID is unset or, since Slurm 26.05, negative. */
 		if (read_number(env, "SLURM_STEP_ID", UINT32_MAX, &step) &&
 		    step <= LAST_ORDINARY_STEP)
 			return PLACE_TASK;
 		ddp_fail(message,
-			 "this is the script or the shell of job %s, which is no rank: write srun "
-			 "ddp-exec, and srun's options before that",
+			 "this is the script or shell of job %s, not a task: write srun "
+			 "ddp-exec, with srun's options before ddp-exec",
 			 job);
 		return PLACE_WRONG;
 	}
 	if (tasks && strcmp(tasks, "1") != 0) {
 		ddp_fail(
 			message,
-			"SLURM_NTASKS=%.32s, but no srun started this process, which would be a single "
+			"SLURM_NTASKS=%.32s, but srun did not start this process, which would be a single "
 			"rank: write srun ddp-exec, or unset SLURM_NTASKS",
 			tasks);
 		return PLACE_WRONG;
@@ -63,7 +63,7 @@ enum place place_find(char *const *env, struct ddp_message *message)
 	return PLACE_ALONE;
 }
 
-/* --- The step ----------------------------------------------------------------------------- */
+/* --- The step ------------------------------------------------------------------------------ */
 
 static bool is_job(char *const *env, const char *text, size_t length)
 {
@@ -91,7 +91,10 @@ bool place_is_set_up(char *const *env)
 	       is_job(env, job, (size_t)(dot - job));
 }
 
-/* Read "0,1,4" into [ranks] of [capacity]. Returns how many there are, or 0 if [list] is something else. */
+/*
+ * Parse "0,1,4" into [ranks], which has space for [capacity]. Returns the number of ranks, or 0 if
+ * [list] has another form.
+ */
 static uint32_t read_ranks(const char *list, uint32_t *ranks, size_t capacity)
 {
 	uint32_t count = 0;
@@ -136,8 +139,8 @@ int place_read_task(char *const *env, struct ddp_task *task, uint32_t **ranks,
 	}
 	if (!found)
 		return ddp_fail(message,
-				"SLURM_GTIDS=%.200s does not go with SLURM_PROCID=%u of %u: "
-				"they are of two steps",
+				"SLURM_GTIDS=%.200s contradicts SLURM_PROCID=%u of %u: "
+				"they belong to two steps",
 				list, task->rank, task->size);
 	return 0;
 }
@@ -185,7 +188,10 @@ int place_first_node(char *const *env, const struct ddp_task *task, char *node, 
 	char at[DDP_NODE_SIZE];
 	bool is_first = task->node_id == 0 && task->local_rank == 0;
 
-	/* From Slurm 26.05 on, tasks follow a topology; nodes of a heterogeneous step follow its components. */
+	/*
+	 * Since Slurm 26.05 tasks may follow the network topology. In a heterogeneous step the
+	 * nodes follow the components.
+	 */
 	if (!list || !own || ddp_env_filled(env, "SLURM_HOSTFILE") ||
 	    (distribution && strncmp(distribution, "arbitrary", strlen("arbitrary")) == 0) ||
 	    (pattern && strcmp(pattern, "node") != 0) ||
@@ -195,8 +201,8 @@ int place_first_node(char *const *env, const struct ddp_task *task, char *node, 
 	    is_first != (task->rank == 0) || ddp_nodelist_nth(list, 0, node, size) < 0)
 		return ddp_fail(
 			message,
-			"which node runs rank 0 is not known: the tasks may be laid out in another "
-			"order than the nodes of SLURM_STEP_NODELIST=%.200s; give a directory that all "
+			"the node of rank 0 is unknown: the tasks may be placed in another "
+			"order than the nodes in SLURM_STEP_NODELIST=%.200s; give a directory that all "
 			"nodes share with --ddp-rdzv=DIR, or set MASTER_ADDR",
 			list ? list : "");
 	return 0;
@@ -213,7 +219,7 @@ bool place_resolves(const char *name)
 	return true;
 }
 
-/* The first address of an interface that is up and not the loopback. */
+/* Find the first address of an interface that is up and not a loopback. */
 static int numeric_address(char *address, size_t size)
 {
 	struct ifaddrs *list = NULL;

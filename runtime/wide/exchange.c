@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exchange.c - messages of one call, and how a wait for them ends */
+/* exchange.c - messages of one call, and the conditions that end a wait for them */
 #include "config.h"
 
 #include <sched.h>
@@ -12,10 +12,13 @@
 #define YIELD_NS 1000000u
 #define CHECK_NS 1000000u
 
-/* Seconds that a rank has to answer a liveness query; at most half of the time limit. */
+/* Seconds within which a rank must answer a liveness query; at most half of the time limit. */
 #define ANSWER_S 1.0
 
-/* Nanoseconds after a lost connection in which another rank's report of the cause is awaited: one check of the store. */
+/*
+ * After a lost connection, nanoseconds to wait for another rank's report of the cause: long enough
+ * for one check of the store.
+ */
 #define REPORT_NS 300000000u
 
 static const char *name_of(const struct ddp_exchange *exchange, int rank)
@@ -41,7 +44,7 @@ void ddp_exchange_start(struct ddp_exchange *exchange, const struct ddp_column *
 	ddp_error_clear(&exchange->error);
 }
 
-/* The call has failed: report it to the other ranks and cancel its messages. */
+/* The call has failed: report the failure to the other ranks and cancel its messages. */
 static int fail(struct ddp_exchange *exchange, int status)
 {
 	const struct ddp_column *column = exchange->column;
@@ -52,7 +55,7 @@ static int fail(struct ddp_exchange *exchange, int status)
 	return status;
 }
 
-/* --- What can end a wait ---------------------------------------------------------------- */
+/* --- Conditions that end a wait ------------------------------------------------------------ */
 
 /* Check for a note of a rank that aborted. */
 static int check_notes(struct ddp_exchange *exchange)
@@ -92,8 +95,8 @@ static int await_reports(struct ddp_exchange *exchange, uint64_t nanoseconds,
 }
 
 /*
- * The connection to [rank] is lost. A rank that ends because another rank failed has reported that one before, at
- * least in the rendezvous store: that report is the cause, and not the end of the connection.
+ * The connection to [rank] is lost. If that rank ended because of another failure, it reported that
+ * before, at least in the rendezvous store. Then that report is the error, not the lost connection.
  */
 static int handle_loss(struct ddp_exchange *exchange, int rank, const char *why)
 {
@@ -106,7 +109,10 @@ static int handle_loss(struct ddp_exchange *exchange, int rank, const char *why)
 			     exchange->call->name, exchange->call->sequence, why);
 }
 
-/* Check for a rank that aborted, then for one that was lost: it may have sent a note before. */
+/*
+ * Check first for a note of a rank that aborted, then for a lost rank, because it may have sent a
+ * note before.
+ */
 static int check_peers(struct ddp_exchange *exchange)
 {
 	const struct ddp_column *column = exchange->column;
@@ -119,7 +125,7 @@ static int check_peers(struct ddp_exchange *exchange)
 	return handle_loss(exchange, peer, text);
 }
 
-/* Nanoseconds that a rank has to answer. */
+/* Returns the nanoseconds that ranks have to answer a query. */
 static uint64_t answer_time(const struct ddp_exchange *exchange)
 {
 	double half = exchange->watch->limit / 2;
@@ -127,7 +133,10 @@ static uint64_t answer_time(const struct ddp_exchange *exchange)
 	return (uint64_t)((half < ANSWER_S ? half : ANSWER_S) * 1e9);
 }
 
-/* Ask the peers whether they wait, too. Returns how many do not answer, the lowest of them in [first]. */
+/*
+ * Query whether the peers wait, too. Returns the number of those that do not answer, and the lowest
+ * of them in [first].
+ */
 static int find_silent(struct ddp_exchange *exchange, int *first)
 {
 	const struct ddp_column *column = exchange->column;
@@ -142,10 +151,12 @@ static int find_silent(struct ddp_exchange *exchange, int *first)
 }
 
 /*
- * The time limit is over. The rank that is waited for may itself wait for another one. Ranks that wait answer, so the
- * error names one that does not. If all partners answer, they wait for a rank of another column, or for one that is no
- * partner of this rank: a partner of that rank finds it when its own wait ends, up to a limit later than this one, and
- * reports it to all. If [message] arrives meanwhile, the wait continues: perhaps only this process was stopped.
+ * The time limit has passed. The member that is waited for may itself wait for another one. Ranks
+ * that wait answer a query, so the error names one that does not answer. If all partners answer,
+ * they wait for a rank of another column, or for one that is not a partner of this rank. In that
+ * case a partner of that rank detects it when its own wait ends, at most one time limit later, and
+ * reports it to all. If [message] arrives in the meantime, continue: perhaps only this process was
+ * stopped.
  */
 static int handle_timeout(struct ddp_exchange *exchange, const struct ddp_message *message)
 {
@@ -162,7 +173,7 @@ static int handle_timeout(struct ddp_exchange *exchange, const struct ddp_messag
 		snprintf(more, sizeof(more), " and %d more", silent - 1);
 	return ddp_error_set(&exchange->error, DDP_ERR_TIMEOUT, "%s%s %s in %s #%u in %g s",
 			     name_of(exchange, first), more,
-			     silent ? "did not answer" : "is there but has not come far enough",
+			     silent ? "did not answer" : "is running but has not reached this call",
 			     exchange->call->name, exchange->call->sequence,
 			     exchange->watch->limit);
 }
@@ -179,9 +190,9 @@ static int check_wait(struct ddp_exchange *exchange, const struct ddp_message *m
 	return status;
 }
 
-/* --- Messages --------------------------------------------------------------------------- */
+/* --- Messages ------------------------------------------------------------------------------ */
 
-/* [message] failed; the engine may know more about its peer. */
+/* [message] failed; the engine may have more information about its peer. */
 static int handle_failure(struct ddp_exchange *exchange, const struct ddp_message *message)
 {
 	const char *peer = member_name(exchange, message->member);
@@ -219,7 +230,10 @@ static int check_message(struct ddp_exchange *exchange, const struct ddp_message
 			     exchange->call->name, exchange->call->sequence, message->bytes);
 }
 
-/* Return 0 if the engine has started a message. If not, its text is in [exchange]->error, but a peer may be the cause. */
+/*
+ * Returns 0 if the engine has started a message. Otherwise its text is in [exchange]->error, but a
+ * peer may be the cause.
+ */
 static int started(struct ddp_exchange *exchange, int status)
 {
 	int known;
@@ -264,7 +278,7 @@ int ddp_exchange_test(struct ddp_exchange *exchange, struct ddp_message *message
 	return status < 0 ? fail(exchange, status) : status;
 }
 
-/* Nanoseconds to wait for events, if nothing has happened for a while. */
+/* Returns the nanoseconds to wait for events, depending on how long nothing has happened. */
 static uint64_t time_to_rest(const struct ddp_exchange *exchange, uint64_t now)
 {
 	uint64_t idle = now - exchange->busy, most = DDP_WATCH_PERIOD;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * exchange.h - the messages of one call of a column
+ * exchange.h - the messages of one collective call of a column
  *
- * All functions that return int return a negative DDP_ERR_x if the call has failed. Before they do, they send a
- * note to the other members and cancel all messages: neither messages nor data are used any longer.
- * The text of the error is kept for ddp_exchange_end().
+ * Functions that return int return a negative DDP_ERR_x if the call has failed. Before they return,
+ * they send a note to the other members and cancel all messages, so that neither messages nor data
+ * are in use any longer. The text of the error is kept for ddp_exchange_end().
  */
 #ifndef DDP_WIDE_EXCHANGE_H
 #define DDP_WIDE_EXCHANGE_H
@@ -13,7 +13,7 @@
 
 struct ddp_message {
 	struct ddp_host_request request;
-	size_t bytes; /* of a receive: that must arrive */
+	size_t bytes; /* for a receive: bytes that must arrive */
 	int member;
 	bool receive;
 };
@@ -22,11 +22,11 @@ struct ddp_exchange {
 	const struct ddp_column *column;
 	const struct ddp_column_call *call;
 	const struct ddp_watch *watch;
-	uint64_t tag;	  /* of all messages of the call */
-	uint64_t now;	  /* end of the last step */
-	uint64_t busy;	  /* last progress */
-	uint64_t checked; /* last call of the watch and of the engine's event() */
-	bool noted;	  /* another rank has reported the failure to all */
+	uint64_t tag;	  /* common to all messages of the call */
+	uint64_t now;	  /* time at the end of the last step */
+	uint64_t busy;	  /* time of the last progress */
+	uint64_t checked; /* time of the last call of the watch and of the engine's event() */
+	bool noted;	  /* another rank has already reported the failure to all */
 	struct ddp_error error;
 };
 
@@ -34,20 +34,22 @@ void ddp_exchange_start(struct ddp_exchange *exchange, const struct ddp_column *
 			const struct ddp_column_call *call, const struct ddp_watch *watch);
 
 /*
- * Start to send to [member], or to receive exactly [bytes] from it. Messages of a pair arrive in order.
- * [message] is in use until ddp_exchange_test() or ddp_exchange_wait() has reported its end.
+ * Start to send to [member], or to receive exactly [bytes] from it. Messages between two members
+ * arrive in order. [message] must remain valid until ddp_exchange_test() or ddp_exchange_wait() has
+ * reported its end.
  */
 int ddp_exchange_send(struct ddp_exchange *exchange, struct ddp_message *message, int member,
 		      const void *data, size_t bytes);
 int ddp_exchange_recv(struct ddp_exchange *exchange, struct ddp_message *message, int member,
 		      void *data, size_t bytes);
 
-/* Returns 1 if [message] is complete, 0 if it is not yet. */
+/* Returns 1 if [message] is complete, else 0. */
 int ddp_exchange_test(struct ddp_exchange *exchange, struct ddp_message *message);
 
 /*
- * Make progress, wait if none can be made, and check what may end the wait: the watch, and peers that failed.
- * [message] is the one that the caller waits for; an error names its member.
+ * Make progress; if there is none to make, wait for events. Check the conditions that end the wait:
+ * the watch, and failed peers. [message] is the one that the caller waits for; an error names its
+ * member.
  */
 int ddp_exchange_step(struct ddp_exchange *exchange, const struct ddp_message *message);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* host.c - which engine moves host memory between groups */
+/* host.c - find an engine for host memory by its name */
 #include "config.h"
 
 #include <string.h>

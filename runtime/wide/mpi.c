@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mpi.c - the engine between groups over MPI (ddp_mpi.so), for fabrics
+ * mpi.c - the engine that moves host memory over MPI (ddp_mpi.so), for fabrics
  *
- * The ranks of a column have two communicators: one for messages, one for control messages (a note
- * that a rank aborts, a liveness query and its answer). A tag of MPI has 15 bits everywhere, so it is
- * a hash of the tag of host.h, which is compared on arrival.
+ * The ranks of a column have two communicators: one for messages, one for control messages (an
+ * abort note, a liveness query and its answer). MPI guarantees only 15 bits for a tag, so messages
+ * have a hash of the tag of host.h, which is compared on arrival.
  *
- * Failures are MPI's: when a call of MPI returns an error, this rank reports the call and MPI's text,
- * and leaves the process. A call that does not return is not noticed here, but by the other
- * ranks, when their time limit is over.
+ * If a call of MPI returns an error, this rank reports the call and MPI's text, and exits. A call
+ * that does not return is not detected here, but by the other ranks, at their time limit.
  */
 #include "config.h"
 
@@ -23,11 +22,14 @@
 #include "base/bounded.h"
 #include "host.h"
 
-/* Nanoseconds between two polls of a wait: MPI has no descriptor to wait on. */
+/* Nanoseconds between two polls of a wait, because MPI has no descriptor to wait on. */
 #define POLL_NS 100000u
-/* Nanoseconds that a cancelled message, and notes at the end, may take. */
+/* Nanoseconds allowed for a cancelled message, and for notes at the end. */
 #define FLUSH_NS 50000000u
-/* Microseconds that a rank stays after a failure: its end may end the step before others have reported. */
+/*
+ * Microseconds that a rank waits after a failure: its exit may end the step before other ranks have
+ * reported.
+ */
 #define LINGER_US 1500000u
 
 #ifdef OPEN_MPI
@@ -40,10 +42,10 @@ static const char *const launched[] = {"PMIX_RANK", "OMPI_COMM_WORLD_RANK", NULL
 static const char *const launched[] = {"PMI_RANK", "PMI_FD", "PMI_PORT", "PMIX_RANK", NULL};
 #endif
 
-/* What a rank publishes. */
+/* Data that a rank publishes. */
 struct card {
 	uint32_t magic;
-	int32_t rank; /* of MPI_COMM_WORLD */
+	int32_t rank; /* in MPI_COMM_WORLD */
 };
 
 enum { CARD_MAGIC = 0x69706d64, TAG_BITS = 15 };
@@ -52,47 +54,50 @@ enum { CARD_MAGIC = 0x69706d64, TAG_BITS = 15 };
 enum control { CONTROL_NOTE, CONTROL_ASK, CONTROL_ANSWER };
 
 struct peer {
-	int place; /* in our communicators, -1: not in this column */
+	int place; /* rank in the engine's communicators; -1: not in this column */
 	bool answered;
 };
 
-/* What belongs to a request of MPI. */
+/* The request of host.h for a request of MPI. */
 struct slot {
 	struct ddp_host_request *request; /* NULL: a control message */
 	uint64_t tag;
 	bool receive;
 };
 
-enum { INBOX = 0 }; /* the slot that receives control messages */
+enum { INBOX = 0 }; /* slot that receives control messages */
 
-/* Requests of one call of a column at most, and control messages to each peer: a note, a query, answers. */
+/*
+ * Maximum number of requests: those of one call of a column, and for each peer the control messages
+ * (a note, a query, answers).
+ */
 #define SLOTS(size) (64 + 4 * (size))
 
 struct ddp_host {
 	int rank, size;
 	bool ours;	  /* libddp initialized MPI and finalizes it */
 	bool frozen;	  /* MPI must not be called any more */
-	const char *call; /* the last one, for the report of an error */
+	const char *call; /* last call of MPI, for an error report */
 	void *owner;	  /* of [end] */
 	ddp_host_end *end;
-	int own; /* rank of MPI_COMM_WORLD */
+	int own; /* rank in MPI_COMM_WORLD */
 
 	struct peer *peers;	    /* [size] */
-	int *members;		    /* [size]: ranks, in the order of our communicators */
+	int *members;		    /* [size]: ranks, in the order of the engine's communicators */
 	MPI_Comm messages, control; /* MPI_COMM_NULL before meet() */
 
-	int count; /* of slots and requests that are in use */
+	int count; /* slots and requests in use */
 	struct slot *slots;
 	MPI_Request *requests;
 
-	int noted; /* rank of the first note, or -1 */
+	int noted; /* rank that sent the first note; -1: none */
 	char note[DDP_HOST_NOTE], inbox[DDP_HOST_NOTE];
-	char own_note[DDP_HOST_NOTE]; /* the first that this rank sent */
+	char own_note[DDP_HOST_NOTE]; /* first note that this rank sent */
 };
 
-/* --- Calls -------------------------------------------------------------------------------- */
+/* --- Calls --------------------------------------------------------------------------------- */
 
-static struct ddp_host *current; /* for the error handler, which cannot be given an argument */
+static struct ddp_host *current; /* for the error handler, which has no such argument */
 
 #define CALL(host, function, ...) ((host)->call = #function, function(__VA_ARGS__))
 
@@ -104,8 +109,8 @@ static bool is_truncation(int code)
 }
 
 /*
- * A call of MPI has failed: report it and leave the process, also if a message is longer than its receive: Open MPI
- * may have written all of it, behind the end of the receive's buffer.
+ * MPI's error handler: report the failed call and exit. This includes a message that is longer than
+ * its receive, because Open MPI may have written beyond the end of the buffer.
  */
 static void fail(MPI_Comm *communicator, int *code, ...)
 {
@@ -119,7 +124,7 @@ static void fail(MPI_Comm *communicator, int *code, ...)
 	host->frozen = true;
 	MPI_Error_string(*code, why, &length);
 	snprintf(text, sizeof(text), "%s: %s%s", host->call, why,
-		 is_truncation(*code) ? "; a rank sent more than another one expects" : "");
+		 is_truncation(*code) ? "; a rank sent more than its peer expects" : "");
 	host->end(host->owner, is_truncation(*code) ? DDP_ERR_MISMATCH : DDP_ERR_PEER, text);
 }
 
@@ -132,7 +137,7 @@ static void set_error_handler(MPI_Comm communicator)
 	MPI_Errhandler_free(&handler);
 }
 
-/* --- Control messages --------------------------------------------------------------------- */
+/* --- Control messages ---------------------------------------------------------------------- */
 
 static bool has_slot(const struct ddp_host *host)
 {
@@ -145,7 +150,7 @@ static void receive_control(struct ddp_host *host)
 	     MPI_ANY_TAG, host->control, &host->requests[INBOX]);
 }
 
-/* [text] is not copied. */
+/* [text] must remain valid until it is sent. */
 static void send_control(struct ddp_host *host, int peer, enum control kind, const char *text)
 {
 	if (host->control == MPI_COMM_NULL || host->frozen || peer == host->rank ||
@@ -178,14 +183,14 @@ static void handle_control(struct ddp_host *host, const MPI_Status *status)
 	}
 }
 
-/* --- Messages ----------------------------------------------------------------------------- */
+/* --- Messages ------------------------------------------------------------------------------ */
 
 static int hash_of(uint64_t tag)
 {
 	return (int)(tag * UINT64_C(0x9e3779b97f4a7c15) >> (64 - TAG_BITS));
 }
 
-/* The request at [at] has ended; the last one takes its slot. */
+/* The request at [at] has ended: free its slot, and move the last request there. */
 static void end_request(struct ddp_host *host, int at, const MPI_Status *status)
 {
 	const struct slot slot = host->slots[at];
@@ -226,7 +231,7 @@ static int progress(struct ddp_host *host)
 	return happened;
 }
 
-/* Start a message. [data] is the receiver's buffer, or the sender's, which is only read. */
+/* Start a message. [data] is the buffer to receive to, or to send from. */
 static int start(struct ddp_host *host, int peer, struct slot slot, void *data, size_t bytes,
 		 struct ddp_error *error)
 {
@@ -279,7 +284,10 @@ static bool has_messages(const struct ddp_host *host)
 	return false;
 }
 
-/* MPI returns a receive that nothing has arrived for. It is not called again while it holds other memory. */
+/*
+ * Cancel all receives. MPI returns one for which nothing has arrived. While MPI still uses other
+ * buffers, it is not called again.
+ */
 static void mpi_cancel(struct ddp_host *host)
 {
 	uint64_t until = ddp_now() + FLUSH_NS;
@@ -292,7 +300,7 @@ static void mpi_cancel(struct ddp_host *host)
 	host->frozen = host->frozen || has_messages(host);
 }
 
-/* --- Start and end ------------------------------------------------------------------------ */
+/* --- Start and end ------------------------------------------------------------------------- */
 
 static void initialize(void *argument)
 {
@@ -302,13 +310,16 @@ static void initialize(void *argument)
 	MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided);
 }
 
-/* Called in a thread that can be left behind. Signal handlers that MPI, and what it loads, set are undone. */
+/*
+ * Runs in a thread that may be abandoned. Restores signal handlers that MPI and its libraries
+ * replaced.
+ */
 static void initialize_bounded(void *argument)
 {
 	ddp_module_keep_handlers(initialize, argument);
 }
 
-/* Open MPI's components look for it among the symbols that are visible everywhere. */
+/* Open Open MPI's library again with global symbols, because its components need them. */
 static void show_library(void)
 {
 	Dl_info info;
@@ -317,7 +328,7 @@ static void show_library(void)
 		(void)dlopen(info.dli_fname, RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD);
 }
 
-/* "Open MPI v4.1.4" or "MPICH Version: 4.0.2", of the library that is loaded. */
+/* Describe the loaded library, such as "Open MPI v4.1.4" or "MPICH Version: 4.0.2". */
 static void mpi_describe(struct ddp_host *host, char *name, size_t size)
 {
 	char text[MPI_MAX_LIBRARY_VERSION_STRING] = "", *tab;
@@ -334,7 +345,7 @@ static int no_launcher(const struct ddp_host *host, int ranks, struct ddp_error 
 {
 	return ddp_error_set(
 		error, DDP_ERR_ENVIRONMENT,
-		"MPI was not started for the %d ranks of the job but for %d: begin it with " LAUNCHER
+		"the job has %d ranks, but MPI was started for %d: start it with " LAUNCHER
 		", or choose another engine (DDP_WIDE)",
 		host->size, ranks);
 }
@@ -348,20 +359,20 @@ static int check_library(struct ddp_error *error)
 	if ((strncmp(name, "Open MPI", 8) == 0) != IS_OPEN_MPI)
 		return ddp_error_set(
 			error, DDP_ERR_UNSUPPORTED,
-			"the program has %s, libddp was built for another MPI: configure "
-			"--with-mpi=MPICC names the compiler of one",
+			"the program has loaded %s, but libddp was built for another MPI: configure "
+			"libddp with --with-mpi=MPICC, the compiler of that MPI",
 			name);
 	MPI_Finalized(&flag);
 	if (flag)
 		return ddp_error_set(
 			error, DDP_ERR_UNSUPPORTED,
-			"MPI has ended in this process and cannot begin again: call "
+			"MPI was finalized in this process and cannot be initialized again: call "
 			"MPI_Init_thread() before the first ddp_init() and MPI_Finalize() after "
 			"the last");
 	return 0;
 }
 
-/* Initialize MPI, unless the program has. */
+/* Initialize MPI, unless the program has done so. */
 static int start_mpi(struct ddp_host *host, const struct ddp_watch *watch, struct ddp_error *error)
 {
 	struct ddp_bounded *left = NULL;
@@ -382,7 +393,7 @@ static int start_mpi(struct ddp_host *host, const struct ddp_watch *watch, struc
 	host->ours = status == 0;
 	if (status == DDP_ERR_TIMEOUT && !*error->text)
 		return ddp_error_set(error, status,
-				     "MPI_Init did not come back in %g s: not all ranks called it",
+				     "MPI_Init did not return within %g s: not all ranks called it",
 				     watch->limit);
 	return status;
 }
@@ -393,9 +404,10 @@ static int check_world(struct ddp_host *host, struct ddp_error *error)
 
 	MPI_Query_thread(&level);
 	if (level < MPI_THREAD_SERIALIZED)
-		return ddp_error_set(error, DDP_ERR_UNSUPPORTED,
-				     "MPI was begun without threads: call MPI_Init_thread() with "
-				     "MPI_THREAD_SERIALIZED or MPI_THREAD_MULTIPLE");
+		return ddp_error_set(
+			error, DDP_ERR_UNSUPPORTED,
+			"MPI was initialized without thread support: call MPI_Init_thread() with "
+			"MPI_THREAD_SERIALIZED or MPI_THREAD_MULTIPLE");
 	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
 	if (ranks < host->size)
 		return no_launcher(host, ranks, error);
@@ -418,7 +430,10 @@ static void mpi_close(struct ddp_host *host, bool clean)
 
 	if (!host)
 		return;
-	/* MPI keeps what it holds: the process ends without MPI_Finalize(), which waits for all ranks. */
+	/*
+	 * MPI keeps its buffers. The process then exits without MPI_Finalize(), which would wait
+	 * for all ranks.
+	 */
 	if (!clean) {
 		while (!host->frozen && host->count > INBOX + 1 && ddp_now() < until)
 			progress(host);
@@ -470,7 +485,7 @@ static int mpi_open(struct ddp_host **opened, const struct ddp_host_setup *setup
 	if (status == 0)
 		status = check_world(host, error);
 	if (status < 0) {
-		free_host(host); /* MPI holds nothing of it yet */
+		free_host(host); /* MPI uses none of its memory yet */
 		return status;
 	}
 	card->rank = setup->rank;
@@ -480,7 +495,7 @@ static int mpi_open(struct ddp_host **opened, const struct ddp_host_setup *setup
 	return 0;
 }
 
-/* Put the rank of MPI_COMM_WORLD that [card] names into [worlds]. */
+/* Store the rank in MPI_COMM_WORLD from [card] in [worlds]. */
 static int read_card(const struct ddp_host *host, const struct ddp_host_card *card, int *worlds,
 		     struct ddp_error *error)
 {
@@ -488,19 +503,19 @@ static int read_card(const struct ddp_host *host, const struct ddp_host_card *ca
 
 	memcpy(&its, card->data, sizeof(its));
 	if (card->bytes != sizeof(its) || its.magic != CARD_MAGIC)
-		return ddp_error_set(error, DDP_ERR_MISMATCH,
-				     "rank %d uses another engine than MPI", card->rank);
+		return ddp_error_set(error, DDP_ERR_MISMATCH, "rank %d does not use the engine mpi",
+				     card->rank);
 	if (its.rank == host->own)
 		return ddp_error_set(
 			error, DDP_ERR_ENVIRONMENT,
-			"rank %d and rank %d are both rank %d of MPI_COMM_WORLD: begin the job "
+			"rank %d and rank %d are both rank %d of MPI_COMM_WORLD: start the job "
 			"with one " LAUNCHER,
 			host->rank, card->rank, its.rank);
 	worlds[card->rank] = its.rank;
 	return 0;
 }
 
-/* Make the communicators of the ranks of MPI_COMM_WORLD [ranks], in which no message of the program is. */
+/* Create the communicators for [ranks] of MPI_COMM_WORLD, separate from those of the program. */
 static void make_communicators(struct ddp_host *host, const int *ranks, int count)
 {
 	MPI_Group world, group;
@@ -533,7 +548,7 @@ static int mpi_meet(struct ddp_host *host, const struct ddp_host_card *cards, in
 		worlds[i] = i == host->rank ? host->own : -1;
 	for (int i = 0; i < count && status == 0; i++)
 		status = read_card(host, &cards[i], worlds, error);
-	/* The order in the communicators is that of the ranks, on each rank. */
+	/* On every rank, the communicators have the order of the ranks. */
 	for (int i = 0; i < host->size && status == 0; i++) {
 		if (worlds[i] < 0)
 			continue;
@@ -547,7 +562,7 @@ static int mpi_meet(struct ddp_host *host, const struct ddp_host_card *cards, in
 	return status;
 }
 
-/* --- Failures ----------------------------------------------------------------------------- */
+/* --- Failures ------------------------------------------------------------------------------ */
 
 static void send_to_all(struct ddp_host *host, enum control kind, const char *text)
 {
@@ -555,7 +570,7 @@ static void send_to_all(struct ddp_host *host, enum control kind, const char *te
 		send_control(host, i, kind, text);
 }
 
-/* Peers keep the first note, so that a further one is not sent. */
+/* Send a note. Peers keep only the first one, so no further note is sent. */
 static void mpi_note(struct ddp_host *host, const char *text)
 {
 	if (*host->own_note)
@@ -564,7 +579,7 @@ static void mpi_note(struct ddp_host *host, const char *text)
 	send_to_all(host, CONTROL_NOTE, host->own_note);
 }
 
-/* No peer is reported as lost: its loss ends this process, see fail(). */
+/* Lost peers are not reported: a lost peer ends this process in fail(). */
 static enum ddp_host_event mpi_event(struct ddp_host *host, int *peer, char *text, size_t size)
 {
 	if (host->noted < 0)

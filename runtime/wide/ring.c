@@ -6,35 +6,41 @@
 
 #include "exchange.h"
 
-/* Pieces that are sent, or received, at the same time. */
+/* Pieces that are sent, or received, concurrently. */
 enum { WINDOW = 4 };
 
-/* Data of at most SMALL bytes is sent as a whole, since latency counts; larger data in pieces of CHUNK bytes. */
+/*
+ * Data of at most SMALL bytes is sent as a whole, because latency dominates; larger data in pieces
+ * of CHUNK bytes.
+ */
 #define SMALL (64u << 10)
 #define CHUNK (128u << 10)
 
-_Static_assert(DDP_COLUMN_SCRATCH_FULL == WINDOW * CHUNK, "scratch of a full window");
+_Static_assert(DDP_COLUMN_SCRATCH_FULL == WINDOW * CHUNK, "scratch for a full window");
 
-/* --- A pipeline: large data moves through a column in pieces ---------------------------- */
+/* --- A pipeline: large data moves through a column in pieces ------------------------------- */
 
 /*
- * A member receives parts of a vector from the member before it and sends parts to the one after it. Parts are
- * cut into pieces. A piece is forwarded as soon as it has arrived, while the next ones are in flight. Rings and
- * chains differ only in the parts that they receive and send.
+ * A member receives parts of a vector from the previous member and sends parts to the next one.
+ * Parts are cut into pieces. A piece is forwarded as soon as it has arrived, while the next ones
+ * are in flight. Rings and chains differ only in which parts they receive and send.
  */
 
-/* Part p of [count] is from offsets[p] to offsets[p+1]; or, if [offsets] is NULL, each has [length] bytes of [total]. */
+/*
+ * Part p of [count] is bytes offsets[p] to offsets[p+1]. If [offsets] is NULL, parts have [length]
+ * bytes each, and [total] together.
+ */
 struct parts {
 	int count;
 	const size_t *offsets;
 	size_t length, total;
 };
 
-/* Position in a sequence of parts, in descending order, with [left] parts after this one. */
+/* Position in a descending sequence of parts; [left] parts follow the present one. */
 struct walk {
 	int part, left;
-	int step;	/* parts of the sequence before this one */
-	size_t at, end; /* bytes of the part that are left */
+	int step;	/* number of parts in the sequence before this one */
+	size_t at, end; /* remaining bytes of the part: from [at] to [end] */
 };
 
 struct piece {
@@ -47,21 +53,21 @@ struct pipe {
 	struct ddp_exchange *exchange;
 	struct parts parts;
 	char *data;
-	size_t chunk;	     /* bytes of a piece at most */
+	size_t chunk;	     /* maximum bytes of a piece */
 	struct walk in, out; /* parts to receive and to send */
-	int own;     /* the first [own] parts to send are here at the start, others arrive before */
-	int combine; /* the first [combine] parts to receive are combined with this member's */
+	int own; /* the first [own] parts to send are this member's own; later ones must arrive first */
+	int combine; /* the first [combine] parts to receive are combined with this member's data */
 	ddp_kernel *kernel;
-	size_t element; /* bytes */
-	char *scratch;	/* WINDOW chunks, if [combine] */
+	size_t element; /* bytes of an element */
+	char *scratch;	/* WINDOW chunks; used if [combine] is not 0 */
 
 	struct piece in_window[WINDOW], out_window[WINDOW];
 	uint64_t in_begun, in_done, out_begun, out_done;
-	uint64_t out_own;   /* own pieces that were sent */
-	uint64_t in_placed; /* pieces that are received directly into [data] */
+	uint64_t out_own;   /* own pieces sent so far */
+	uint64_t in_placed; /* pieces received directly into [data] */
 };
 
-/* --- The next piece --------------------------------------------------------------------- */
+/* --- The next piece ------------------------------------------------------------------------ */
 
 static size_t part_begin(const struct parts *parts, int part)
 {
@@ -73,14 +79,14 @@ static size_t part_begin(const struct parts *parts, int part)
 	return begin < parts->total ? begin : parts->total;
 }
 
-/* The sequence of [steps] parts downwards from [part], modulo [count]. */
+/* Returns the start of a sequence of [steps] parts, from [part] downwards, modulo [count]. */
 static struct walk walk_from(int part, int steps, int count)
 {
-	/* At the end of the part before the first. */
+	/* the end of the part before the first */
 	return (struct walk){.part = (part + 1) % count, .left = steps, .step = -1};
 }
 
-/* Whether there is a further piece. Sets walk->step to the number of its part in the sequence. */
+/* Whether there is another piece. Sets walk->step to the position of its part in the sequence. */
 static bool has_piece(const struct parts *parts, struct walk *walk)
 {
 	while (walk->at == walk->end) {
@@ -102,7 +108,7 @@ static void next_piece(struct walk *walk, size_t chunk, struct piece *piece)
 	walk->at += piece->bytes;
 }
 
-/* The member at [distance], which may be negative. */
+/* Returns the member at [distance], which may be negative. */
 static int neighbour(const struct ddp_column *column, int distance)
 {
 	return (column->index + column->size + distance) % column->size;
@@ -114,8 +120,9 @@ static char *scratch_of(const struct pipe *pipe, uint64_t number)
 }
 
 /*
- * Start to receive the next piece, to scratch if it is combined, else to its place. There this member's own version
- * may still be read by the send of it: the k-th piece that is placed waits for the end of the k-th send.
+ * Start to receive the next piece: to scratch if it will be combined, else to its place in [data].
+ * There the send of this member's own version may still be in progress, so the k-th such receive
+ * waits for the end of the k-th send.
  */
 static int begin_receive(struct pipe *pipe)
 {
@@ -137,7 +144,10 @@ static int begin_receive(struct pipe *pipe)
 	return status < 0 ? status : 1;
 }
 
-/* Start to send the next piece: an own one, or the oldest that has arrived and was not forwarded. */
+/*
+ * Start to send the next piece: an own one, or the oldest that has arrived and was not yet
+ * forwarded.
+ */
 static int begin_send(struct pipe *pipe)
 {
 	struct piece *piece = &pipe->out_window[pipe->out_begun % WINDOW];
@@ -158,7 +168,9 @@ static int begin_send(struct pipe *pipe)
 	return status < 0 ? status : 1;
 }
 
-/* Combine a piece: the first operand is what arrived, from members before this one. */
+/*
+ * Combine a piece. The first operand is the received data, which is from members before this one.
+ */
 static void combine(const struct pipe *pipe, const struct piece *piece, const char *arrived)
 {
 	void *to[] = {pipe->data + piece->at};
@@ -177,7 +189,7 @@ static int end_receive(struct pipe *pipe)
 	status = ddp_exchange_test(pipe->exchange, &piece->message);
 	if (status <= 0)
 		return status;
-	/* Pieces that are placed come after all those that are combined. */
+	/* Pieces received to their place come after all combined ones. */
 	if (pipe->in_done < pipe->in_begun - pipe->in_placed)
 		combine(pipe, piece, scratch_of(pipe, pipe->in_done));
 	pipe->in_done++;
@@ -197,7 +209,7 @@ static int end_send(struct pipe *pipe)
 	return status;
 }
 
-/* Do all that can be done now. Returns 1 if anything was done, 0, or a DDP_ERR_x. */
+/* Do all that is possible without waiting. Returns 1 if anything was done, 0, or a DDP_ERR_x. */
 static int run_once(struct pipe *pipe)
 {
 	static int (*const steps[])(struct pipe *) = {begin_receive, begin_send, end_send,
@@ -238,8 +250,8 @@ static int run_pipe(struct pipe *pipe)
 }
 
 /*
- * Receive [bytes] from member [from] to [in], and send as many bytes of [out] to member [to]; a member of -1 is none.
- * Returns 0, or a DDP_ERR_x of the exchange.
+ * Receive [bytes] from member [from] to [in], and send as many bytes from [out] to member [to]; a
+ * member of -1 means none. Returns 0, or a DDP_ERR_x of the exchange.
  */
 static int move(struct ddp_exchange *exchange, int from, void *in, int to, const void *out,
 		size_t bytes)
@@ -258,7 +270,7 @@ static int move(struct ddp_exchange *exchange, int from, void *in, int to, const
 	return status;
 }
 
-/* --- Partners ------------------------------------------------------------------------- */
+/* --- Partners ------------------------------------------------------------------------------ */
 
 static void add_partner(int partner, int index, int *partners, int *count)
 {
@@ -269,7 +281,7 @@ static void add_partner(int partner, int index, int *partners, int *count)
 		partners[(*count)++] = partner;
 }
 
-/* The largest power of two that is at most [size]. */
+/* Returns the largest power of two that is at most [size]. */
 static int power_below(int size)
 {
 	int power = 1;
@@ -279,7 +291,10 @@ static int power_below(int size)
 	return power;
 }
 
-/* The member with number [self] in recursive doubling, after [extra] members were folded in. */
+/*
+ * Returns the member with number [self] in recursive doubling, after [extra] members were folded
+ * into others.
+ */
 static int member_at(int self, int extra)
 {
 	return self < extra ? 2 * self : self + extra;
@@ -303,7 +318,7 @@ int ddp_column_partners(int size, int index, int partners[static DDP_COLUMN_PART
 	return count;
 }
 
-/* --- All-reduce ----------------------------------------------------------------------- */
+/* --- All-reduce ---------------------------------------------------------------------------- */
 
 struct reduction {
 	struct ddp_exchange exchange;
@@ -313,7 +328,10 @@ struct reduction {
 	ddp_kernel *kernel;
 };
 
-/* Receive [member]'s data, with [both] while sending this member's, and combine both; the lower member's is first. */
+/*
+ * Receive data from [member], with [both] while sending this member's data, and combine the two.
+ * The lower member's data is the first operand.
+ */
 static int combine_with(struct reduction *reduction, int member, bool both)
 {
 	struct ddp_column *column = reduction->column;
@@ -330,8 +348,9 @@ static int combine_with(struct reduction *reduction, int member, bool both)
 }
 
 /*
- * Recursive doubling. Members beyond a power of two are first folded into their even neighbours, so that a power of
- * two of members is left, in the order of the column. The sum is a tree over neighbours, the same on all members.
+ * Recursive doubling. If the number of members is not a power of two, some members are first folded
+ * into their even neighbours. The remaining members keep the order of the column. The sum is a tree
+ * over neighbours, the same on all members.
  */
 static int reduce_small(struct reduction *reduction)
 {
@@ -357,9 +376,9 @@ static int reduce_small(struct reduction *reduction)
 }
 
 /*
- * Ring. For size-1 steps a part arrives, this member's is added, and the sum is forwarded, until each part is
- * complete on one member; for size-1 more steps complete parts are forwarded. Part p is summed in the order of the
- * ring from member p on.
+ * Ring. In the first size-1 steps a part arrives, this member's part is added, and the sum is
+ * forwarded, until each part is complete on one member. In the next size-1 steps complete parts are
+ * forwarded. Part p is summed in the order of the ring, starting at member p.
  */
 static int reduce_large(struct reduction *reduction)
 {
@@ -409,9 +428,9 @@ int ddp_column_all_reduce(struct ddp_column *column, const struct ddp_column_cal
 	return ddp_exchange_end(&reduction.exchange, status, error);
 }
 
-/* --- Broadcast ------------------------------------------------------------------------ */
+/* --- Broadcast ----------------------------------------------------------------------------- */
 
-/* A tree: a member that has the data sends it to members at half the distance each time. */
+/* A tree: a member that has the data sends it to members at half the distance in each step. */
 static int broadcast_small(struct ddp_exchange *exchange, void *data, size_t bytes, int root)
 {
 	struct ddp_message messages[32];
@@ -431,7 +450,9 @@ static int broadcast_small(struct ddp_exchange *exchange, void *data, size_t byt
 	return status;
 }
 
-/* A chain from the root on; every link carries the data once, all at the same time. */
+/*
+ * A chain that starts at the root. Every link carries the data once; all links work concurrently.
+ */
 static int broadcast_large(struct ddp_exchange *exchange, void *data, size_t bytes, int root)
 {
 	int size = exchange->column->size, self = (exchange->column->index + size - root) % size;
@@ -461,7 +482,7 @@ int ddp_column_broadcast(struct ddp_column *column, const struct ddp_column_call
 	return ddp_exchange_end(&exchange, status, error);
 }
 
-/* --- All-gather and barrier ------------------------------------------------------------- */
+/* --- All-gather and barrier ---------------------------------------------------------------- */
 
 int ddp_column_all_gather(struct ddp_column *column, const struct ddp_column_call *call, void *recv,
 			  const size_t *offsets, const struct ddp_watch *watch,
@@ -483,7 +504,10 @@ int ddp_column_all_gather(struct ddp_column *column, const struct ddp_column_cal
 	return ddp_exchange_end(&exchange, run_pipe(&pipe), error);
 }
 
-/* Dissemination: after round k a member knows, directly or not, that the 2^k members before it have entered. */
+/*
+ * Dissemination barrier: after round k, a member knows directly or indirectly that the 2^k members
+ * before it have entered.
+ */
 int ddp_column_barrier(struct ddp_column *column, const struct ddp_column_call *call,
 		       const struct ddp_watch *watch, struct ddp_error *error)
 {

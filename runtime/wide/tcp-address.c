@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tcp-address.c - the address that a rank of the TCP engine listens on */
+/* tcp-address.c - choose the address on which a rank of the TCP engine listens */
 #include "config.h"
 
 #include <arpa/inet.h>
@@ -56,9 +56,9 @@ bool ddp_tcp_same_host(const struct ddp_tcp_address *a, const struct ddp_tcp_add
 	return IN6_ARE_ADDR_EQUAL(&a->v6.sin6_addr, &b->v6.sin6_addr);
 }
 
-/* --- Interfaces --------------------------------------------------------------------------- */
+/* --- Interfaces ---------------------------------------------------------------------------- */
 
-/* Whether [list], in NCCL's syntax, selects interface [name]. */
+/* Whether [list], in NCCL's syntax, selects the interface [name]. */
 static bool list_selects(const char *list, const char *name)
 {
 	bool excludes = *list == '^', exact = false;
@@ -100,8 +100,8 @@ static void copy_address(struct ddp_tcp_address *address, const struct ifaddrs *
 }
 
 /*
- * The address of the first of [interfaces] that [list] selects, or, if [list] is NULL, that is not
- * a loopback. Returns whether there is one.
+ * Find the address of the first interface that [list] selects or, if [list] is NULL, that is not a
+ * loopback. Returns whether there is one.
  */
 static bool find_interface(const struct ifaddrs *interfaces, const char *list,
 			   struct ddp_tcp_address *address)
@@ -111,7 +111,7 @@ static bool find_interface(const struct ifaddrs *interfaces, const char *list,
 	for (const struct ifaddrs *i = interfaces; i; i = i->ifa_next) {
 		bool loopback = (i->ifa_flags & IFF_LOOPBACK) != 0;
 
-		/* A list that excludes interfaces does not mean the loopback. */
+		/* A list of exclusions never selects the loopback. */
 		if (!ddp_tcp_can_use(i) || (list && !list_selects(list, i->ifa_name)) ||
 		    (loopback && (!list || *list == '^')))
 			continue;
@@ -128,7 +128,7 @@ static bool find_interface(const struct ifaddrs *interfaces, const char *list,
 	return found != NULL;
 }
 
-/* The entry of [interfaces] that has [address]; NULL if there is none. */
+/* Returns the entry of [interfaces] with [address]; NULL: none. */
 static const struct ifaddrs *find_owner(const struct ifaddrs *interfaces,
 					const struct ddp_tcp_address *address)
 {
@@ -144,7 +144,7 @@ static const struct ifaddrs *find_owner(const struct ifaddrs *interfaces,
 	return NULL;
 }
 
-/* The interfaces that are up, for a message: "lo, eth0". */
+/* List the interfaces that are up, such as "lo, eth0", for a message. */
 static void list_interfaces(const struct ifaddrs *interfaces, char *text, size_t size)
 {
 	size_t used = 0;
@@ -162,9 +162,12 @@ static void list_interfaces(const struct ifaddrs *interfaces, char *text, size_t
 	}
 }
 
-/* --- The route to rank 0's node ----------------------------------------------------------- */
+/* --- The route to rank 0's node ------------------------------------------------------------ */
 
-/* The local address of the route to [target]; sends nothing. Returns whether there is a route. */
+/*
+ * Find the local address of the route to [target]; nothing is sent. Returns whether there is a
+ * route.
+ */
 static bool find_route(const struct addrinfo *target, struct ddp_tcp_address *address)
 {
 	int fd = socket(target->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -179,12 +182,12 @@ static bool find_route(const struct addrinfo *target, struct ddp_tcp_address *ad
 	close(fd);
 	if (found)
 		*port_of(address) = 0;
-	/* A link-local address means something on its own link only. */
+	/* A link-local address is valid on one link only. */
 	return found && !(address->any.sa_family == AF_INET6 &&
 			  IN6_IS_ADDR_LINKLOCAL(&address->v6.sin6_addr));
 }
 
-/* Whether [name] itself says that it is this host: then all ranks are here. */
+/* Whether [name] is literally this host, such as localhost: then all ranks are on it. */
 static bool spells_loopback(const char *name)
 {
 	return strncmp(name, "127.", 4) == 0 || strcmp(name, "::1") == 0 ||
@@ -201,7 +204,7 @@ static bool find_route_to_master(struct ddp_tcp_address *address)
 
 	if (!master || getaddrinfo(master, "9", &hints, &list) != 0)
 		return false;
-	/* IPv4 first on every node, so that all ranks listen in one family. */
+	/* Prefer IPv4 on every node, so that all ranks listen in the same family. */
 	for (int f = 0; f < 2 && !found; f++)
 		for (const struct addrinfo *i = list; i && !found; i = i->ai_next)
 			found = i->ai_family == families[f] && find_route(i, address) &&
@@ -210,7 +213,7 @@ static bool find_route_to_master(struct ddp_tcp_address *address)
 	return found;
 }
 
-/* The bits of [netmask] that are set from its start on. */
+/* Returns the number of leading bits that are set in [netmask]. */
 static int prefix_of(const struct sockaddr *netmask)
 {
 	const uint8_t *bytes =
@@ -280,9 +283,9 @@ int ddp_tcp_address_choose(struct ddp_tcp_address *address, struct ddp_error *er
 	return status;
 }
 
-/* --- The listening socket ----------------------------------------------------------------- */
+/* --- The listening socket ------------------------------------------------------------------ */
 
-/* Read DDP_TCP_PORTS, "FIRST-LAST"; 0 and 0 if it is not set. */
+/* Parse DDP_TCP_PORTS, "FIRST-LAST"; both 0 if it is unset. */
 static int read_ports(unsigned int *first, unsigned int *last, struct ddp_error *error)
 {
 	const char *text = ddp_setting_get(DDP_SET_DDP_TCP_PORTS);
@@ -301,7 +304,7 @@ static int read_ports(unsigned int *first, unsigned int *last, struct ddp_error 
 			     text);
 }
 
-/* Listen on the port that [address] has. Returns the descriptor, or -1 with errno set. */
+/* Listen on the port in [address]. Returns the descriptor, or -1 with errno set. */
 static int listen_on(const struct ddp_tcp_address *address)
 {
 	int fd = socket(address->any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -309,7 +312,7 @@ static int listen_on(const struct ddp_tcp_address *address)
 
 	if (fd < 0)
 		return -1;
-	/* A port of the user's range must not stay taken by connections of a run that has ended. */
+	/* Connections of an earlier run must not block a port of the user's range. */
 	if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0 &&
 	    bind(fd, &address->any, ddp_tcp_address_size(address)) == 0 &&
 	    listen(fd, SOMAXCONN) == 0)
@@ -320,7 +323,10 @@ static int listen_on(const struct ddp_tcp_address *address)
 	return -1;
 }
 
-/* Listen on a free port from [first] to [last]. The ranks of a node begin at different ones. */
+/*
+ * Listen on a free port from [first] to [last]. The ranks of a node start their search at different
+ * ports.
+ */
 static int listen_in(struct ddp_tcp_address *address, unsigned int first, unsigned int last)
 {
 	unsigned int count = last - first + 1, begin = (unsigned int)getpid() % count;

@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tcp-meet.c - how two ranks of the TCP engine connect and prove to each other who they are
+ * tcp-meet.c - how two ranks of the TCP engine connect and authenticate each other
  *
- * 1. Each rank draws a secret of 256 bits at each start and publishes it with its address in the
+ * 1. At each start, each rank draws a secret of 256 bits and publishes it, with its address, in the
  *    rendezvous store, which only ranks of the job can read. The key of a pair is
  *    BLAKE2s(secret of the listening side, secret of the connecting side). It exists in one attempt
- *    of one step only, so a message that was recorded in another one proves nothing.
+ *    of one step only, so messages recorded in another attempt prove nothing.
  * 2. In each pair one side connects: the lower rank if the sum of the ranks is even, else the
  *    higher one. So each rank listens for about half of its partners.
- * 3. The connecting side sends HELLO: magic, its rank, the rank that it wants, a nonce.
- * 4. The listening side sends CHALLENGE, a second nonce, if the magic is right and the two ranks
+ * 3. The connecting side sends HELLO: magic, its rank, the rank it wants to reach, a nonce.
+ * 4. The listening side sends CHALLENGE, a second nonce, if the magic is correct and the two ranks
  *    are a pair in which it listens; else it closes the connection.
  * 5. The connecting side sends PROOF: BLAKE2s(key, "connect", HELLO, CHALLENGE).
  * 6. The listening side compares it in constant time, and answers with BLAKE2s(key, "listen ",
  *    HELLO, CHALLENGE), which the connecting side compares. From then on the socket carries frames
  *    (tcp.c).
  *
- * Before step 6 the listening side reads 32 bytes, then 32 bytes, and nothing else. At most
- * MOST_PENDING connections wait for a proof, each for PENDING_NS at most. If one more arrives, the
- * oldest that has not sent a HELLO is closed: a rank sends its HELLO at once. A connecting side whose
- * connection is closed in steps 3 to 6 tries again until its deadline.
+ * Before step 6 the listening side reads 32 bytes, twice, and nothing else. At most MOST_PENDING
+ * connections wait for a proof, each for at most PENDING_NS. If one more arrives, the oldest that
+ * has not sent HELLO is closed: a rank sends HELLO at once. If a connection is closed in steps 3 to
+ * 6, the connecting side tries again until its deadline.
  *
- * Frames are neither encrypted nor signed: a program that can change packets on the network can change sums.
+ * Frames are neither encrypted nor signed: a program that can change packets on the network can
+ * change sums.
  */
 #include "config.h"
 
@@ -56,12 +57,12 @@ struct transcript {
 _Static_assert(sizeof(struct hello) == 32, "bytes of a HELLO");
 _Static_assert(sizeof(struct transcript) == 56, "a transcript has no padding");
 
-/* What a connection is waiting for. */
+/* The event that a connection waits for. */
 enum stage {
-	STAGE_IDLE,	 /* connecting side: for the next try */
-	STAGE_CONNECT,	 /* connecting side: for the kernel */
+	STAGE_IDLE,	 /* connecting side: the next try */
+	STAGE_CONNECT,	 /* connecting side: the kernel connects */
 	STAGE_CHALLENGE, /* connecting side */
-	STAGE_ANSWER,	 /* connecting side: for the listening side's proof */
+	STAGE_ANSWER,	 /* connecting side: the listening side's proof */
 	STAGE_HELLO,	 /* listening side */
 	STAGE_PROOF,	 /* listening side */
 	STAGE_DONE,
@@ -70,24 +71,25 @@ enum stage {
 struct handshake {
 	int fd; /* -1: none */
 	enum stage stage;
-	struct ddp_tcp_partner *partner; /* NULL: not known yet */
-	uint64_t since;			 /* it is in use, or, STAGE_IDLE, when to try again */
+	struct ddp_tcp_partner *partner; /* NULL: unknown */
+	uint64_t since;			 /* start of its use; STAGE_IDLE: time of the next try */
 	struct hello hello;
 	uint8_t challenge[NONCE];
 	uint8_t buffer[DDP_HASH_SIZE];
 	size_t received;
 	struct ddp_tcp_address from; /* listening side */
-	int last_error;		     /* connecting side: errno of the last try */
-	uint64_t failing_since;	     /* connecting side: of tries that failed alike; 0: none did */
+	int last_error;		     /* connecting side: errno value of the last try */
+	uint64_t
+		failing_since; /* connecting side: time of the first of the last tries that failed alike; 0: none */
 };
 
 struct meeting {
 	struct ddp_tcp_meeting *public;
-	struct handshake *ours;	  /* [count]: to partners, if this rank connects */
-	struct handshake *theirs; /* [MOST_PENDING]: from anybody; behind [ours] */
-	struct pollfd *polled;	  /* one for each handshake, and the listener */
-	int missing;		  /* partners without a socket */
-	int rejected;		  /* connections that proved nothing */
+	struct handshake *ours;	  /* [count]: connections that this rank opens */
+	struct handshake *theirs; /* [MOST_PENDING]: incoming connections; stored after [ours] */
+	struct pollfd *polled;	  /* one for each handshake, and one for the listener */
+	int missing;		  /* number of partners without a socket */
+	int rejected;		  /* number of connections that were closed without a valid proof */
 	char rejected_from[DDP_TCP_TEXT];
 };
 
@@ -96,9 +98,9 @@ static bool connects(int rank, int partner)
 	return (rank + partner) % 2 == 0 ? rank < partner : rank > partner;
 }
 
-/* --- Proofs ------------------------------------------------------------------------------- */
+/* --- Proofs -------------------------------------------------------------------------------- */
 
-/* The proof of the side that has [role], "connect" or "listen ". */
+/* Compute the proof of the side with [role], "connect" or "listen ". */
 static void make_proof(const struct ddp_tcp_meeting *meeting, const struct handshake *handshake,
 		       const char role[8], uint8_t proof[static DDP_HASH_SIZE])
 {
@@ -123,9 +125,9 @@ static bool is_proof(const struct ddp_tcp_meeting *meeting, const struct handsha
 	return ddp_hash_equal(proof, handshake->buffer);
 }
 
-/* --- Sockets ------------------------------------------------------------------------------ */
+/* --- Sockets ------------------------------------------------------------------------------- */
 
-/* Send at once; the buffer of a new connection has the capacity. Returns 0, or -1 with errno set. */
+/* Send at once: the buffer of a new connection is large enough. Returns 0, or -1 with errno set. */
 static int send_all(int fd, const void *data, size_t size)
 {
 	ssize_t sent = send(fd, data, size, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -137,7 +139,10 @@ static int send_all(int fd, const void *data, size_t size)
 	return -1;
 }
 
-/* Receive up to [size] bytes into the handshake's buffer. Returns 1 if they are there, 0 if not yet, -1 if the connection is gone. */
+/*
+ * Receive up to [size] bytes into the handshake's buffer. Returns 1 if all have arrived, 0 if not
+ * yet, -1 if the connection has ended.
+ */
 static int receive(struct handshake *handshake, size_t size)
 {
 	ssize_t got = recv(handshake->fd, handshake->buffer + handshake->received,
@@ -157,15 +162,15 @@ static int receive(struct handshake *handshake, size_t size)
 }
 
 /*
- * Bytes that the kernel buffers for a peer on this host. More do not help there: they fall out of
- * the cache before the peer reads them, which took twice as long from 4 MiB on.
+ * Size of the kernel's buffers for a peer on this host. Larger ones are slower: data falls out of
+ * the cache before the peer reads it, which doubled the time for 4 MiB and more.
  */
 enum { LOCAL_BUFFER = 64 << 10 };
 
 /*
- * Data is sent at once, and an idle connection is probed, so that a host that is gone is noticed after
- * half of the limit; tcp.c does the same for a connection with data on its way. TCP_USER_TIMEOUT
- * would do both, but also ends a connection to a living peer that does not read for so long.
+ * Send data at once, and probe an idle connection, so that a dead host is detected after half of
+ * the limit; tcp.c does the same for a connection with data in flight. TCP_USER_TIMEOUT would do
+ * both, but it also ends connections to a living peer that does not read for that time.
  */
 static void set_options(int fd, double limit, bool same_host)
 {
@@ -189,12 +194,15 @@ static void drop(struct handshake *handshake)
 	handshake->received = 0;
 }
 
-/* Both sides have proved who they are: the socket is the partner's. */
+/* Both sides are authenticated: the socket becomes the partner's. */
 static void finish(struct meeting *meeting, struct handshake *handshake)
 {
 	struct ddp_tcp_partner *partner = handshake->partner;
 
-	/* The same rank once more: its first connection broke before it had our proof. */
+	/*
+	 * The same rank connects again: its first connection failed before it received this rank's
+	 * proof.
+	 */
 	if (partner->fd >= 0)
 		close(partner->fd);
 	else
@@ -206,9 +214,12 @@ static void finish(struct meeting *meeting, struct handshake *handshake)
 	handshake->stage = STAGE_DONE;
 }
 
-/* --- The connecting side ------------------------------------------------------------------ */
+/* --- The connecting side ------------------------------------------------------------------- */
 
-/* [why] is an errno. The partner ends a connection in good order too, to make place for others. */
+/*
+ * [why] is an errno value. The partner may also have closed the connection to free a slot for
+ * others.
+ */
 static void retry_later(struct handshake *handshake, int why)
 {
 	uint64_t now = ddp_now();
@@ -239,7 +250,7 @@ static void start_connecting(const struct ddp_tcp_meeting *meeting, struct hands
 		retry_later(handshake, errno);
 		return;
 	}
-	/* From the interface that the user chose, or that has the route. */
+	/* Use the interface that the user chose, or that has the route. */
 	if (from.any.sa_family == to->any.sa_family)
 		bind(handshake->fd, &from.any, ddp_tcp_address_size(&from));
 	if (connect(handshake->fd, &to->any, ddp_tcp_address_size(to)) < 0 && errno != EINPROGRESS)
@@ -267,7 +278,7 @@ static int send_proof(const struct ddp_tcp_meeting *meeting, struct handshake *h
 	return send_all(handshake->fd, proof, sizeof(proof));
 }
 
-/* Continue a connection that this rank opened, and that poll() reported. */
+/* Continue a connection that this rank opened and poll() reported. */
 static void continue_ours(struct meeting *meeting, struct handshake *handshake)
 {
 	int status = 1;
@@ -293,7 +304,7 @@ static void continue_ours(struct meeting *meeting, struct handshake *handshake)
 		retry_later(handshake, errno);
 }
 
-/* --- The listening side ------------------------------------------------------------------- */
+/* --- The listening side -------------------------------------------------------------------- */
 
 static void reject(struct meeting *meeting, struct handshake *handshake)
 {
@@ -302,7 +313,10 @@ static void reject(struct meeting *meeting, struct handshake *handshake)
 	drop(handshake);
 }
 
-/* Reject the oldest connection without a HELLO, else the oldest. Returns its entry, or NULL if none is pending. */
+/*
+ * Reject the oldest connection without a HELLO, else the oldest. Returns its entry; NULL: no
+ * connection is pending.
+ */
 static struct handshake *reject_oldest(struct meeting *meeting)
 {
 	struct handshake *oldest = NULL;
@@ -360,7 +374,7 @@ static int send_answer(const struct ddp_tcp_meeting *meeting, struct handshake *
 	return send_all(handshake->fd, proof, sizeof(proof));
 }
 
-/* Continue a connection that somebody opened to this rank. */
+/* Continue an incoming connection. */
 static void continue_theirs(struct meeting *meeting, struct handshake *handshake)
 {
 	bool is_hello = handshake->stage == STAGE_HELLO;
@@ -407,11 +421,11 @@ static void expire(struct meeting *meeting, uint64_t now)
 			reject(meeting, &meeting->theirs[i]);
 }
 
-/* --- The meeting -------------------------------------------------------------------------- */
+/* --- The meeting --------------------------------------------------------------------------- */
 
-/* Nanoseconds without an answer to a SYN, after which the network drops it. */
+/* Nanoseconds without an answer to a SYN, after which packets are assumed to be dropped. */
 #define CONNECT_NS UINT64_C(30000000000)
-/* Nanoseconds of refusals, after which the listener is not there. */
+/* Nanoseconds of refusals, after which the listener is assumed not to exist. */
 #define REFUSED_NS UINT64_C(5000000000)
 
 static int cannot_connect(const struct ddp_tcp_meeting *meeting,
@@ -429,7 +443,7 @@ static int cannot_connect(const struct ddp_tcp_meeting *meeting,
 			     partner->card.address.interface, why);
 }
 
-/* A partner that cannot be reached, however long this rank tries. */
+/* Fail early if a partner cannot be reached, however long this rank tries. */
 static int check_tries(const struct meeting *meeting, uint64_t now, struct ddp_error *error)
 {
 	const struct ddp_tcp_meeting *public = meeting->public;
@@ -458,7 +472,7 @@ static int report_missing(const struct meeting *meeting, struct ddp_error *error
 	while (partner->fd >= 0)
 		partner++;
 	if (connects(public->rank, partner->rank)) {
-		cannot_connect(public, partner, "the handshake did not end in time", error);
+		cannot_connect(public, partner, "the handshake timed out", error);
 		error->status = DDP_ERR_TIMEOUT;
 		return error->status;
 	}
@@ -477,7 +491,7 @@ static int handle_events(struct meeting *meeting, int milliseconds, struct ddp_e
 	struct pollfd *listener = meeting->polled, *polled = listener + 1;
 	int ours = meeting->public->count, count = ours + MOST_PENDING;
 
-	/* Linux refuses more entries than descriptors may be open. */
+	/* Linux refuses more entries than the limit of open descriptors. */
 	while (count > 0 && meeting->ours[count - 1].fd < 0)
 		count--;
 	*listener = (struct pollfd){.fd = meeting->public->listener, .events = POLLIN};
@@ -492,7 +506,7 @@ static int handle_events(struct meeting *meeting, int milliseconds, struct ddp_e
 			continue_ours(meeting, &meeting->ours[i]);
 		else if (polled[i].revents)
 			continue_theirs(meeting, &meeting->ours[i]);
-	/* Last, since it may reuse the entries of connections that were polled. */
+	/* Last, because it may reuse the entries of connections that were polled. */
 	return listener->revents ? accept_all(meeting, error) : 0;
 }
 
@@ -558,7 +572,7 @@ int ddp_tcp_meet(struct ddp_tcp_meeting *public, struct ddp_error *error)
 			reject(&meeting, &meeting.theirs[i]);
 	if (meeting.rejected)
 		ddp_log_print(public->log, DDP_LEVEL_WARNING, "tcp",
-			      "rejected %d connections that proved nothing, the first from %s",
+			      "rejected %d connections without a valid proof, the first from %s",
 			      meeting.rejected, meeting.rejected_from);
 out:
 	close(public->listener);

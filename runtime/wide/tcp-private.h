@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tcp-private.h - what the files of the TCP engine share
+ * tcp-private.h - declarations that the files of the TCP engine share
  *
- * tcp-address.c chooses the address that a rank listens on, tcp-meet.c connects and authenticates
- * the ranks, tcp.c moves their messages and is the engine.
+ * tcp-address.c chooses the address on which a rank listens, tcp-meet.c connects and authenticates
+ * the ranks, tcp.c is the engine and moves messages.
  */
 #ifndef DDP_WIDE_TCP_PRIVATE_H
 #define DDP_WIDE_TCP_PRIVATE_H
@@ -17,7 +17,7 @@
 
 extern const struct ddp_host_engine ddp_tcp_engine;
 
-/* --- tcp-address.c ------------------------------------------------------------------------ */
+/* --- tcp-address.c ------------------------------------------------------------------------- */
 
 struct ddp_tcp_address {
 	union {
@@ -25,7 +25,7 @@ struct ddp_tcp_address {
 		struct sockaddr_in v4;
 		struct sockaddr_in6 v6;
 	};
-	char interface[IF_NAMESIZE]; /* that has the address; "" if none is known */
+	char interface[IF_NAMESIZE]; /* interface with this address; "": unknown */
 };
 
 enum { DDP_TCP_TEXT = INET6_ADDRSTRLEN + 8 };
@@ -36,7 +36,7 @@ socklen_t ddp_tcp_address_size(const struct ddp_tcp_address *address);
 const char *ddp_tcp_address_text(const struct ddp_tcp_address *address,
 				 char text[static DDP_TCP_TEXT]);
 
-/* Compare two addresses, but not their ports. */
+/* Compare two addresses without their ports. */
 bool ddp_tcp_same_host(const struct ddp_tcp_address *a, const struct ddp_tcp_address *b);
 
 /*
@@ -54,34 +54,37 @@ int ddp_tcp_address_choose(struct ddp_tcp_address *address, struct ddp_error *er
 
 struct ifaddrs;
 
-/* Whether an entry of getifaddrs() has an address that other nodes may reach: up, IPv4 or IPv6, not link-local. */
+/*
+ * Whether an entry of getifaddrs() is up and has an address that other nodes may reach: IPv4 or
+ * IPv6, not link-local.
+ */
 bool ddp_tcp_can_use(const struct ifaddrs *interface);
 
-/* The network of [address], which is one of this node: "10.0.0.0/24". */
+/* Write the network of [address], an address of this node, such as "10.0.0.0/24". */
 void ddp_tcp_network_text(const struct ddp_tcp_address *address, char text[static DDP_TCP_TEXT]);
 
 /*
- * Open a socket that listens on [address], on a port of DDP_TCP_PORTS if that is set, else on one
- * that the kernel chooses; the port is set in [address].
- * Returns the descriptor; DDP_ERR_ENVIRONMENT if DDP_TCP_PORTS is malformed or has no free port;
- * DDP_ERR_ENGINE if the system refuses.
+ * Open a socket that listens on [address]: on a free port in DDP_TCP_PORTS, if that is set, else on
+ * one that the kernel chooses. Sets the port in [address]. Returns the descriptor;
+ * DDP_ERR_ENVIRONMENT if DDP_TCP_PORTS is malformed or has no free port; DDP_ERR_ENGINE if the
+ * system refuses.
  */
 int ddp_tcp_listen(struct ddp_tcp_address *address, struct ddp_error *error);
 
-/* --- tcp-meet.c --------------------------------------------------------------------------- */
+/* --- tcp-meet.c ---------------------------------------------------------------------------- */
 
-/* What a rank publishes in the store, which only ranks of its job can read. */
+/* Data that a rank publishes in the store, which only ranks of its job can read. */
 struct ddp_tcp_card {
 	uint64_t magic;		       /* DDP_TCP_MAGIC */
-	uint8_t secret[DDP_HASH_SIZE]; /* drawn by each rank at each start */
+	uint8_t secret[DDP_HASH_SIZE]; /* random, new at each start */
 	struct ddp_tcp_address address;
 	char node[64];
 };
 
-/* Changes with the protocol. */
+/* Must change with the protocol. */
 #define DDP_TCP_MAGIC UINT64_C(0x3170637470646464)
 
-/* A partner of this rank, and the socket to it when it is connected. */
+/* A partner of this rank, and the socket once connected. */
 struct ddp_tcp_partner {
 	int rank;
 	int fd; /* -1: not connected yet */

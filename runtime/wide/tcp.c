@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tcp.c - the engine between groups over TCP; part of libddp, needs libc only
+ * tcp.c - the engine that moves host memory over TCP; part of libddp, needs libc only
  *
- * A connection (tcp-meet.c makes them) carries frames: a header of 24 bytes, then its payload.
+ * A connection (made by tcp-meet.c) carries frames: a header of 24 bytes, then its payload.
  *
  *   DATA    a message; the receiver matches messages to its receives in order
  *   NOTE    an abort: the rank that it comes from, then the text; a rank forwards the first one
  *           that it receives to all its connections
  *   ASK     "do you call progress()?"; progress() answers with ANSWER
  *   ANSWER
- *   BYE     the sender has closed its side in good order and sends nothing after it
+ *   BYE     the sender has closed its side cleanly and sends nothing after it
  *
- * All but DATA are control frames. They are sent between two DATA frames, before those that wait.
- * A message that arrives before its receive is kept, up to STASH_MOST bytes per connection; beyond
- * that the connection is not read until a receive takes one: in a chain of broadcasts a rank can be
- * ahead of the next one by any number of bytes. A connection that ends without BYE is lost.
+ * All except DATA are control frames. They are sent between two DATA frames, before queued ones. A
+ * message that arrives before its receive is kept, up to STASH_MOST bytes per connection. Beyond
+ * that the connection is not read until a receive uses a message: in a sequence of broadcasts a
+ * rank can be any number of bytes ahead of the next one. A connection that ends without BYE is
+ * lost.
  */
 #include "config.h"
 
@@ -33,18 +34,26 @@
 #include "tcp-private.h"
 
 enum {
-	STAGING = 16 << 10,	       /* bytes read at once beside those that have a place */
+	STAGING =
+		16
+		<< 10, /* bytes read at once in addition to payload that goes directly to its buffer */
 	STASH_MOST = DDP_HOST_MESSAGE, /* bytes of messages without a receive, per connection */
 	SEND_VECTOR = 16,
 };
 
-/* Nanoseconds after which progress() polls all connections, also those without a request. */
+/*
+ * Interval in nanoseconds at which progress() polls all connections, including those without a
+ * request.
+ */
 #define SERVE_NS UINT64_C(1000000)
 
-/* Nanoseconds between two checks whether the peers' hosts answer. */
+/* Nanoseconds between two checks whether the peers' hosts respond. */
 #define CHECK_NS UINT64_C(1000000000)
 
-/* Nanoseconds that a clean end waits for the partners' BYE, and that notes may take at another end. */
+/*
+ * Nanoseconds that a clean close waits for the partners' BYE, and that notes are given at any other
+ * end.
+ */
 #define GOODBYE_NS UINT64_C(800000000)
 #define FLUSH_NS UINT64_C(50000000)
 
@@ -65,13 +74,13 @@ struct frame {
 
 _Static_assert(sizeof(struct frame) == 24, "bytes of a header");
 
-/* A message that is sent or received, or a control frame that is sent. */
+/* A message to send or receive, or a control frame to send. */
 struct transfer {
 	struct transfer *next;
 	struct ddp_host_request *request; /* NULL: a control frame, in the stash, or cancelled */
 	struct frame frame;
-	char *data;    /* the buffer of the caller, or, without a request, behind this struct */
-	bool complete; /* in the stash: all of it has arrived */
+	char *data;    /* the caller's buffer or, without a request, the memory after this struct */
+	bool complete; /* in the stash: the message has arrived completely */
 };
 
 struct queue {
@@ -81,46 +90,46 @@ struct queue {
 struct connection {
 	int fd, peer;
 	struct queue sends, receives;
-	struct queue stash; /* messages without a receive */
+	struct queue stash; /* messages that arrived before their receives */
 	size_t stashed;	    /* bytes */
 
-	size_t sent; /* of the first send: header and payload */
+	size_t sent; /* bytes of the first queued send, header and payload, that were sent */
 
-	/* The frame that arrives: its header, then where its payload goes. */
+	/* The frame that is being received: its header, and the destination of its payload. */
 	struct frame frame;
 	bool in_frame;
-	struct transfer *target; /* NULL: the payload is discarded, or goes to [note] */
-	size_t arrived;		 /* bytes of the payload */
+	struct transfer *target; /* NULL: the payload is discarded, or stored in [note] */
+	size_t arrived;		 /* bytes of the payload that have arrived */
 	char note[DDP_HOST_NOTE];
 
-	char staging[STAGING]; /* the first [staged] bytes were read and not handled */
+	char staging[STAGING]; /* [staged] bytes that were read but not yet handled */
 	size_t staged;
 
-	bool blocked; /* the stash is full */
+	bool blocked; /* the stash is full, so the connection is not read */
 	bool answered;
-	bool bye;    /* the peer has closed in good order */
-	bool closed; /* nothing more arrives, and nothing can be sent */
+	bool bye;    /* the peer has closed cleanly */
+	bool closed; /* nothing can be received or sent any more */
 };
 
 struct ddp_host {
-	struct ddp_host *next; /* of [connected_hosts] */
+	struct ddp_host *next; /* next in [connected_hosts] */
 	int rank, size;
-	struct ddp_tcp_meeting meeting; /* until meet() */
+	struct ddp_tcp_meeting meeting; /* used until meet() has ended */
 	struct connection *connections; /* [count] */
 	int count;
-	int *index; /* [size]: of a partner's connection */
+	int *index; /* [size]: index of the connection to each rank */
 	struct pollfd *polled;
-	uint64_t served;  /* when all connections were last polled */
-	uint64_t checked; /* when the hosts were last checked */
-	double limit;	  /* seconds of a wait */
+	uint64_t served;  /* time at which all connections were last polled */
+	uint64_t checked; /* time at which the hosts were last checked */
+	double limit;	  /* time limit of a wait, in seconds */
 
-	int lost; /* connection that was lost first, or -1 */
+	int lost; /* connection that was lost first; -1: none */
 	char why[128];
-	int noted; /* rank of the first note, or -1 */
+	int noted; /* rank that sent the first note; -1: none */
 	char note[DDP_HOST_NOTE];
 };
 
-/* --- Transfers ---------------------------------------------------------------------------- */
+/* --- Transfers ----------------------------------------------------------------------------- */
 
 static void queue_init(struct queue *queue)
 {
@@ -145,7 +154,7 @@ static struct transfer *take_first(struct queue *queue)
 	return transfer;
 }
 
-/* Allocate a transfer with capacity for [bytes] behind it, where its data is. */
+/* Allocate a transfer, followed by [bytes] for its data. */
 static struct transfer *new_transfer(size_t bytes)
 {
 	struct transfer *transfer = malloc(sizeof(*transfer) + bytes);
@@ -168,7 +177,7 @@ static void finish_all(struct queue *queue, int status)
 		finish(take_first(queue), status);
 }
 
-/* --- The end of a connection -------------------------------------------------------------- */
+/* --- The end of a connection --------------------------------------------------------------- */
 
 static void lose(struct ddp_host *host, struct connection *connection, const char *why)
 {
@@ -182,13 +191,13 @@ static void lose(struct ddp_host *host, struct connection *connection, const cha
 		snprintf(host->why, sizeof(host->why), "%s", why);
 	}
 	finish_all(&connection->sends, DDP_ERR_PEER);
-	/* A complete message that waits for its receive was sent before the end. */
+	/* Complete messages in the stash were sent before the end, and remain. */
 	finish_all(&connection->receives, DDP_ERR_PEER);
 }
 
-/* --- Sending ------------------------------------------------------------------------------ */
+/* --- Sending ------------------------------------------------------------------------------- */
 
-/* Queue a control frame before the messages that wait, but behind one that is half sent. */
+/* Queue a control frame before queued messages, but after one that is partly sent. */
 static void send_control(struct connection *connection, enum frame_kind kind, int rank,
 			 const char *text)
 {
@@ -214,7 +223,9 @@ static bool has_output(const struct connection *connection)
 	return !connection->closed && connection->sends.first;
 }
 
-/* Add [size] bytes of [data], but the first [skip] of them, to [vector]. Returns what is left of [skip]. */
+/*
+ * Add [size] bytes of [data], without the first [skip], to [vector]. Returns the remaining [skip].
+ */
 static size_t add_vector(struct iovec *vector, int *count, void *data, size_t size, size_t skip)
 {
 	if (skip >= size)
@@ -237,13 +248,13 @@ static int fill_vector(struct connection *connection, struct iovec *vector)
 	return count;
 }
 
-/* Bytes of header and payload. */
+/* Returns the bytes of header and payload. */
 static size_t size_of(const struct transfer *transfer)
 {
 	return sizeof(transfer->frame) + transfer->frame.bytes;
 }
 
-/* Send what the kernel accepts. Returns whether anything was sent. */
+/* Send as much as the kernel accepts. Returns whether anything was sent. */
 static bool push(struct ddp_host *host, struct connection *connection)
 {
 	bool happened = false;
@@ -260,7 +271,7 @@ static bool push(struct ddp_host *host, struct connection *connection)
 		if (sent < 0 && (errno == EAGAIN || errno == ENOBUFS))
 			break;
 		if (sent < 0) {
-			/* What the peer sent before it left says why. */
+			/* What the peer sent before it closed contains the reason. */
 			if (errno != EPIPE && errno != ECONNRESET)
 				lose(host, connection, strerror(errno));
 			else
@@ -290,9 +301,9 @@ static void send_to_all(struct ddp_host *host, const struct connection *except,
 		}
 }
 
-/* --- Receiving ---------------------------------------------------------------------------- */
+/* --- Receiving ----------------------------------------------------------------------------- */
 
-/* A message is complete: end the receive that it belongs to. */
+/* A message is complete: finish its receive. */
 static void deliver(struct transfer *receive, const struct frame *frame)
 {
 	receive->request->tag = frame->tag;
@@ -324,8 +335,8 @@ static bool is_frame(const struct frame *frame)
 }
 
 /*
- * The header of a frame has arrived: decide where its payload goes. Returns false if the frame cannot be
- * received now, or ends the connection.
+ * The header of a frame has arrived: choose the destination of its payload. Returns false if the
+ * frame cannot be received now, or ends the connection.
  */
 static bool start_frame(struct ddp_host *host, struct connection *connection)
 {
@@ -401,7 +412,7 @@ static void end_frame(struct ddp_host *host, struct connection *connection)
 	}
 }
 
-/* Where the rest of the payload goes; NULL: nowhere. */
+/* Returns where the rest of the payload goes; NULL: it is not stored. */
 static char *place_of(struct connection *connection)
 {
 	if (connection->arrived == connection->frame.bytes)
@@ -446,7 +457,7 @@ static void parse(struct ddp_host *host, struct connection *connection)
 	memmove(connection->staging, at, connection->staged);
 }
 
-/* Read what has arrived, payload directly to its place. Returns whether anything had. */
+/* Read what has arrived, payload directly to its destination. Returns whether anything was read. */
 static bool pull(struct ddp_host *host, struct connection *connection)
 {
 	bool happened = false;
@@ -455,7 +466,10 @@ static bool pull(struct ddp_host *host, struct connection *connection)
 		char *place = connection->in_frame ? place_of(connection) : NULL;
 		size_t direct = place ? connection->frame.bytes - connection->arrived : 0;
 		size_t free_bytes = STAGING - connection->staged;
-		/* Bytes in the staging buffer are the beginning of a header: none of a payload is there. */
+		/*
+		 * If staging contains bytes, they are the beginning of a header, so no payload is
+		 * pending.
+		 */
 		struct iovec vector[] = {{place, direct},
 					 {connection->staging + connection->staged, free_bytes}};
 		ssize_t got = readv(connection->fd, vector + !direct, direct ? 2 : 1);
@@ -466,7 +480,8 @@ static bool pull(struct ddp_host *host, struct connection *connection)
 			break;
 		happened = true;
 		if (got <= 0) {
-			lose(host, connection, got < 0 ? strerror(errno) : "it has left");
+			lose(host, connection,
+			     got < 0 ? strerror(errno) : "it closed the connection");
 			break;
 		}
 		if ((size_t)got > direct)
@@ -479,9 +494,9 @@ static bool pull(struct ddp_host *host, struct connection *connection)
 	return happened;
 }
 
-/* --- The engine's functions --------------------------------------------------------------- */
+/* --- The engine's functions ---------------------------------------------------------------- */
 
-/* [peer] is a partner: the collectives send to no other rank. */
+/* [peer] is always a partner: the collectives exchange messages with no other rank. */
 static struct connection *connection_to(struct ddp_host *host, int peer)
 {
 	return &host->connections[host->index[peer]];
@@ -516,7 +531,7 @@ static int tcp_recv(struct ddp_host *host, int peer, uint64_t tag, void *data, s
 	struct connection *connection = connection_to(host, peer);
 	struct transfer *transfer;
 
-	(void)tag; /* messages arrive in the order of their receives; the caller compares tags */
+	(void)tag; /* messages match receives in order; the caller compares tags */
 	request->status = 0;
 	transfer = new_transfer(0);
 	if (!transfer)
@@ -536,9 +551,9 @@ static int tcp_recv(struct ddp_host *host, int peer, uint64_t tag, void *data, s
 }
 
 /*
- * Whether the peer's host has acknowledged nothing for half of the limit, neither data nor the probes of
- * an idle connection. A peer that does not read closes its window; then data waits here, nothing is
- * on its way, and its host answers each probe of the window.
+ * Whether the peer's host has acknowledged nothing for half of the limit, neither data nor probes
+ * of an idle connection. If a peer does not read, its window is closed, so no data is in flight,
+ * and its host acknowledges the probes of the window.
  */
 static bool is_host_silent(const struct ddp_host *host, const struct connection *connection)
 {
@@ -558,10 +573,10 @@ static void check_hosts(struct ddp_host *host, uint64_t now)
 	host->checked = now;
 	for (int i = 0; i < host->count; i++)
 		if (!host->connections[i].closed && is_host_silent(host, &host->connections[i]))
-			lose(host, &host->connections[i], "its host does not answer");
+			lose(host, &host->connections[i], "its host does not respond");
 }
 
-/* Look at all connections, for at most [nanoseconds]. Returns whether anything happened. */
+/* Poll all connections, for at most [nanoseconds]. Returns whether anything happened. */
 static bool serve(struct ddp_host *host, uint64_t nanoseconds)
 {
 	const struct timespec time = {.tv_sec = (time_t)(nanoseconds / 1000000000),
@@ -610,7 +625,10 @@ static int tcp_progress(struct ddp_host *host, uint64_t nanoseconds)
 	return happened;
 }
 
-/* Drop messages that wait. One that is half sent is completed from a copy, so that the frames after it stay whole. */
+/*
+ * Drop queued messages. One that is partly sent is completed from a copy, so that the following
+ * frames stay valid.
+ */
 static void cancel_sends(struct ddp_host *host, struct connection *connection)
 {
 	struct transfer **link = &connection->sends.first, *first = *link, *copy;
@@ -646,7 +664,7 @@ static void tcp_cancel(struct ddp_host *host)
 		struct connection *connection = &host->connections[i];
 
 		cancel_sends(host, connection);
-		/* The rest of a message that has started to arrive is discarded. */
+		/* If a message has partly arrived, discard the rest. */
 		if (connection->target && connection->target->request)
 			connection->target = NULL;
 		finish_all(&connection->receives, DDP_ERR_ABORTED);
@@ -683,7 +701,10 @@ static int tcp_silent(struct ddp_host *host, bool ask, int *first)
 	for (int i = 0; i < host->count; i++) {
 		const struct connection *connection = &host->connections[i];
 
-		/* The answer of a peer that is ahead waits behind its messages. */
+		/*
+		 * A peer that is ahead may have its answer queued after messages that this rank
+		 * does not read yet.
+		 */
 		if (connection->answered || connection->bye || connection->blocked)
 			continue;
 		if (silent++ == 0 || connection->peer < *first)
@@ -701,14 +722,14 @@ static void tcp_describe(struct ddp_host *host, char *text, size_t size)
 		 ddp_tcp_address_text(address, where), host->count, host->count == 1 ? "" : "s");
 }
 
-/* --- Forked children ---------------------------------------------------------------------- */
+/* --- Forked children ----------------------------------------------------------------------- */
 
 /*
- * A child that a rank forks (a data loader's worker) closes its copies of the sockets. With them a
- * connection would outlive the rank, and its peers would notice its end at their time limit only.
+ * Close the sockets in a forked child, such as a data loader's worker. Otherwise a connection would
+ * outlive the rank, and its peers would detect the rank's end only at their time limit.
  */
 static pthread_mutex_t connected_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct ddp_host *connected_hosts; /* of this process */
+static struct ddp_host *connected_hosts; /* all connected hosts of this process */
 
 static void before_fork(void)
 {
@@ -759,9 +780,11 @@ static void remove_connected(const struct ddp_host *host)
 	pthread_mutex_unlock(&connected_lock);
 }
 
-/* --- Start and end ------------------------------------------------------------------------ */
+/* --- Start and end ------------------------------------------------------------------------- */
 
-/* Whether bytes wait to be sent; or, with [goodbyes], whether a partner has neither sent BYE nor left. */
+/*
+ * Whether bytes are queued; or, with [goodbyes], whether a partner has neither sent BYE nor closed.
+ */
 static bool is_busy(const struct ddp_host *host, bool goodbyes)
 {
 	for (int i = 0; i < host->count; i++) {
@@ -774,8 +797,8 @@ static bool is_busy(const struct ddp_host *host, bool goodbyes)
 }
 
 /*
- * A socket that is closed with unread bytes resets its connection, and what the peer has not read
- * is lost: so the last frames are read before.
+ * A socket that is closed with unread bytes resets its connection, and the peer loses what it has
+ * not read. So read until the partners have closed.
  */
 static void flush(struct ddp_host *host, bool clean)
 {
