@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hello-ddp-cuda.cu - data-parallel training on GPUs on a page
+ * hello-ddp-cuda.cu - a short, complete data-parallel training on GPUs
  *
  *	nvcc -o hello-ddp-cuda hello-ddp-cuda.cu $(pkg-config --cflags --libs ddp)
  *	srun -N2 --ntasks-per-node=4 --gres=gpu:4 --ddp ./hello-ddp-cuda
  *
- * It fits y = 3x + 1. Each rank draws points of its own; gradients lie in its GPU's memory and are averaged by NCCL, for
- * which the host waits only to print; or, if ranks share a GPU (--gres=shard:N), through host memory.
+ * It fits y = 3x + 1. Each rank draws its own points. Gradients are in GPU memory and are averaged by NCCL, or, if ranks share
+ * a GPU (--gres=shard:N), through host memory. The host waits for the GPU only to print.
  */
 #include <cuda_runtime.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 
 enum { POINTS = 256, STEPS = 300, SHOWN = 100 };
 
-/* The slope of the mean squared error over POINTS points: by the weight, or by the bias. */
+/* Computes the derivative of the mean squared error over POINTS points with respect to the weight or the bias. */
 static __global__ void slope(const float *model, float *to, bool by_weight, unsigned int seed)
 {
 	unsigned int random = (seed * POINTS + threadIdx.x) * 2654435761u;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ddp-ranks - print the ranks of a step as srun --ddp made them
+ * ranks.c - ddp-ranks: print the ranks of a step of srun --ddp
  *
  *     srun -N2 --ddp ddp-ranks
  *
- * Every rank leaves a row in the rendezvous directory, rank 0 prints them all. It is also
- * the shortest program that uses the contract in C: what it reads is in ddp(7).
+ * Every rank writes a row to the rendezvous directory, and rank 0 prints all rows. The program is also
+ * an example of how to use the variables of ddp(7) in C.
  */
 #include <errno.h>
 #include <stdbool.h>
@@ -43,7 +43,7 @@ struct row {
 	char cell[COLUMNS][CELL]; /* cell[RANK] is empty until the rank has arrived */
 };
 
-/* Returns the value of the variable [name], or "-" where it is unset or empty. */
+/* Returns the value of variable [name], or "-" if it is unset or empty. */
 static const char *value(const char *name)
 {
 	const char *text = getenv(name);
@@ -51,7 +51,7 @@ static const char *value(const char *name)
 	return text && *text ? text : "-";
 }
 
-/* Returns the number in [text], or -1 where it is none from [low] to [high]. */
+/* Returns the number in [text], or -1 if it is not a number from [low] to [high]. */
 static int number(const char *text, int low, int high)
 {
 	char *end;
@@ -67,7 +67,7 @@ static void set(struct row *row, enum column column, const char *text)
 	snprintf(row->cell[column], CELL, "%s", text);
 }
 
-/* The name Slurm has for this node; several nodes of a private cluster share a host name. */
+/* Prefer Slurm's name of the node: nodes of a private cluster may share a host name. */
 static void set_node(struct row *row)
 {
 	const char *name = getenv("SLURMD_NODENAME");
@@ -88,7 +88,6 @@ static void set_endpoint(struct row *row)
 		 ipv6 ? "]" : "", value(DDP_NAME(MASTER_PORT)));
 }
 
-/* This rank's row. */
 static void describe(struct row *row)
 {
 	set(row, RANK, value(DDP_NAME(DDP_RANK)));
@@ -99,7 +98,7 @@ static void describe(struct row *row)
 	set_endpoint(row);
 }
 
-/* Returns 0, or -1 and a message where [dir] is too long. */
+/* Returns 0, or -1 after a message if [dir] is too long. */
 static int row_path(char path[PATH_SIZE], const char *dir, int rank, const char *suffix)
 {
 	int length = snprintf(path, PATH_SIZE, "%s/ranks.%d%s", dir, rank, suffix);
@@ -110,7 +109,7 @@ static int row_path(char path[PATH_SIZE], const char *dir, int rank, const char 
 	return -1;
 }
 
-/* Returns 0 once the row has reached the storage, else -1 with errno set. */
+/* Write the row and flush it to storage. Returns 0, or -1 with errno set. */
 static int row_write(const char *path, const struct row *row)
 {
 	FILE *file = fopen(path, "w");
@@ -125,8 +124,8 @@ static int row_write(const char *path, const struct row *row)
 }
 
 /*
- * Make the row visible to rank 0, as a whole or not at all.
- * Returns 0, or -1 and a message.
+ * Publish the row atomically, so that rank 0 never reads part of it.
+ * Returns 0, or -1 after a message.
  */
 static int publish(const char *dir, int rank, const struct row *row)
 {
@@ -140,7 +139,7 @@ static int publish(const char *dir, int rank, const struct row *row)
 	return -1;
 }
 
-/* Cut [line] into the cells of [row]. Returns false where it is no row. */
+/* Split [line] into the cells of [row]. Returns false if it has another number of cells. */
 static bool row_parse(char *line, struct row *row)
 {
 	char *rest = line;
@@ -156,7 +155,7 @@ static bool row_parse(char *line, struct row *row)
 	return true;
 }
 
-/* Returns whether rank [rank] has left its row, which is then in [row]. */
+/* Read the row of [rank] into [row]. Returns false if the rank has not published it yet. */
 static bool collect(const char *dir, int rank, struct row *row)
 {
 	char path[PATH_SIZE], line[COLUMNS * CELL];
@@ -181,7 +180,7 @@ static int64_t milliseconds(void)
 	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* Look for rows until all are there or the time is over. Returns how many are there. */
+/* Read rows until all have arrived or the time is over. Returns the number of rows that arrived. */
 static int gather(const char *dir, struct row *rows, int size, int seconds)
 {
 	const struct timespec pause = {.tv_nsec = 20 * 1000 * 1000};
@@ -200,7 +199,7 @@ static int gather(const char *dir, struct row *rows, int size, int seconds)
 	}
 }
 
-/* Widths that fit the titles and all rows that arrived. */
+/* Compute column widths that fit the titles and the rows that arrived. */
 static void measure(const struct row *rows, int size, int width[COLUMNS])
 {
 	for (int c = 0; c < COLUMNS; c++) {
@@ -255,14 +254,14 @@ static void print_missing(const struct row *rows, int size, int arrived, int sec
 	fprintf(stderr, " did not arrive in %d s (%d of %d did)\n", seconds, arrived, size);
 }
 
-/* Rank 0's part. Returns 0 if every rank arrived, else -1 and a message. */
+/* Runs on rank 0. Returns 0 if every rank arrived, else -1 after a message. */
 static int report(const char *dir, int size, int seconds)
 {
 	struct row *rows = calloc((size_t)size, sizeof(*rows));
 	int arrived;
 
 	if (!rows) {
-		fprintf(stderr, "ddp-ranks: no memory for %d ranks\n", size);
+		fprintf(stderr, "ddp-ranks: out of memory for %d ranks\n", size);
 		return -1;
 	}
 	arrived = gather(dir, rows, size, seconds);
@@ -273,18 +272,18 @@ static int report(const char *dir, int size, int seconds)
 	return arrived == size ? 0 : -1;
 }
 
-/* Without a shared directory each rank speaks for itself, in no order. */
-static void speak(const struct row *row, int rank)
+/* Without a shared directory each rank prints its own row, in any order. */
+static void print_own(const struct row *row, int rank)
 {
 	if (rank == 0)
-		fprintf(stderr, "ddp-ranks: %s is not set, so one line for each rank\n",
+		fprintf(stderr, "ddp-ranks: %s is not set, so each rank prints its own line\n",
 			DDP_NAME(DDP_RENDEZVOUS));
 	for (int c = 0; c < COLUMNS; c++)
 		printf("%s %s%s", columns[c].title, row->cell[c], c + 1 < COLUMNS ? ", " : "\n");
 }
 
-/* Returns 0, or -1 and a message where --ddp did not make this a rank. */
-static int who_am_i(int *rank, int *size)
+/* Read rank and size. Returns 0, or -1 after a message if --ddp did not set them. */
+static int read_rank(int *rank, int *size)
 {
 	const char *error = getenv(DDP_NAME(DDP_ERROR));
 
@@ -296,7 +295,7 @@ static int who_am_i(int *rank, int *size)
 	*size = number(value(DDP_NAME(DDP_SIZE)), 1, MAX_RANKS);
 	if (*rank >= 0 && *size > *rank)
 		return 0;
-	fprintf(stderr, "ddp-ranks: not started by --ddp; try: srun -N2 --ddp ddp-ranks\n");
+	fprintf(stderr, "ddp-ranks: not started with --ddp; try: srun -N2 --ddp ddp-ranks\n");
 	return -1;
 }
 
@@ -306,11 +305,11 @@ static int run(int seconds)
 	struct row row = {0};
 	int rank, size;
 
-	if (who_am_i(&rank, &size))
+	if (read_rank(&rank, &size))
 		return -1;
 	describe(&row);
 	if (!dir || !*dir) {
-		speak(&row, rank);
+		print_own(&row, rank);
 		return 0;
 	}
 	if (publish(dir, rank, &row))
@@ -325,7 +324,7 @@ int main(int argc, char **argv)
 	if (argc > 2 || seconds < 0) {
 		fprintf(stderr,
 			"usage: srun --ddp ddp-ranks [SECONDS]\n"
-			"Prints the ranks of the step; rank 0 waits SECONDS (%d) for the others.\n",
+			"Print the ranks of the step; rank 0 waits SECONDS for the other ranks [%d].\n",
 			DEADLINE);
 		return 2;
 	}

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Data-parallel training in plain PyTorch. Nothing here knows Slurm.
+"""Data-parallel training in plain PyTorch, without anything specific to Slurm.
 
-RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT come from the environment, as
-PyTorch's init_method "env://" wants it: `srun --ddp` sets them, and so does torchrun.
+`srun --ddp`, or torchrun, sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT, which
+PyTorch's default init_method "env://" reads.
 """
 
 import argparse
@@ -21,18 +21,18 @@ INPUTS, CLASSES = 20, 4
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--batch-size", type=int, default=32, help="of each rank")
+    parser.add_argument("--batch-size", type=int, default=32, help="samples per step and rank [32]")
     parser.add_argument("--lr", type=float, default=0.1)
     parser.add_argument(
         "--backend",
         default="nccl" if torch.cuda.is_available() else "gloo",
-        help="gloo where ranks share a GPU, since NCCL refuses that",
+        help="gloo if ranks share a GPU, which NCCL does not support",
     )
     parser.add_argument("--checkpoint", metavar="FILE", default="torch-ddp.pt")
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="go on from the checkpoint where there is one, as under ddp-run: elastic.job",
+        help="continue from the checkpoint if it exists, as ddp-run needs it; see elastic.job",
     )
     args = parser.parse_args()
     if os.path.exists(args.checkpoint) and not os.path.isfile(args.checkpoint):
@@ -41,14 +41,14 @@ def parse_arguments():
 
 
 def synthetic(count, seed):
-    """Points and the classes that a fixed random matrix gives them: the same on every rank."""
+    """Random points, classified by a fixed random matrix; the same on every rank."""
     teacher = torch.randn(INPUTS, CLASSES, generator=torch.Generator().manual_seed(0))
     points = torch.randn(count, INPUTS, generator=torch.Generator().manual_seed(seed))
     return TensorDataset(points, (points @ teacher).argmax(1))
 
 
 def train(model, loader, optimizer, device):
-    """One epoch. Returns the mean loss of this rank's batches."""
+    """Train for one epoch. Returns the mean loss of this rank's batches."""
     model.train()
     total = 0.0
     for points, classes in loader:
@@ -62,7 +62,7 @@ def train(model, loader, optimizer, device):
 
 @torch.no_grad()
 def evaluate(model, dataset, device):
-    """Every sample once: each rank counts its part, then the counts are added up."""
+    """Evaluate every sample once: each rank counts its part, and the counts are summed."""
     model.eval()
     part = Subset(dataset, range(dist.get_rank(), len(dataset), dist.get_world_size()))
     count = torch.zeros(2, device=device)
@@ -74,7 +74,7 @@ def evaluate(model, dataset, device):
 
 
 def save(epoch, model, optimizer, path):
-    """A reader finds the old file or the new one, never half a file. A link stays."""
+    """Replace the checkpoint atomically: a reader finds the old file or the new one. A symbolic link is kept."""
     path = os.path.realpath(path)
     state = {"epoch": epoch, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
     torch.save(state, f"{path}.{os.getpid()}")
@@ -82,7 +82,7 @@ def save(epoch, model, optimizer, path):
 
 
 def resume(model, optimizer, path):
-    """Rank 0 reads, since shared storage may still show others an older file. Returns the first epoch to do."""
+    """Load the checkpoint on rank 0 only, because other nodes may still see an older file. Returns the next epoch."""
     state = [None]
     if dist.get_rank() == 0 and os.path.exists(path):
         state = [torch.load(path, map_location="cpu")]
@@ -114,7 +114,7 @@ def main():
     first = resume(model, optimizer, args.checkpoint) if args.resume else 0
 
     for epoch in range(first, args.epochs):
-        sampler.set_epoch(epoch)  # another order in every epoch
+        sampler.set_epoch(epoch)  # shuffle differently in every epoch
         loss = train(ddp, loader, optimizer, device)
         accuracy = evaluate(model, synthetic(1000, seed=2), device)
         if rank == 0:

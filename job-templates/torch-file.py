@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 def init(form, backend):
     if form == "method":
-        # The URL holds rank and world size already.
+        # The URL already contains rank and world size.
         dist.init_process_group(backend, init_method=os.environ["DDP_INIT_METHOD"])
     else:
         dist.init_process_group(
@@ -32,8 +32,8 @@ def init(form, backend):
 
 
 def train(device):
-    """A few steps that fit a line. Returns the last loss of this rank."""
-    torch.manual_seed(dist.get_rank())  # every rank has data of its own
+    """Fit a line in a few steps. Returns this rank's last loss."""
+    torch.manual_seed(dist.get_rank())  # different data on every rank
     model = DistributedDataParallel(nn.Linear(1, 1).to(device))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(100):

@@ -4,7 +4,7 @@
 
     srun -N2 --ntasks-per-node=1 --ddp python3 torch-spawn.py [RANKS-PER-NODE]
 
-By default there is one rank for each GPU of the node, or two where it has none.
+By default there is one rank for each GPU of the node, or two ranks if there is none.
 """
 
 import os
@@ -18,8 +18,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def train(device):
-    """A few steps that fit a line. Returns the last loss of this rank."""
-    torch.manual_seed(dist.get_rank())  # every rank has data of its own
+    """Fit a line in a few steps. Returns this rank's last loss."""
+    torch.manual_seed(dist.get_rank())  # different data on every rank
     model = DistributedDataParallel(nn.Linear(1, 1).to(device))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(100):
@@ -37,7 +37,7 @@ def worker(local_rank, per_node, nodes):
         device, backend = torch.device("cuda", local_rank), "nccl"
         torch.cuda.set_device(device)
 
-    # A rank of Slurm is a node here, and the ranks of PyTorch are ours to count.
+    # Slurm starts one task on each node, so this program numbers the ranks of PyTorch.
     dist.init_process_group(
         backend,
         init_method=os.environ["DDP_INIT_FILE"],

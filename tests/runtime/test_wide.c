@@ -1107,7 +1107,7 @@ TEST(test_no_launcher)
 	for (int i = 0; i < ROWS(variables); i++)
 		unsetenv(variables[i]);
 	UNIT_SAYS("no launcher", refuse("mpi").text,
-		  "not started for the 2 ranks of the job but for 1", "srun --mpi=");
+		  "the job has 2 ranks, but MPI was started for 1", "srun --mpi=");
 }
 #endif
 
