@@ -82,7 +82,7 @@ trap_of_another()
 @test "--conf with a port of slurmctld is refused before anything is created" {
 	try "$minicluster" up --dir "$TOP/c" --gpus 0 --plugstack none --conf slurmctldport=7000
 	same "$rc:$out" 2:
-	has "$err" "^minicluster: --conf is 'slurmctldport=7000': ports come from the block that the cluster claims; leave it out$"
+	has "$err" "^minicluster: --conf is 'slurmctldport=7000': the cluster chooses the ports; remove this line$"
 }
 
 @test "status reports that up still runs, and that up was killed" {
@@ -97,14 +97,14 @@ trap_of_another()
 	wait $! || true
 	kill "$(<"$TOP/munged")"
 	try "$minicluster" status --dir "$TOP/c"
-	same "$rc:$out$err" "1:minicluster: the 'minicluster up' of $TOP/c was killed: start the cluster again, or take it down"
+	same "$rc:$out$err" "1:minicluster: the 'minicluster up' of $TOP/c was killed: run up or down again"
 }
 
 @test "AuthType=auth/slurm is refused before Slurm 23.11" {
 	! slurm_at_least 23.11 || skip "this Slurm has it"
 	try "$minicluster" up --dir "$TOP/c" --gpus 0 --plugstack none --conf AuthType=auth/slurm
 	same "$rc" 1
-	has "$err" '^minicluster: AuthType=auth/slurm is in Slurm from 23\.11 on, and this is 2[0-3]\.'
+	has "$err" '^minicluster: AuthType=auth/slurm needs Slurm 23\.11 or later, and this is 2[0-3]\.'
 }
 
 # bats test_tags=release
@@ -121,5 +121,5 @@ daemon"
 	has_not "$out" '^munged'
 	try timeout 100 "$minicluster" up --dir "$TOP/c2" --gpus 0 --plugstack none --conf AuthType=auth/slurm
 	same "$rc" 1
-	has "$err" '^minicluster: another Slurm of this machine has the sockets of auth/slurm: '
+	has "$err" '^minicluster: another Slurm on this machine uses the sockets of auth/slurm: '
 }

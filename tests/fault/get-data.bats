@@ -67,7 +67,7 @@ whole()
 @test "all files are fetched into a directory that is created" {
 	run get "$DIR/new/place"
 	[ "$status" -eq 0 ]
-	[ "${lines[0]}" = "one.gz: fetched, 300000 bytes, checksum right" ]
+	[ "${lines[0]}" = "one.gz: downloaded, 300000 bytes, checksum verified" ]
 	[ "${lines[2]}" = "mnist is in $DIR/new/place: ddp-train mnist --data $DIR/new/place" ]
 	whole "$DIR/new/place"
 }
@@ -76,7 +76,7 @@ whole()
 	cp "$SERVED/files/one.gz" "$DIR"
 	run get "$DIR"
 	[ "$status" -eq 0 ]
-	[ "${lines[0]}" = "one.gz: there already" ]
+	[ "${lines[0]}" = "one.gz: already valid" ]
 	[ "$(sent one.gz)" -eq 0 ]
 	[ "$(sent two.gz)" -eq 1 ]
 	whole "$DIR"
@@ -119,7 +119,7 @@ whole()
 	echo mine >"$DIR/one.gz"
 	run get "$DIR"
 	[ "$status" -eq 1 ]
-	[[ $output == "ddp-get-data: $DIR/one.gz is there with SHA-256 "*"remove it to have it fetched" ]]
+	[[ $output == "ddp-get-data: $DIR/one.gz exists with SHA-256 "*"remove it to download it again" ]]
 	[ "$(cat "$DIR/one.gz")" = mine ]
 }
 
@@ -139,14 +139,14 @@ whole()
 	echo "$(printf '%064d' 1)  three.gz" >"$SERVED/three"
 	run "$GET" --url "$URL" --sums "$SERVED/three" mnist "$DIR"
 	[ "$status" -eq 1 ]
-	[[ $output == *"$URL/three.gz could not be fetched"* ]]
+	[[ $output == *"cannot download $URL/three.gz"* ]]
 	[ -z "$(ls -A "$DIR")" ]
 }
 
 @test "a server that does not answer is reported with a remedy" {
 	run "$GET" --url http://127.0.0.1:1 --sums "$SERVED/sums" mnist "$DIR"
 	[ "$status" -eq 1 ]
-	[[ $output == *"http://127.0.0.1:1/one.gz could not be fetched (status "*"); run this again, or name a mirror with --url" ]]
+	[[ $output == *"cannot download http://127.0.0.1:1/one.gz (status "*"); run this again, or name a mirror with --url" ]]
 	[ -z "$(ls -A "$DIR")" ]
 }
 
