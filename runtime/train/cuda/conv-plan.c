@@ -178,7 +178,7 @@ static int64_t get(struct conv_parts *parts, cudnnBackendDescriptor_t it,
 
 	if (!is_ok(parts))
 		return 0;
-	snprintf(what, sizeof(what), "asking for attribute %d", (int)name);
+	snprintf(what, sizeof(what), "reading attribute %d", (int)name);
 	check(parts, cudnnBackendGetAttribute(it, name, type, capacity, &count, values), what);
 	return !is_ok(parts) ? 0 : count < capacity ? count : capacity;
 }

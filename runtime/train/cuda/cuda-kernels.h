@@ -7,8 +7,8 @@
  * bf16, f16). Arithmetic is f32, and results are rounded once. All kernels are deterministic: they
  * sum in a fixed order, without atomic additions.
  *
- * STEP DATA. What differs between steps is not in arguments but in device memory, in struct
- * kernel_step, because a captured graph is launched for every step. A batch has a capacity of
+ * STEP DATA. Values that differ between steps are in device memory, in struct kernel_step, not in
+ * arguments, because a captured graph is launched for every step. A batch has a capacity of
  * [batch] samples, of which order->count are used. The unused ones are computed too, but their
  * images are black, their gradients are zero, and they do not count in means, so they have no
  * effect.

@@ -52,7 +52,7 @@ static int read_properties(struct device_info *info, const char *who, struct ddp
 	cudaError_t result = cudaGetDeviceProperties(&properties, info->index);
 
 	if (result != cudaSuccess)
-		return ddp_card_error(who, result, error, "asking for its properties");
+		return ddp_card_error(who, result, error, "querying its properties");
 	snprintf(info->name, sizeof(info->name), "%.127s", properties.name);
 	info->major = properties.major;
 	info->minor = properties.minor;
@@ -77,9 +77,9 @@ int device_list(char (*uuids)[DEVICE_UUID], int most, struct ddp_error *error)
 /* --- Open -------------------------------------------------------------------------------------- */
 
 /*
- * Determines how much memory CUDA's context takes: what the driver counts for this process, as
- * nothing else is allocated yet. The driver does not count in containers that hide processes. Then
- * it is estimated: the usual size, but no more than all processes use together.
+ * Determines how much memory CUDA's context uses. Nothing else is allocated yet, so this is the
+ * driver's count for this process. In containers that hide processes the driver has no count; then
+ * the size is estimated: the usual one, but no more than all processes use together.
  */
 static int measure_memory(struct device *device, double share, struct ddp_error *error)
 {
@@ -88,7 +88,7 @@ static int measure_memory(struct device *device, double share, struct ddp_error 
 	cudaError_t result = cudaMemGetInfo(&available, &info->total);
 
 	if (result != cudaSuccess)
-		return cuda_error(device, result, "asking for its memory", error);
+		return cuda_error(device, result, "querying its memory", error);
 	held = ddp_card_held(info->uuid);
 	all = info->total > available ? info->total - available : 0;
 	if (held == 0)
@@ -110,7 +110,7 @@ static int make_streams(struct device *device, struct ddp_error *error)
 		if (result == cudaSuccess)
 			result = cudaEventCreateWithFlags(&device->ordered[i], plain);
 	}
-	return cuda_error(device, result, "making streams", error);
+	return cuda_error(device, result, "creating streams", error);
 }
 
 static int open_card(struct device *device, double share, struct ddp_error *error)
@@ -318,7 +318,7 @@ int device_alloc_host(struct device *device, void **memory, size_t bytes, const 
 
 	*memory = NULL;
 	status = ddp_card_error(device->who, cudaHostAlloc(&pinned, whole, flags), error,
-				"pinning %zu bytes of the host for %s", bytes, what);
+				"pinning %zu bytes of host memory for %s", bytes, what);
 	if (status)
 		return status;
 	*memory = memset(pinned, 0, whole);
@@ -400,7 +400,7 @@ int device_order(struct device *device, enum device_stream later, enum device_st
 	result = cudaEventRecord(event, device->streams[earlier]);
 	if (result == cudaSuccess)
 		result = cudaStreamWaitEvent(device->streams[later], event, 0);
-	return cuda_error(device, result, "putting streams in order", error);
+	return cuda_error(device, result, "ordering streams", error);
 }
 
 int device_ended(struct device *device, enum device_stream stream, struct ddp_error *error)
@@ -426,7 +426,7 @@ int device_capture_begin(struct device *device, struct ddp_error *error)
 	cudaError_t result = cudaStreamBeginCapture(device->streams[DEVICE_COMPUTE],
 						    cudaStreamCaptureModeRelaxed);
 
-	return cuda_error(device, result, "beginning to record a graph", error);
+	return cuda_error(device, result, "starting the capture of a graph", error);
 }
 
 /* Nodes keep the priorities of the streams on which they were captured. */

@@ -464,9 +464,8 @@ static void close_device(struct engine *engine)
 }
 
 /*
- * Destroys graphs first, as they hold the communicator's collectives. In a lost world libddp aborts
- * its sums, so that they end. If work on the device does not end, the objects are left to the end
- * of the process.
+ * Destroys graphs first, as they hold the communicator's collectives. After a rank was lost, libddp
+ * aborts its sums, so that they end. If work on the device does not end, the objects are not freed.
  */
 static void cuda_close(struct engine *engine)
 {

@@ -2,8 +2,9 @@
 /*
  * optimizer.cu - the end of a step: norm of the gradient, loss scale, optimizer
  *
- * The bits equal those of optim/loop-vector.c and gradient/statistics.c: where they round twice,
- * __fmul_rn() and similar functions are used here, and fmaf() is fused() of base/vector.h.
+ * The bits equal those of optim/loop-vector.c and gradient/statistics.c: if these round twice,
+ * __fmul_rn() and similar functions are used here, and fmaf() corresponds to fused() in
+ * base/vector.h.
  *
  * A thread processes four elements, 16 bytes. All arrays are aligned to 16 bytes.
  */

@@ -44,7 +44,7 @@ struct batch_crop batch_crop(const struct net *net, const struct batch *batch, s
 }
 
 /*
- * Columns of a cropped image that are inside the original, and the original's column of the first.
+ * Columns of a cropped image that are inside the original, and the first of them in the original.
  */
 struct span {
 	int begin, end; /* range [begin, end) */

@@ -2,7 +2,7 @@
 /*
  * set.c - published data sets (MNIST's IDX files, CIFAR's binary version) and synthetic ones
  *
- * Plain files are used where they are mapped. One rank of each node unpacks gzipped files and
+ * Plain files are memory-mapped and used in place. One rank of each node unpacks gzipped files and
  * archives into memory that the node's ranks share.
  */
 #include "config.h"

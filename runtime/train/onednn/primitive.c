@@ -65,8 +65,8 @@ static int dnnl_error(struct ddp_error *error, dnnl_status_t status, const char 
 				     "oneDNN %s does not support %s on a CPU with %s", version,
 				     text, instructions);
 	return ddp_error_set(error, status == dnnl_out_of_memory ? DDP_ERR_MEMORY : DDP_ERR_ENGINE,
-			     "oneDNN %s, %s: %.*s says \"%s\"", version, text,
-			     (int)strcspn(call, "("), call, dnnl_status2str(status));
+			     "oneDNN %s, %s: %.*s: \"%s\"", version, text, (int)strcspn(call, "("),
+			     call, dnnl_status2str(status));
 }
 
 /* Calls a oneDNN function. On failure sets [rc] and jumps to out. */

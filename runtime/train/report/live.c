@@ -130,7 +130,7 @@ static size_t compose(struct live *live, size_t columns)
 
 /* --- The terminal ----------------------------------------------------------------------- */
 
-static bool says_utf8(void)
+static bool is_utf8_terminal(void)
 {
 	const char *locale = ddp_getenv("LC_ALL", "LC_CTYPE", "LANG", NULL);
 
@@ -274,7 +274,7 @@ struct live *live_open(const struct report_run *run)
 
 	live->work = ddp_xcalloc((size_t)run->ranks, sizeof(double), "a live line");
 	live->escapes = term && strcmp(term, "dumb") != 0;
-	live->utf8 = live->escapes && says_utf8();
+	live->utf8 = live->escapes && is_utf8_terminal();
 	live->colour = live->escapes && !ddp_getenv("NO_COLOR", NULL);
 	live->run = run;
 	live->total = run->begin;

@@ -262,7 +262,7 @@ static void add_earlier_step(struct page *page, const char *line, const char *en
 
 /*
  * Reads the points and epochs up to step [begin]. Later steps are trained again. Files that are not
- * pages have no such lines.
+ * pages have no lines of this form.
  */
 static void read_earlier_page(struct page *page, uint64_t begin)
 {

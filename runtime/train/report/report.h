@@ -71,8 +71,8 @@ struct report_run {
 	uint64_t begin; /* step at which this run resumes; 0: new */
 	uint64_t end;	/* step at which it ends */
 	/*
-	 * Arrays by rank that must stay valid until the report is closed. Work is since the start
-	 * of the run.
+	 * Arrays by rank that must stay valid until the report is closed. [work] counts from the
+	 * start of the run.
 	 */
 	const struct report_place *places;
 	const struct report_work *work;
