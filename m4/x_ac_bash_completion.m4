@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# X_AC_BASH_COMPLETION: bashcompletiondir, whose files bash reads at its start. Not the
-# directory of completions that are loaded by a command's name: srun's is Slurm's own there,
-# and ours only adds to it.
+# X_AC_BASH_COMPLETION: set bashcompletiondir, whose files bash reads when it starts. It is not the directory
+# of completions that are loaded by the name of a command: there srun's file belongs to Slurm, and ours
+# only adds to its completions.
 AC_DEFUN([X_AC_BASH_COMPLETION], [
   AC_ARG_WITH([bash-completion-dir],
     [AS_HELP_STRING([--with-bash-completion-dir=DIR],

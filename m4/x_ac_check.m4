@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# X_AC_CHECK: Check, the unit test framework.
+# X_AC_CHECK: find Check, the unit test framework.
 AC_DEFUN([X_AC_CHECK], [
   PKG_CHECK_MODULES([CHECK], [check >= 0.11],
     [x_ac_check_found=yes

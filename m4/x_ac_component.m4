@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# Optional components share one life: --with-NAME, a search, a result. A component file
-# calls these three in order; between them it knows only its headers, libraries, version.
+# Macros for optional components. The file of a component calls X_AC_COMPONENT_ARG (--with-NAME), X_AC_COMPONENT_FIND
+# (search) and X_AC_COMPONENT_RESULT, in this order, with its headers, libraries and version.
 # Shell variables: with_NAME (check, yes, no or a prefix), x_ac_NAME_found (yes or no),
 # x_ac_NAME_version, x_ac_NAME_where, x_ac_NAME_missing (if not HEADER and library),
 # NAME_CPPFLAGS, NAME_LIBS.
@@ -19,8 +19,8 @@ AC_DEFUN([X_AC_COMPONENT_ARG], [
 ])
 
 # X_AC_COMPONENT_PREFIXES(name, VARIABLE, [DEFAULTS])
-# Set VARIABLE to the prefixes to search: the one asked for, or `system' (what compiler and
-# linker find by themselves) and DEFAULTS.
+# Set VARIABLE to the prefixes to search: the one that was given, or `system' (the default paths of compiler and
+# linker) and DEFAULTS.
 AC_DEFUN([X_AC_COMPONENT_PREFIXES], [
   AS_CASE([$with_$1],
     [/usr], [$2=system],
@@ -29,9 +29,9 @@ AC_DEFUN([X_AC_COMPONENT_PREFIXES], [
 ])
 
 # X_AC_COMPONENT_FIND(name, NAME, PREFIXES, HEADER, CALL, LIBS, [PKG-CONFIG-MODULE])
-# Link a program that has HEADER and CALL with LIBS, under each of PREFIXES in turn; where
-# no prefix was asked for, ask pkg-config first. The first success sets NAME_CPPFLAGS and
-# NAME_LIBS; flags that NAME_CPPFLAGS had before (of what the component needs) are kept.
+# Link a program with HEADER, CALL and LIBS, with each of PREFIXES in turn; if no prefix was given, try
+# pkg-config first. The first success sets NAME_CPPFLAGS and NAME_LIBS. Flags that NAME_CPPFLAGS already has, for
+# what the component depends on, are kept.
 AC_DEFUN([X_AC_COMPONENT_FIND], [
   x_ac_save_CPPFLAGS=$CPPFLAGS
   x_ac_save_LIBS=$LIBS
@@ -51,7 +51,7 @@ AC_DEFUN([X_AC_COMPONENT_FIND], [
       AS_IF([test "$x_ac_prefix" = system],
         [$2_CPPFLAGS=$x_ac_needs
          $2_LIBS="$6"],
-        [# Without this, a wrong prefix would seem right where the system has another copy.
+        [# Otherwise a wrong prefix would be accepted if the system has another copy.
          test -f "$x_ac_prefix/include/$4" || break 2
          set x "$x_ac_prefix/$x_ac_lib/lib"m4_bpatsubst([$6], [^-l\([^ ]*\).*], [\1])[.*]
          test -e "@S|@2" || continue
@@ -72,8 +72,8 @@ AC_DEFUN([X_AC_COMPONENT_TRY], [
 ])
 
 # X_AC_COMPONENT_VERSION(name, NAME, HEADER, FORMAT, EXPRESSION...)
-# x_ac_NAME_version from integer constant expressions of HEADER (found without running a
-# program in a cross build), x_ac_NAME_where from its path.
+# Set x_ac_NAME_version from integer constant expressions of HEADER, without running a program in a cross build,
+# and x_ac_NAME_where from the path of HEADER.
 AC_DEFUN([X_AC_COMPONENT_VERSION], [
   x_ac_save_CPPFLAGS=$CPPFLAGS
   CPPFLAGS="$$2_CPPFLAGS $CPPFLAGS"
@@ -87,7 +87,7 @@ AC_DEFUN([X_AC_COMPONENT_VERSION], [
   CPPFLAGS=$x_ac_save_CPPFLAGS
 ])
 
-# X_AC_HEADER_PATH(VARIABLE, HEADER): where the preprocessor finds HEADER.
+# X_AC_HEADER_PATH(VARIABLE, HEADER): set VARIABLE to the path at which the preprocessor finds HEADER.
 AC_DEFUN([X_AC_HEADER_PATH], [
   AC_LANG_CONFTEST([AC_LANG_SOURCE([[#include <$2>]])])
   $1=`$CC -E $CPPFLAGS conftest.$ac_ext 2>/dev/null |
@@ -96,7 +96,7 @@ AC_DEFUN([X_AC_HEADER_PATH], [
 ])
 
 # X_AC_COMPONENT_RESULT(name, NAME, TITLE, WHAT, REMEDY)
-# HAVE_NAME for C and for make, the flags, and the error if it was asked for in vain.
+# Define HAVE_NAME for C and make, substitute the flags, and fail if the component was requested but not found.
 AC_DEFUN([X_AC_COMPONENT_RESULT], [
   AC_MSG_CHECKING([for $3])
   AS_IF([test "$x_ac_$1_found" = yes],

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# X_AC_CUDA: the CUDA runtime and nvcc. No driver is needed to build.
-# Sets x_ac_cuda_prefix (empty: the system's own paths) for the libraries that live beside.
+# X_AC_CUDA: find the CUDA runtime and nvcc. The build needs no driver.
+# Sets x_ac_cuda_prefix (empty: default paths) for libraries that are installed in the same place.
 AC_DEFUN([X_AC_CUDA], [
   X_AC_COMPONENT_ARG([cuda], [CUDA], [training on GPUs])
   AC_ARG_VAR([NVCC], [CUDA compiler])
@@ -10,7 +10,7 @@ AC_DEFUN([X_AC_CUDA], [
     X_AC_CUDA_NVCC
     AS_CASE([$with_cuda],
       [check|yes], [
-        # The toolkit of the nvcc in use, so that compiler and headers never differ.
+        # Use the toolkit of the nvcc in PATH, so that compiler and headers match.
         x_ac_prefixes=
         AS_CASE([$NVCC], [*/bin/nvcc], [x_ac_prefixes=`AS_DIRNAME(["$NVCC"])`/..])
         AS_CASE([$x_ac_prefixes], [?*], [x_ac_prefixes=`cd "$x_ac_prefixes" && pwd`])
@@ -34,7 +34,7 @@ AC_DEFUN([X_AC_CUDA], [
     [install the CUDA toolkit (Debian: nvidia-cuda-toolkit)])
 ])
 
-# nvcc of the prefix asked for, or of CUDA_HOME, PATH or the toolkit's usual place.
+# Find nvcc in the given prefix, else in CUDA_HOME, PATH or the toolkit's usual directory.
 AC_DEFUN([X_AC_CUDA_NVCC], [
   AS_CASE([$with_cuda],
     [check|yes],

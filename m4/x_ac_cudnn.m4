@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# X_AC_CUDNN: what the trainer's GPU engine needs beyond CUDA: cuDNN, cublasLt, and an nvcc
-# that compiles. Comes after X_AC_CUDA, beside which all of them are looked for. The engine is
-# built where all are found (HAVE_CUDNN). Sets CUBLASLT_LIBS, and by X_AC_NVCC NVCC_CODE.
+# X_AC_CUDNN: find what the trainer's GPU engine needs in addition to CUDA: cuDNN, cublasLt, and an nvcc that works.
+# Call it after X_AC_CUDA, whose prefix is searched. The engine is built if all are found (HAVE_CUDNN). Sets
+# CUBLASLT_LIBS and, through X_AC_NVCC, NVCC_CODE.
 AC_DEFUN([X_AC_CUDNN], [
   X_AC_COMPONENT_ARG([cudnn], [cuDNN], [training on GPUs])
   AS_CASE([$with_cudnn:$x_ac_cuda_found],
@@ -16,7 +16,7 @@ AC_DEFUN([X_AC_CUDNN], [
   AS_IF([test "x$with_cudnn" != xno && test "$x_ac_cuda_found" = yes], [
     X_AC_COMPONENT_PREFIXES([cudnn], [x_ac_prefixes], [$x_ac_cuda_prefix])
     CUDNN_CPPFLAGS=$CUDA_CPPFLAGS
-    # 9.8 is the first that makes plans without a handle, as conv-cudnn.c does.
+    # 9.8 is the first version that creates plans without a handle, as conv-plan.c does.
     X_AC_COMPONENT_FIND([cudnn], [CUDNN], [$x_ac_prefixes],
       [cudnn.h], [[_Static_assert(CUDNN_VERSION >= 90800, "too old"); (void)cudnnGetVersion();]], [-lcudnn])
     AS_IF([test "$x_ac_cudnn_found" = yes], [X_AC_CUBLASLT])
@@ -33,7 +33,7 @@ AC_DEFUN([X_AC_CUDNN], [
     [install cuDNN with its headers (NVIDIA: cudnn9-cuda-12 or cudnn9-cuda-13)])
 ])
 
-# cublasLt is a part of the toolkit that some packages split off.
+# cublasLt belongs to the toolkit, but some distributions package it separately.
 AC_DEFUN([X_AC_CUBLASLT], [
   AC_MSG_CHECKING([for cublasLt])
   x_ac_save_CPPFLAGS=$CPPFLAGS

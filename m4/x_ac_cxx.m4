@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# X_AC_PROG_CXX: AC_PROG_CXX, and the C compiler's own sister where that is a clang: instrumented
-# objects of two compilers do not mix.
+# X_AC_PROG_CXX: AC_PROG_CXX, but if CC is a clang, prefer the matching clang++: instrumented objects of two
+# compilers cannot be linked together.
 AC_DEFUN([X_AC_PROG_CXX], [
   AS_CASE([$CXX:$CC], [:*clang*], [
     x_ac_sister=`AS_ECHO(["$CC"]) | $SED 's/clang/clang++/'`
@@ -10,10 +10,9 @@ AC_DEFUN([X_AC_PROG_CXX], [
   AC_PROG_CXX
 ])
 
-# X_AC_CXX: a C++ compiler, for one thing alone: tests that compile the GPU engine's kernels for
-# the host. Comes after X_AC_SANITIZE. Sets DDP_CXXFLAGS, x_ac_cxx (for the summary) and the
-# conditional HAVE_CXX, which is false where these tests could not run: threads of a
-# kernel are fibers, which ThreadSanitizer does not follow.
+# X_AC_CXX: find a C++ compiler, used only for tests that compile the GPU engine's kernels for the host. Call it
+# after X_AC_SANITIZE. Sets DDP_CXXFLAGS, x_ac_cxx (for the summary) and the conditional HAVE_CXX, which is false
+# if these tests cannot run: the threads of a kernel are fibers, which ThreadSanitizer does not support.
 AC_DEFUN([X_AC_CXX], [
   DDP_CXXFLAGS="-std=gnu++17 -Wall -Wextra -fvisibility=hidden"
   AC_SUBST([DDP_CXXFLAGS])
@@ -56,7 +55,7 @@ int unused;
     [x_ac_cxx="no (not with --enable-sanitize=$enable_sanitize)"])
   AS_CASE([$enable_sanitize$enable_coverage:$x_ac_cc_family:$x_ac_cxx_family],
     [nono:*|*:clang:clang|*:other:other], [],
-    [x_ac_cxx="no ($CC and $CXX do not mix in an instrumented build)"])
+    [x_ac_cxx="no (objects of $CC and $CXX cannot be linked in an instrumented build)"])
   AC_MSG_RESULT([$x_ac_cxx])
   AM_CONDITIONAL([HAVE_CXX], [test "x$x_ac_cxx" = xyes])
 ])

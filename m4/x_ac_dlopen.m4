@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# X_AC_DLOPEN: set DL_LIBS to what a program that calls dlopen links.
+# X_AC_DLOPEN: set DL_LIBS to the libraries that a program needs to call dlopen.
 AC_DEFUN([X_AC_DLOPEN], [
   x_ac_save_LIBS=$LIBS
   AC_SEARCH_LIBS([dlopen], [dl], [], [AC_MSG_ERROR([dlopen not found in libc or libdl])])

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
 # X_AC_CC_FLAG(FLAGS, VARIABLE, [IF-ACCEPTED], [IF-REFUSED])
-# Append FLAGS to VARIABLE if the compiler and the linker driver take them without a
-# warning: clang warns about an unknown flag where gcc fails.
+# Append FLAGS to VARIABLE if compiler and linker driver accept them without a warning: clang only warns about an
+# unknown flag, gcc fails.
 AC_DEFUN([X_AC_CC_FLAG], [
   AC_MSG_CHECKING([whether $CC takes $1])
   x_ac_save_CFLAGS=$CFLAGS
@@ -18,7 +18,7 @@ AC_DEFUN([X_AC_CC_FLAG], [
 ])
 
 # X_AC_LD_FLAG(FLAG, VARIABLE)
-# The same for a flag of the link alone.
+# The same for a flag of the linker only.
 AC_DEFUN([X_AC_LD_FLAG], [
   AC_MSG_CHECKING([whether the linker takes $1])
   x_ac_save_LDFLAGS=$LDFLAGS

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# X_AC_MPI: MPI 3, which moves host memory between nodes over fabrics. Its compiler, which
-# has a name and not a prefix, says with which flags to build.
+# X_AC_MPI: find MPI 3, which moves host memory between nodes over fabrics. MPI is given by the name of its compiler
+# instead of a prefix; the compiler prints the flags to build with.
 AC_DEFUN([X_AC_MPI], [
   AC_ARG_WITH([mpi],
     [AS_HELP_STRING([--with-mpi@<:@=MPICC@:>@],
@@ -17,7 +17,7 @@ AC_DEFUN([X_AC_MPI], [
     [check|yes], [AC_PATH_PROGS([x_ac_mpicc], [mpicc mpicc.openmpi mpicc.mpich])],
     [AC_PATH_PROG([x_ac_mpicc], [$with_mpi])])
   AS_IF([test "x$x_ac_mpicc" != x], [
-    # Its headers are not ours to warn about.
+    # Suppress warnings about its headers.
     for x_ac_word in `$x_ac_mpicc -show 2>/dev/null | $SED 's/^[[^ ]]* //'`; do
       AS_CASE([$x_ac_word],
         [-I*], [AS_VAR_APPEND([MPI_CPPFLAGS], [" -isystem `AS_ECHO([\"$x_ac_word\"]) | $SED s/^-I//`"])],
@@ -38,14 +38,14 @@ AC_DEFUN([X_AC_MPI], [
         [MPICH_NUMVERSION / 1000 % 100])
     ])
     x_ac_mpi_where=$x_ac_mpicc
-    # For tests: it goes on when a rank is lost.
+    # For tests: mpirun must keep the other ranks running when one is lost.
     MPIRUN=`AS_ECHO(["$x_ac_mpicc"]) | $SED 's|mpicc\([[^/]]*\)$|mpirun\1|'`
     AS_IF([$MPIRUN --version 2>&1 | grep -q 'Open MPI'],
       [AS_VAR_APPEND([MPIRUN],
         [" --allow-run-as-root --oversubscribe --enable-recovery --mca pml ob1 --mca btl tcp,self --mca btl_tcp_if_include lo"])],
       [AS_VAR_APPEND([MPIRUN], [" -disable-auto-cleanup -genv UCX_TLS tcp,self"])])
   ])
-  # The compiler can be here without it.
+  # mpirun may be missing although the compiler is installed.
   AS_IF([test "$x_ac_mpi_found" = yes && test -x "${MPIRUN%% *}"],
     [AC_DEFINE([HAVE_MPIRUN], [1], [Define to 1 if ranks of MPI can be started here.])])
   AC_SUBST([MPIRUN])

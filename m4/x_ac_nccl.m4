@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# X_AC_NCCL: NCCL, the engine between GPUs. Comes after X_AC_CUDA, whose headers it
-# includes and beside which it is often unpacked.
+# X_AC_NCCL: find NCCL, for collectives between GPUs. Call it after X_AC_CUDA, whose headers it includes and whose
+# prefix often contains it.
 AC_DEFUN([X_AC_NCCL], [
   X_AC_COMPONENT_ARG([nccl], [NCCL], [collectives between GPUs])
   AS_CASE([$with_nccl:$x_ac_cuda_found],

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# X_AC_NVCC: for which GPUs kernels are compiled, and whether nvcc can.
-# Sets NVCC_CODE (options of nvcc), x_ac_nvcc_code (for people), x_ac_nvcc_works and HAVE_NVCC.
+# X_AC_NVCC: choose the GPUs for which kernels are compiled, and check that nvcc works.
+# Sets NVCC_CODE (options of nvcc), x_ac_nvcc_code (the same for the summary), x_ac_nvcc_works and HAVE_NVCC.
 #
-# By default code of one architecture and PTX of the oldest, which the driver translates for any
-# other GPU when the module is opened for the first time.
+# By default nvcc generates code for one architecture, and PTX for the oldest, which the driver compiles for any
+# other GPU when the module is first loaded.
 AC_DEFUN([X_AC_NVCC], [
   AC_ARG_ENABLE([all-gpus],
     [AS_HELP_STRING([--enable-all-gpus],
@@ -25,7 +25,7 @@ AC_DEFUN([X_AC_NVCC], [
   AM_CONDITIONAL([HAVE_NVCC], [test "$x_ac_nvcc_works" = yes])
 ])
 
-# NVCC_ARCH is code alone, without PTX: for GPUs that are known.
+# With NVCC_ARCH, generate code for these GPUs only, without PTX.
 AC_DEFUN([X_AC_NVCC_CODE], [
   x_ac_known=`"$NVCC" --list-gpu-arch 2>/dev/null | $SED -n 's/^compute_//p' | tr '\n' ' '`
   x_ac_oldest=`set x $x_ac_known; AS_ECHO(["@S|@2"])`

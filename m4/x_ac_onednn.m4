@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# X_AC_ONEDNN: oneDNN, the compute engine on CPUs. The C API is dnnl.h in every version.
+# X_AC_ONEDNN: find oneDNN, for training on CPUs. Its C API is dnnl.h in every version.
 AC_DEFUN([X_AC_ONEDNN], [
   X_AC_COMPONENT_ARG([onednn], [oneDNN], [training on CPUs])
   AS_IF([test "x$with_onednn" != xno], [

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# X_AC_PMIX: PMIx, a method of rendezvous.
+# X_AC_PMIX: find PMIx, a method of rendezvous.
 AC_DEFUN([X_AC_PMIX], [
   X_AC_COMPONENT_ARG([pmix], [PMIx], [rendezvous through the resource manager])
   AS_IF([test "x$with_pmix" != xno], [

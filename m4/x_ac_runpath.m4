@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# X_AC_RUNPATH: set DDP_RUNPATH to the flag by which installed programs find libddp relative to
-# their own file, so that the prefix can be moved; empty if libdir is one of the system's.
-# Comes after LT_INIT, whose absolute paths (by -rpath and LD_RUN_PATH) are turned off, and after X_AC_HARDENING.
+# X_AC_RUNPATH: set DDP_RUNPATH to the flag with which installed programs find libddp relative to their own file, so
+# that the prefix can be moved; empty if libdir is a system directory. Call it after LT_INIT, whose absolute paths
+# (-rpath and LD_RUN_PATH) it disables, and after X_AC_HARDENING.
 AC_DEFUN([X_AC_RUNPATH], [
   AC_MSG_CHECKING([for the path from programs to libraries])
   hardcode_libdir_flag_spec=
@@ -13,10 +13,10 @@ AC_DEFUN([X_AC_RUNPATH], [
   AS_CASE([$x_ac_libdir],
     [/lib|/lib/*|/lib64|/lib64/*|/usr/lib|/usr/lib/*|/usr/lib64|/usr/lib64/*],
       [DDP_RUNPATH=
-       AC_MSG_RESULT([the system's])],
+       AC_MSG_RESULT([system default])],
     [x_ac_path=`realpath -ms --relative-to="$x_ac_bindir" "$x_ac_libdir"`
      AS_IF([test "x$x_ac_path" = x], [AC_MSG_ERROR([realpath of coreutils is needed, version 8.23 or newer])])
-     # Once for make, once for the shell.
+     # Quoted once for make, once for the shell.
      DDP_RUNPATH="-Wl,--enable-new-dtags,-rpath,'\$\$ORIGIN/$x_ac_path'"
      AC_MSG_RESULT([$x_ac_path])])
   AC_SUBST([DDP_RUNPATH])

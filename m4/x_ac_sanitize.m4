@@ -23,7 +23,7 @@ AC_DEFUN([X_AC_SANITIZE], [
   x_ac_instrumented=no
   AS_IF([test "x$enable_sanitize" != xno], [
     x_ac_instrumented=yes
-    # Recovering from a finding would let a test pass that should fail.
+    # Stop at the first error, so that the test fails.
     X_AC_CC_FLAG([-fsanitize=$enable_sanitize -fno-sanitize-recover=all -fno-omit-frame-pointer],
       [DDP_CFLAGS],
       [AS_VAR_APPEND([DDP_LDFLAGS], [" -fsanitize=$enable_sanitize"])],

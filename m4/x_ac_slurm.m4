@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# X_AC_SLURM: the headers that the plugin is compiled against, and where it is installed.
-# libslurm is not looked for: the plugin's undefined symbols are the host process's.
-# Slurm loads a plugin only if its major.minor version is its own, hence SLURM_MAJOR_MINOR.
-# X_AC_SLURM_ARGS reads its options, and can run before any test of the compiler.
+# X_AC_SLURM: find the headers for the plugin, and the directory in which it is installed. libslurm is not needed:
+# the plugin's undefined symbols are resolved in the host process. Slurm loads only plugins with its own
+# major.minor version, SLURM_MAJOR_MINOR. X_AC_SLURM_ARGS parses the options, and can run before the compiler tests.
 AC_DEFUN([X_AC_SLURM_ARGS], [
   AC_ARG_WITH([slurm],
     [AS_HELP_STRING([--with-slurm@<:@=PREFIX@:>@],
@@ -48,7 +47,7 @@ AC_DEFUN([X_AC_SLURM_HEADERS], [
     [yes], [PKG_CHECK_EXISTS([slurm], [SLURM_CPPFLAGS=`$PKG_CONFIG --cflags-only-I slurm`])],
     [/usr], [],
     [SLURM_CPPFLAGS="-I$with_slurm/include"])
-  # As system headers, wherever they are: what the compiler would say of them is not ours to mend.
+  # Use them as system headers, to suppress warnings about them.
   SLURM_CPPFLAGS=`AS_ECHO(["$SLURM_CPPFLAGS"]) | $SED 's/-I */-isystem /g'`
   x_ac_save_CPPFLAGS=$CPPFLAGS
   CPPFLAGS="$SLURM_CPPFLAGS $CPPFLAGS"
@@ -58,8 +57,8 @@ AC_DEFUN([X_AC_SLURM_HEADERS], [
 ]], [[]])], [x_ac_slurm_found=yes])
   X_AC_HEADER_PATH([x_ac_slurm_where], [slurm/spank.h])
   CPPFLAGS=$x_ac_save_CPPFLAGS
-  # The compiler's own directories come last, so a prefix without headers may still seem
-  # to work with those of another Slurm.
+  # The compiler also searches its default directories, so with a prefix without headers it may have found those
+  # of another Slurm.
   AS_CASE([$with_slurm:$x_ac_slurm_where],
     [yes:*|/usr:*|"$with_slurm":"$with_slurm"/*], [],
     [x_ac_slurm_found=no])
@@ -85,12 +84,12 @@ AC_DEFUN([X_AC_SLURM_VERSION], [
   CPPFLAGS=$x_ac_save_CPPFLAGS
   SLURM_MAJOR_MINOR=`printf '%d.%02d' $((x_ac_number >> 16 & 255)) $((x_ac_number >> 8 & 255))`
   x_ac_slurm_version=$SLURM_MAJOR_MINOR.$((x_ac_number & 255))
-  # 21.08 is the first with the error codes and the version rule that the plugin relies on.
+  # 21.08 is the first release with the error codes and the version check on which the plugin relies.
   AS_IF([test "$x_ac_number" -lt $((21 << 16 | 8 << 8))],
     [AC_MSG_ERROR([Slurm $x_ac_slurm_version is too old; the plugin needs 21.08 or newer])])
 ])
 
-# A plugin built with another Slurm's headers fails at every srun: say so here.
+# A plugin built with another Slurm's headers would fail in every srun: warn about that here.
 AC_DEFUN([X_AC_SLURM_INSTALLED], [
   AS_IF([test "x$cross_compiling" != xyes], [
     AS_CASE([$with_slurm],
@@ -117,7 +116,7 @@ AC_DEFUN([X_AC_SLURM_PLUGINDIR], [
         /usr/lib/$x_ac_multiarch/slurm /usr/lib64/slurm /usr/lib/slurm /usr/lib/slurm-wlm
         /usr/local/lib/slurm"],
     [x_ac_dirs="$with_slurm/lib64/slurm $with_slurm/lib/slurm"])
-  # Any Slurm has this plugin; a directory without it is another's.
+  # This plugin is part of every Slurm, so a directory without it does not belong to Slurm.
   for x_ac_dir in $x_ac_dirs; do
     test "x$slurmplugindir" = x || break
     test ! -e "$x_ac_dir/auth_none.so" && test ! -e "$x_ac_dir/cred_none.so" &&

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# X_AC_EXPAND(VARIABLE, TEXT): TEXT with ${prefix} and the like replaced, as make will.
+# X_AC_EXPAND(VARIABLE, TEXT): set VARIABLE to TEXT with ${prefix} and similar variables replaced, as in make.
 AC_DEFUN([X_AC_EXPAND], [
   $1=`(
     test "x$prefix" != xNONE || prefix=$ac_default_prefix
@@ -15,14 +15,14 @@ AC_DEFUN([X_AC_EXPAND], [
   )`
 ])
 
-# X_AC_SUMMARY_ROW(name, TITLE): one line of the table of components.
+# X_AC_SUMMARY_ROW(name, TITLE): print one line of the table of components.
 AC_DEFUN([X_AC_SUMMARY_ROW], [
   AS_IF([test "$x_ac_$1_found" = yes],
     [printf '  %-12s %-6s %-10s %s\n' '$2' yes "$x_ac_$1_version" "$x_ac_$1_where"],
     [printf '  %-12s %-6s %-10s %s\n' '$2' no - -])
 ])
 
-# X_AC_SUMMARY: the last words of configure.
+# X_AC_SUMMARY: print the result of configure.
 AC_DEFUN([X_AC_SUMMARY], [
   X_AC_EXPAND([x_ac_prefix], [$prefix])
   AS_IF([test "x$x_ac_prefix" = xNONE], [x_ac_prefix=$ac_default_prefix])

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
 # X_AC_WARNINGS
-# The language level and the warnings of the house; --enable-werror is for CI only, since
-# the next compiler's new warning must not break a user's build.
+# Set the C standard and warnings. --enable-werror is for CI only, since a new compiler's warnings must not break a
+# user's build.
 AC_DEFUN([X_AC_WARNINGS], [
   AC_ARG_ENABLE([werror],
     [AS_HELP_STRING([--enable-werror], [treat compiler warnings as errors])],

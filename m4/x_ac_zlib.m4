@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# X_AC_ZLIB: zlib, for data sets that are read gzipped, as they were downloaded.
+# X_AC_ZLIB: find zlib, to read data sets as downloaded, in gzip format.
 AC_DEFUN([X_AC_ZLIB], [
   X_AC_COMPONENT_ARG([zlib], [zlib], [data sets that are gzipped])
   AS_IF([test "x$with_zlib" != xno], [
