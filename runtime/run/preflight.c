@@ -275,8 +275,8 @@ static void read_srun_line(struct flight *flight, const char *line)
 
 	if (pattern_find(PATTERN_SRUN, line, strlen(line), part) == LINE_LAUNCH_FAILED)
 		read_launch_failure(flight, part[2].text);
-	srun_hear(&flight->said, -1, line, strlen(line), 0);
-	srun_hear(&flight->said, -1, "\n", 1, 0);
+	srun_parse_messages(&flight->said, -1, line, strlen(line), 0);
+	srun_parse_messages(&flight->said, -1, "\n", 1, 0);
 	for (; count < flight->said.count; count++)
 		read_ended(flight, &flight->said.task[count]);
 	if (strncmp(line, "srun: error: ", strlen("srun: error: ")) == 0)

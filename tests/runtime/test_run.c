@@ -511,8 +511,8 @@ TEST_ROWS(test_messages_of_srun, message_rows)
 	struct ddp_text text = {.data = NULL};
 
 	/* srun's output may arrive in pieces */
-	srun_hear(&said, row->rank - 1, row->lines, 5, 1.5);
-	srun_hear(&said, row->rank - 1, row->lines + 5, strlen(row->lines + 5), 2.5);
+	srun_parse_messages(&said, row->rank - 1, row->lines, 5, 1.5);
+	srun_parse_messages(&said, row->rank - 1, row->lines + 5, strlen(row->lines + 5), 2.5);
 	describe(&said, &text);
 	unit_text(row->name, "result", text.data, row->want);
 	ddp_text_free(&text);
