@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * all-reduce RANKS arena|private|bound [fresh|again] - our side of bench-all-reduce, and the bound
+ * all-reduce RANKS arena|private|bound [fresh|again] - libddp's side of bench-all-reduce, and the
+ * bound
  *
- * The bound is a plain sum of the same bytes, by as many processes: each adds its part of one
- * vector to that of another, in its own memory, and waits for nobody.
+ * The bound is the time in which RANKS processes, without waiting for each other, each add a part
+ * of one vector to another in private memory: together as many bytes as in the all-reduce.
  */
 #include "config.h"
 
@@ -26,7 +27,7 @@ struct rank {
 	struct ddp_group *group;
 	struct ddp_watch watch;
 	struct ddp_error error;
-	float *other; /* of the bound */
+	float *other; /* second vector of the bound */
 	ddp_kernel *kernel;
 	int ranks;
 	enum ddp_simd simd;
@@ -96,7 +97,7 @@ static void join(struct rank *rank, struct board *board, int index, int size)
 		die(rank->error.text);
 }
 
-/* As MPI's launchers do: a CPU for each rank, where there are as many. */
+/* Binds each rank to a CPU, as MPI's launchers do, if there are enough. */
 static void bind(int index, int size)
 {
 	cpu_set_t all, one;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * all-reduce.h - how each side of bench-all-reduce is measured
+ * all-reduce.h - the measurement, for all sides of bench-all-reduce
  *
- * No header of ours: the program for MPI is compiled by its own compilers.
+ * Includes no other header of this project, because the MPI program is compiled by MPI's compilers.
  */
 #ifndef DDP_BENCH_ALL_REDUCE_H
 #define DDP_BENCH_ALL_REDUCE_H
@@ -20,7 +20,7 @@ static const size_t bench_sizes[] = {4,	    1024,   4096,    8192,    16384,
 
 enum { BENCH_SIZES = sizeof(bench_sizes) / sizeof(bench_sizes[0]) };
 
-/* Calls in a batch: enough for the clock, and the same on all ranks. */
+/* Calls per batch: enough for the clock's resolution, and the same on all ranks. */
 static inline int bench_calls(size_t bytes, int ranks)
 {
 	int calls = bytes <= 16384 ? 400 : bytes <= 262144 ? 60 : bytes <= 4194304 ? 6 : 1;
@@ -51,12 +51,12 @@ static inline int bench_compare(const void *a, const void *b)
 struct bench_side {
 	const char *name;
 	int rank, ranks;
-	bool fresh; /* the vector is written before each call, as backward does; not counted */
+	bool fresh; /* write the vector before each call, as a backward pass does; not timed */
 	void (*reduce)(void *data, float *vector, size_t bytes);
 	void *data;
 };
 
-/* Microseconds of a call, over one batch. */
+/* Runs one batch. Returns microseconds per call. */
 static inline double bench_batch(const struct bench_side *side, float *vector, size_t bytes,
 				 int calls)
 {
@@ -74,7 +74,10 @@ static inline double bench_batch(const struct bench_side *side, float *vector, s
 	return (side->fresh ? took : bench_now() - from) / calls;
 }
 
-/* Rank 0 prints a line for each size: ranks, bytes, name, microseconds (median of batches). */
+/*
+ * Runs all sizes. Rank 0 prints a line for each: ranks, bytes, name, microseconds (median of the
+ * batches).
+ */
 static inline void bench_run(const struct bench_side *side, float *vector)
 {
 	double times[BATCHES];

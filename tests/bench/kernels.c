@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kernels.c - the backward pass of mnist's second convolution: lists against oneDNN
+ * kernels.c - times the backward pass of mnist's second convolution with lists and with oneDNN
  *
  *     kernels f32|bf16 ROUNDS
  *
- * For bench-kernels. In each round every side runs once. Prints a line for each: name, pass and
- * the median of milliseconds. A batch of 64; one of seven of the convolution's gradients is not
- * zero, as near the initial weights with dropout.
+ * For bench-kernels. In each round every side runs once. Prints a line for each: name, pass and the
+ * median in milliseconds. A batch has 64 images; one in seven of the convolution's gradients is not
+ * zero, as with initial weights and dropout.
  */
 #include "config.h"
 
@@ -28,7 +28,8 @@ struct bench {
 	const struct math *math;
 	struct math_layer *layer;
 	struct kernel_list *list;
-	void *x, *dx, *dy, *pooled, *y; /* dy: dense; pooled: the same, after max-pooling */
+	void *x, *dx, *y;
+	void *dy, *pooled; /* dense gradient, and the same after max-pooling */
 	uint8_t *which, *keep;
 	float *weights, *gradient, *bias;
 };
@@ -37,7 +38,7 @@ struct side {
 	char name[64];
 	const char *pass;
 	int (*run)(struct bench *bench, int number);
-	int number; /* of oneDNN's algorithm */
+	int number; /* number of oneDNN's algorithm */
 	double times[ROUNDS];
 };
 
@@ -209,7 +210,7 @@ int main(int argc, char **argv)
 	bench.type = strcmp(argv[1], "bf16") == 0 ? DDP_BF16 : DDP_F32;
 	bench_open(&bench);
 	count = sides_fill(sides, &bench);
-	for (int round = -1; round < rounds; round++) /* once before, unmeasured */
+	for (int round = -1; round < rounds; round++) /* the first round is not counted */
 		for (int i = 0; i < count; i++) {
 			double begin = now();
 

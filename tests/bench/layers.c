@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * layers.c - what each layer of a network moves and computes in one step, for the roofline
+ * layers.c - bytes and operations of each layer of a network in one step, for the roofline
  *
- *	layers NET BATCH BYTES		BYTES of an activation: 4 (f32) or 2 (bf16, fp16)
+ *     layers NET BATCH BYTES       BYTES of an activation: 4 (f32) or 2 (bf16, fp16)
  *
- * Prints a line for each layer: number, kind, name, output, then of the forward pass, the gradient of what is
- * read, and the gradient of parameters: bytes, and operations (a multiplication and an addition are
- * two). At the end "optimizer" and "input". Bytes are the least that must cross the memory bus if
- * each operation of the table reads its operands and writes its results once and no cache holds
- * anything in between; ReLU, BatchNorm's normalisation and additions are taken as fused into
- * what stands before or behind them where the engine fuses them.
+ * Prints a line for each layer: number, kind, name, output, and then bytes and operations (a
+ * multiplication and an addition are two) of the forward pass, of the gradient of the input, and of
+ * the gradient of parameters. The last lines are "optimizer" and "input". Bytes are the minimum
+ * that must cross the memory bus if each operation reads its operands and writes its results once
+ * and nothing is cached between operations. ReLU, the normalisation of BatchNorm and additions
+ * count as fused with the previous or next operation if the engine fuses them.
  */
 #include "config.h"
 
@@ -42,14 +42,14 @@ static double elements(const struct step *step, struct graph_shape shape)
 	return step->batch * (double)graph_size(shape);
 }
 
-/* Whether somebody wants the gradient of what [node] reads: not of the image. */
-static bool wanted(const struct graph_node *node)
+/* Whether the gradient of [node]'s input is needed: not for the image. */
+static bool needs_input_gradient(const struct graph_node *node)
 {
 	return node->input >= 0;
 }
 
-/* Whether [node] is computed together with the one before it, whose result nobody else reads. */
-static bool fused(const struct step *step, size_t index)
+/* Whether [node] is computed together with the previous one, whose result no other node reads. */
+static bool is_fused(const struct step *step, size_t index)
 {
 	const struct graph_node *node = &step->graph->nodes[index], *before;
 
@@ -84,12 +84,12 @@ static struct cost cost_of_product(const struct step *step, const struct graph_n
 		.flops = {flops, flops, flops},
 	};
 
-	if (!wanted(node))
+	if (!needs_input_gradient(node))
 		cost.bytes[BACK_DATA] = cost.flops[BACK_DATA] = 0;
 	return cost;
 }
 
-/* Statistics want a pass of their own, since they must be known before anything is normalised. */
+/* Statistics need a separate pass, because they must be known before anything is normalised. */
 static struct cost cost_of_norm(const struct step *step, const struct graph_node *node)
 {
 	double count = elements(step, node->out);
@@ -100,7 +100,10 @@ static struct cost cost_of_norm(const struct step *step, const struct graph_node
 	};
 }
 
-/* [reads] and [writes] of one pass, as elements of the output; [in] of the input besides. */
+/*
+ * Element-wise operations: the forward pass reads the input and writes the output, the backward
+ * pass the reverse.
+ */
 static struct cost cost_of_elements(const struct step *step, const struct graph_node *node)
 {
 	double in = elements(step, node->in), out = elements(step, node->out);
@@ -109,12 +112,12 @@ static struct cost cost_of_elements(const struct step *step, const struct graph_
 		.flops = {in > out ? in : out, in > out ? in : out, 0},
 	};
 
-	/* The place of each maximum is a byte. */
+	/* the position of each maximum is a byte */
 	if (node->layer->kind == NET_MAX_POOL) {
 		cost.bytes[FORWARD] += out;
 		cost.bytes[BACK_DATA] += out;
 	}
-	if (!wanted(node))
+	if (!needs_input_gradient(node))
 		cost.bytes[BACK_DATA] = cost.flops[BACK_DATA] = 0;
 	return cost;
 }
@@ -122,7 +125,7 @@ static struct cost cost_of_elements(const struct step *step, const struct graph_
 static struct cost cost_of_fused(const struct step *step, const struct graph_node *node)
 {
 	double out = elements(step, node->out);
-	/* Its result replaces the one before it; on the way back it reads the sign of that. */
+	/* the result replaces the previous node's; the backward pass reads its sign */
 	double extra = node->layer->kind == NET_ADD ? out * step->size : 0;
 
 	return (struct cost){
@@ -142,8 +145,8 @@ static struct cost cost_of(const struct step *step, size_t index)
 	case NET_NORM:
 		return cost_of_norm(step, node);
 	default:
-		return fused(step, index) ? cost_of_fused(step, node)
-					  : cost_of_elements(step, node);
+		return is_fused(step, index) ? cost_of_fused(step, node)
+					     : cost_of_elements(step, node);
 	}
 }
 
@@ -169,7 +172,10 @@ static void print_layer(const struct step *step, size_t index)
 	      &cost);
 }
 
-/* Bytes become normalised activations; [net]'s optimizer reads and writes values and its slots. */
+/*
+ * The input (bytes become normalised activations) and the optimizer, which reads and writes values
+ * and slots.
+ */
 static void print_rest(const struct step *step)
 {
 	const struct net *net = step->graph->net;

@@ -5,9 +5,9 @@
 
 It prints the numbers of the picture, for tests/results/lost-nodes-DATE.log.
 
-A private cluster of four nodes, ddp-run, ddp-train with virtual ranks. Five seconds after each attempt has begun to train
-a node loses its slurmd, its slurmstepd and its rank at once, twice. What is drawn is what ddp-train said on --log-json, at
-the time at which it was read; beside it the losses of a run that nobody disturbed, on one rank, step by step.
+A private cluster of four nodes, ddp-run, ddp-train with virtual ranks. Twice, five seconds after the first step of an attempt,
+the slurmd, slurmstepd and rank of a node are killed at the same time. The picture has the values of ddp-train's --log-json at
+the time at which they were read, and the losses of an undisturbed run on one rank, step by step.
 """
 
 import json
@@ -35,7 +35,7 @@ text { font: 13px system-ui, sans-serif; fill: #24292f } .title { font-weight: 6
 
 
 def processes(pattern, node):
-    """Those whose command line has [pattern] and whose environment, or command line, names [node]."""
+    """Returns the processes whose command line has [pattern] and whose environment or command line names [node]."""
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             command = open(f"/proc/{pid}/cmdline").read().replace("\0", " ")
@@ -54,7 +54,7 @@ def lose(top, node):
 
 
 def train(words, environment, on_step=lambda steps: None):
-    """Run it; returns what it said of steps, each with the time, by step."""
+    """Runs a training. Returns the log's entries for steps, each with the time at which it was read."""
     steps = []
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment, cwd=environment["HOME"]) as run:
         for line in run.stdout:
@@ -109,7 +109,7 @@ def draw(file, steps, undisturbed, lost, caption):
 
 
 def where():
-    """Date and machine, as the other benches have them."""
+    """Returns date and machine, as in the other benchmarks."""
     model = next(line.split(": ", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name"))
     slurm = subprocess.run(["slurmd", "-V"], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
     return (f"{time.strftime('%F %H:%M', time.gmtime())} UTC, {os.cpu_count()} CPUs ({model}), Linux {os.uname().release}, "
@@ -117,7 +117,7 @@ def where():
 
 
 def tell(begun, steps, undisturbed, lost):
-    """The numbers: of each attempt when it trained, on how many ranks, which steps and how fast."""
+    """Prints the time, the number of nodes, the steps and the speed of each attempt."""
     want = {said["total"]: said["loss"] for _, said in undisturbed}
     apart = max(abs(said["loss"] - want[said["total"]]) for _, said in steps)
     print("a training that loses two of four nodes:", *COMMAND, "-N4 ddp-train", *TRAINING)
@@ -126,7 +126,7 @@ def tell(begun, steps, undisturbed, lost):
     print("nodes     from       to  stood still   steps said  images/s")
     for count in range(len(lost) + 1):
         first, last = lost[count - 1][0] if count else 0, lost[count][0] if count < len(lost) else float("inf")
-        # What is read just after a loss was said before it.
+        # An entry that is read just after a loss was written before it.
         of = [(at, said) for at, said in steps if (first + 2 if count else 0) < at <= (last + 2)]
         still = f"{of[0][0] - first:.1f} s" if count else "-"
         print(f"{4 - count:5}{of[0][0] - steps[0][0]:9.1f}{of[-1][0] - steps[0][0]:9.1f}{still:>13}"
@@ -151,7 +151,7 @@ def main(build, file):
     lost = []
 
     def on_step(steps):
-        """Five seconds after the first step on so many nodes as are left."""
+        """Kills a node five seconds after the first step on the remaining nodes."""
         began = next((at for at, _ in steps if not lost or at > lost[-1][0] + 2), None)
         if len(lost) < 2 and began and time.time() > began + 5:
             node = f"n{4 - len(lost)}"

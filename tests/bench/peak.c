@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * peak.c - what one core of this CPU can do at most, for the roofline
+ * peak.c - measures the peak rates of one core of this CPU, for the roofline
  *
- * Prints operations a second in f32 and in bf16 (a multiplication and an addition are two), from
- * registers alone, and bytes a second of a copy that no cache holds. Tiles of AMX have not run yet.
- * x86 alone; `roofline --cpu` compiles it.
+ * Prints operations per second in f32 and in bf16 (a multiplication and an addition are two), with
+ * operands in registers, and bytes per second of a copy that exceeds all caches. The AMX part has
+ * not been run yet. x86 only; `roofline --cpu` compiles it.
  */
 #include <immintrin.h>
 #include <stdbool.h>
@@ -29,7 +29,7 @@ static double seconds(void)
 	return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Sums that do not wait for each other, and that the compiler must keep in registers. */
+/* Independent sums, which the compiler must keep in registers. */
 #define CHAIN_LOOP(type, step)                                                    \
 	do {                                                                      \
 		type sums[CHAINS] = {0};                                          \
@@ -65,7 +65,7 @@ VECTORS static double run_bf16(void)
 	return 2.0 * 32 * CHAINS * ROUNDS;
 }
 
-/* Six of the eight tiles hold sums. */
+/* six of the eight tiles are sums */
 __attribute__((target("amx-tile,amx-bf16"))) static double run_tiles(void)
 {
 	static const struct {
@@ -91,7 +91,7 @@ __attribute__((target("amx-tile,amx-bf16"))) static double run_tiles(void)
 	return 2.0 * 16 * 16 * 32 * 6;
 }
 
-/* What is read and what is written. */
+/* Returns the number of bytes read and written. */
 static double run_memory(void)
 {
 	static char *from, *to;

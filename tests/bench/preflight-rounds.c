@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * preflight-rounds.c - how many rounds of pairs ddp-run --preflight needs: false positives and misses on simulated clusters
+ * preflight-rounds.c - simulates the pair tests of ddp-run --preflight, to choose the number of rounds: false positives and misses
  *
  *	preflight-rounds [NODES [CLUSTERS]]
  *
@@ -17,9 +17,9 @@
 #include "base/xalloc.h"
 #include "run/preflight-verdict.h"
 
-#define SLOW 0.8 /* as ddp-run --preflight-slow has by default */
+#define SLOW 0.8 /* default of ddp-run --preflight-slow */
 
-/* Uniform in (0, 1), by an xorshift generator: a run can be repeated. */
+/* Uniform in (0, 1), from an xorshift generator, so that a run can be repeated. */
 static double uniform(void)
 {
 	static uint64_t state = 88172645463325252u;
@@ -37,7 +37,7 @@ static double normal(void)
 
 struct setting {
 	double noise;	  /* standard deviation of the logarithm of a rate */
-	double disturbed; /* part of the pairs */
+	double disturbed; /* share of the pairs */
 };
 
 struct found {

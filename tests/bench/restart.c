@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * restart DIR - our side of bench-restart: a rank that tells when its first all-reduce is over
+ * restart DIR - libddp's side of bench-restart: a rank that reports its first all-reduce
  *
- * It does so in DIR/up-RANK.N, "PID SECONDS", where N is the first that is free: 0 the first time that the rank
- * is started. Then it goes on, the first time until it is killed or others are.
+ * It writes "PID SECONDS" to DIR/up-RANK.N, where N is the number of its earlier starts. At its
+ * first start it then continues with all-reduces until a rank is killed.
  */
 #include "config.h"
 
@@ -14,7 +14,7 @@
 
 #include "ddp.h"
 
-static int tell(const char *directory, int rank)
+static int report_first_all_reduce(const char *directory, int rank)
 {
 	struct timespec now;
 	char path[512];
@@ -51,7 +51,7 @@ int main(int argc, char **argv)
 		if (ddp_all_reduce(ddp, vector, vector, 1 << 16, DDP_F32, DDP_SUM) < 0)
 			ddp_exit(ddp);
 		if (i == 0)
-			attempt = tell(argv[1], ddp_world(ddp)->rank);
+			attempt = report_first_all_reduce(argv[1], ddp_world(ddp)->rank);
 		else
 			usleep(1000);
 	}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What restart.c does, by PyTorch with gloo: DIR"""
+"""restart.py DIR: like restart.c, with PyTorch and gloo."""
 import os
 import sys
 import time
@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 
-def tell():
+def report_first_all_reduce():
     rank, now = dist.get_rank(), time.time()
     for n in range(100):
         try:
@@ -22,7 +22,7 @@ def tell():
 dist.init_process_group("gloo")
 vector = torch.zeros(1 << 16)
 dist.all_reduce(vector)
-if tell() == 0:
+if report_first_all_reduce() == 0:
     while True:
         dist.all_reduce(vector)
         time.sleep(0.001)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One rank of a training in PyTorch, for bench-train: train.py NET DIRECTORY [options]
 
-The world is what DDP_INIT_METHOD says; without it this is one process without DDP. Rank 0
+DDP_INIT_METHOD defines the world; without it this is one process without DDP. Rank 0
 prints a JSON object once the first step is done, and one with the speed at the end.
 """
 
@@ -26,7 +26,7 @@ import train_data  # noqa: E402
 
 
 def usual(args, images, labels, sampler):
-    """A DataLoader, as people write it."""
+    """Yields batches of a usual DataLoader."""
     loader = DataLoader(train_data.Images(args.net, images, labels), args.batch, sampler=sampler,
                         drop_last=True)
     epoch = 0
@@ -37,7 +37,7 @@ def usual(args, images, labels, sampler):
 
 
 def memory(args, images, labels, sampler):
-    """The whole set in memory, normalised once unless [args.bytes]; a batch is one gather."""
+    """Yields batches of a set in memory, which is normalised once unless [args.bytes]; a batch is one gather."""
     if not args.bytes:
         images = torch.cat([train_data.normalised(args.net, x) for x in images.split(1000)])
     if not args.usual:
@@ -53,7 +53,7 @@ def memory(args, images, labels, sampler):
 
 
 def make(args):
-    """Model, optimizer, batches."""
+    """Returns model, optimizer and batches."""
     torch.manual_seed(1)
     model = networks.NETWORKS[args.net]()
     if not args.usual:
@@ -82,7 +82,7 @@ def step(args, model, optimizer, batches):
 
 
 def steps_for(seconds, one):
-    """How many steps fill [seconds] if [one] lasts so long: the same on all ranks."""
+    """Returns the number of steps for [seconds] if one takes [one]: the same on all ranks."""
     count = torch.tensor([max(2, int(seconds / one))])
     if dist.is_initialized():
         dist.broadcast(count, 0)

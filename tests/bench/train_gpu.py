@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch's side of bench-gpu: train_gpu.py NET DIRECTORY KIND [options]
 
-KIND is how people write it, or how PyTorch is fastest:
+KIND is a usual configuration, or one of the fast ones of PyTorch:
 
     usual    eager, f32, a DataLoader with a worker and pinned memory, as pytorch/examples
     eager    channels_last, bf16 autocast, the set on the GPU
@@ -48,7 +48,7 @@ def by_loader(args, images, labels):
 
 
 def on_device(args, images, labels):
-    """The whole set there, normalised once; an epoch's order is drawn there, a batch is one gather."""
+    """Yields batches of a set on the GPU, normalised once. The order is drawn on the GPU, a batch is one gather."""
     images = torch.cat([train_data.normalised(args.net, x) for x in images.split(5000)])
     images = images.to(args.device, torch.bfloat16).contiguous(memory_format=torch.channels_last)
     labels = labels.to(args.device)
@@ -60,7 +60,7 @@ def on_device(args, images, labels):
 
 
 def make_optimizer(args, parameters):
-    # A graph that holds the optimizer needs its counters on the device.
+    # a graph with the optimizer needs its counters on the device
     capturable = {"capturable": True} if args.kind == "whole" else {}
     if args.net == "mnist":
         return torch.optim.Adadelta(parameters, 1.0, **capturable)
@@ -122,7 +122,7 @@ class Training:
 
 
 def matrix(args):
-    """TFLOP/s of a large product in bf16."""
+    """Returns the TFLOP/s of a large product in bf16."""
     n = 8192 if args.device == "cuda" else 512
     a, b = (torch.randn(n, n, device=args.device, dtype=torch.bfloat16) for _ in range(2))
     best, begin = 0, time.perf_counter()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bench-train's picture: bars of images per second, as SVG that needs nothing else.
+"""bench-train's picture: bars of images per second, as a self-contained SVG.
 
-    train_picture.py LOG... FILE.svg    of what bench-train printed before
+    train_picture.py LOG... FILE.svg    draws the output of earlier runs of bench-train
 """
 
 import re
@@ -25,7 +25,7 @@ def bar(top, name, rate, longest):
 
 
 def write(path, groups, caption):
-    """[groups]: (title, {name: images per second})."""
+    """Writes the picture of [groups]: (title, {name: images per second})."""
     lines, top = [], 8
     for title, rates in groups:
         lines.append(f'<text class="title" x="0" y="{top + 13}">{escape(title)}</text>')
@@ -42,7 +42,7 @@ def write(path, groups, caption):
 
 
 def read(paths):
-    """The tables of logs of bench-train, as write() takes them, and where the first was made."""
+    """Returns the tables of bench-train's logs, as groups for write(), and the machine of the first log."""
     groups, where, rates = [], "", None
     for path in paths:
         with open(path) as log:

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * virtual - one rank of bench-virtual: a step's sum of gradients of one parameter, plainly and over virtual ranks
+ * virtual - one rank of bench-virtual: times the sum of one parameter's gradients, plain and over
+ * virtual ranks
  *
- * Rank 0 prints for each size: bytes, then microseconds of a plain sum, of one over as many virtual ranks as there are
- * ranks, and of one over four times as many. They are medians; the three run in turns. Backward is not in it, with which
- * sums overlap.
+ * Rank 0 prints for each size: bytes, and microseconds of a plain sum, of one over as many virtual
+ * ranks as ranks, and of one over four times as many. They are medians, and the three run in turns.
+ * There is no backward pass, with which sums would overlap.
  */
 #include "config.h"
 

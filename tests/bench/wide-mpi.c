@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * wide-mpi - what "column time" prints, by MPI_Allreduce; compiled by bench-wide
+ * wide-mpi - like "column time", with MPI_Allreduce; bench-wide compiles it
  *
  *     wide-mpi BYTES COUNT...
  */

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What "column time" prints, by gloo through PyTorch: RANK SIZE FILE BYTES COUNT..."""
+"""wide.py RANK SIZE FILE BYTES COUNT...: like "column time", with gloo of PyTorch."""
 import sys
 import time
 

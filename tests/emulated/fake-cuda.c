@@ -263,7 +263,7 @@ CALL(cudaHostRegister, (void *memory, size_t bytes, unsigned int flags),
      took(note("register %zu %u", bytes, flags)))
 CALL(cudaHostUnregister, (void *memory), gone(note("unregister")))
 CALL(cudaHostGetDevicePointer, (void **place, void *memory, unsigned int flags),
-     (*place = (char *)memory + (fake.elsewhere ? 4096 : 0), note("place")))
+     (*place = (char *)memory + (fake.other_address ? 4096 : 0), note("place")))
 
 /* --- The driver -------------------------------------------------------------------------------- */
 

@@ -30,7 +30,7 @@ struct fake {
 	const char *fail;   /* or the first call whose text starts with this */
 	bool busy;	    /* streams are never idle, and events never reached */
 	bool mig;	    /* the device is a MIG slice */
-	bool elsewhere;	    /* pinned memory has another address on the device */
+	bool other_address; /* pinned memory has another address on the device */
 	int current;	    /* current device */
 
 	int calls;

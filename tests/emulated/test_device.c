@@ -26,7 +26,7 @@ static struct device *open_with(unsigned int seed)
 	return device_open(&device, 0, 0, &error) ? NULL : device;
 }
 
-static void *room(struct device *device, size_t bytes)
+static void *allocate(struct device *device, size_t bytes)
 {
 	void *memory;
 
@@ -38,8 +38,9 @@ static void *room(struct device *device, size_t bytes)
 /* a -> relu on COMPUTE -> b -> relu on REDUCE -> c, with or without the necessary order. */
 static bool chain_is_right(struct device *device, bool ordered, bool captured)
 {
-	float *a = room(device, COUNT * sizeof(float)), *b = room(device, COUNT * sizeof(float));
-	float *c = room(device, COUNT * sizeof(float)), ones[COUNT], got[COUNT] = {0};
+	float *a = allocate(device, COUNT * sizeof(float)),
+	      *b = allocate(device, COUNT * sizeof(float));
+	float *c = allocate(device, COUNT * sizeof(float)), ones[COUNT], got[COUNT] = {0};
 	struct device_graph *graph = NULL;
 	bool right = true;
 
@@ -96,7 +97,7 @@ static void test_pinned(void)
 
 	for (unsigned int seed = 0; seed < SEEDS; seed++) {
 		struct device *device = open_with(seed);
-		int32_t *pinned, *there = room(device, sizeof(*there)), got;
+		int32_t *pinned, *there = allocate(device, sizeof(*there)), got;
 
 		device_alloc_host(device, (void **)&pinned, sizeof(*pinned), "a test", &error);
 		*pinned = 1;
@@ -116,7 +117,7 @@ static void test_pinned(void)
 static void test_capture_errors(void)
 {
 	struct device *device = open_with(3);
-	float *x = room(device, sizeof(float)), host = 1;
+	float *x = allocate(device, sizeof(float)), host = 1;
 	struct device_graph *graph;
 
 	device_capture_begin(device, &error);
@@ -162,7 +163,7 @@ static bool dies(void (*call)(void))
 static void free_twice(void)
 {
 	struct device *device = open_with(1);
-	void *memory = room(device, COUNT);
+	void *memory = allocate(device, COUNT);
 
 	device_free(device, memory);
 	device_free(device, memory);
@@ -177,7 +178,7 @@ static void write_behind_part(void)
 
 	device_part(&parts, DEVICE_ALIGNMENT);
 	device_part(&parts, COUNT);
-	parts = (struct device_parts){room(device, parts.bytes), 0};
+	parts = (struct device_parts){allocate(device, parts.bytes), 0};
 	x = device_part(&parts, DEVICE_ALIGNMENT);
 	device_part(&parts, COUNT);
 	kernel_relu(device_stream(device, DEVICE_COMPUTE), x, x + 2, DEVICE_ALIGNMENT / 2,

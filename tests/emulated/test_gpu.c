@@ -72,7 +72,7 @@ static void test_pinned_elsewhere(void)
 {
 	struct ddp_device *device = open_sound();
 
-	fake.elsewhere = true;
+	fake.other_address = true;
 	OK_STATUS(engine->pin(device, host, sizeof(host), &error), DDP_ERR_UNSUPPORTED, &error,
 		  "memory that the device has at another address is refused");
 	ok(strstr(error.text, "rank 1, device 0") != NULL, "the error names rank and device");

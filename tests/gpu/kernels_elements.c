@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Elementwise kernels, conversions, dropout and pools against plain C. All results but means are exact. */
+/*
+ * kernels_elements.c - elementwise kernels, conversions, dropout and pools compared with plain C;
+ * all results except means are exact
+ */
 #include "harness.h"
 #include "net/dropout.h"
 
@@ -21,7 +24,7 @@ static float plain_act(int kind, float a, float b)
 	return kind != ADD && sum < 0 ? 0 : sum;
 }
 
-/* The bits of the skew are those of a, b and y; the result replaces a or b, or is separate. */
+/* The bits of the skew shift a, b and y; the result replaces a or b, or is separate. */
 static void check_act(const struct point *p)
 {
 	size_t count = counts[p->size], place = ((size_t)p->size + p->skew) % 3;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The first convolution and its gradients against sums in doubles. */
+/* kernels_first.c - the first convolution and its gradients, compared with sums in double precision */
 #include "harness.h"
 
 enum { SIZE = KERNEL_FIRST_SIZE, TAPS = SIZE * SIZE };

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Gradients: conversions for all-reduces, their 2-norm, and the end of a step. The optimizer has the bits of the CPU's
- * optim_step(), ddp_scaler_unscale() and _update(), and clipping.
+ * kernels_gradients.c - gradients: conversions for all-reduces, their 2-norm, and the end of a step
+ *
+ * The optimizer's results have the bits of the CPU's optim_step(), ddp_scaler_unscale() and
+ * _update(), and clipping.
  */
 #include "device/wire.h"
 #include "gradient/statistics.h"
@@ -135,7 +137,7 @@ struct bench {
 	double clip;
 	uint64_t updates, sequence;
 	bool overflow;
-	float *slopes, *want[PARTS]; /* as they shall be, with margins; slopes has none */
+	float *slopes, *want[PARTS]; /* expected values, with margins; slopes has none */
 	struct array *parts[PARTS], *narrow, *gradients; /* with margins */
 	struct kernel_scratch scratch;
 	struct kernel_step *step;   /* on the device */

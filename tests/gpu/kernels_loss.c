@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Softmax, cross entropy and its gradient, against doubles and against the CPU's kernel. */
+/*
+ * kernels_loss.c - softmax, cross entropy and its gradient, compared with double precision and with
+ * the CPU's kernel
+ */
 #include "harness.h"
 
 /* train/cpu/kernels.c; its header has cuda-kernels.h's names. */
 double kernels_loss(const float *logits, const int32_t *labels, size_t count, size_t classes,
 		    float smoothing, float scale, float *gradient, uint64_t *hits);
 
-/* What both kernels take beside their arrays. */
+/* Arguments of both kernels other than arrays. */
 struct job {
 	size_t batch, count, classes;
 	float smoothing, scale; /* scale of gradients */

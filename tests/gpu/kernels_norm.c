@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* BatchNorm: statistics of one rank and of several, values, gradients; sums of columns. Against sums in doubles. */
+/*
+ * kernels_norm.c - BatchNorm: statistics of one rank and of several, values and gradients, sums of
+ * columns; compared with sums in double precision
+ */
 #include "harness.h"
 
 /* Images in memory, rows of each, channels, and images that count. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kernel_gather(): images of a batch have the bits of batch_images(); labels, orders, and the step that begins.
+ * kernels_samples.c - kernel_gather(): images have the bits of batch_images(); labels, orders, and
+ * the start of a step
  */
 #include "data/batch.h"
 #include "harness.h"
@@ -56,7 +57,7 @@ struct job {
 	struct set set;
 	uint64_t indices[BATCH];
 	uint64_t orders[BATCH], seed, epoch;
-	size_t count; /* samples that are there */
+	size_t count; /* samples in the batch */
 	bool augment;
 };
 
@@ -77,7 +78,7 @@ static struct job job_new(const struct net *net, size_t count, bool augment)
 	return job;
 }
 
-/* batch_images(), and black images behind the samples that are there. */
+/* batch_images(), followed by black images up to the batch's size. */
 static float *plain_images(struct job *job)
 {
 	struct set black = {0, host_new(job->set.bytes)};

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * nccl.c - the engine of ddp_nccl.so on one GPU
+ * nccl.c - tests of ddp_nccl.so on one GPU
  *
- *	nccl 1	one rank
- *	nccl 2	two processes that NCCL takes for two hosts (NCCL_HOSTID), so that they communicate through sockets; then
- *		one of them is killed, or never comes
+ *     nccl 1    one rank
+ *     nccl 2    two processes that NCCL takes for two hosts (NCCL_HOSTID), so that they communicate
+ *     through sockets; then one of them is killed, or never arrives
  *
  * Data are small integers, so that sums are exact in all types and orders.
  */
@@ -24,7 +24,7 @@
 
 enum { RANKS = 2, LARGE = 4 << 20, BYTES = 5000 };
 
-/* What the two processes share, instead of a rendezvous. */
+/* Memory that the two processes share, in place of a rendezvous. */
 struct shared {
 	struct ddp_device_card cards[RANKS];
 	uint8_t id[DDP_DEVICE_ID];
@@ -41,7 +41,7 @@ static struct ddp_watch seconds(double limit)
 	return ddp_watch_start(limit, NULL, NULL);
 }
 
-/* Wait for the other rank. Returns false if it did not come in a minute. */
+/* Waits for the other rank. Returns false if it does not arrive within a minute. */
 static bool meet(int size)
 {
 	struct ddp_watch watch = seconds(60);
@@ -80,7 +80,7 @@ static int join(int rank, int size, struct ddp_error *error)
 	if (!status && rank == 0)
 		status = engine->identity(device, shared->id, error);
 	if (!meet(size) && !status)
-		status = ddp_error_set(error, DDP_ERR_TIMEOUT, "the other process did not come");
+		status = ddp_error_set(error, DDP_ERR_TIMEOUT, "the other process did not arrive");
 	return status ? status : engine->connect(device, shared->id, &watch, error);
 }
 
@@ -160,7 +160,7 @@ static bool all_reduce_is_exact(void *send, void *recv, size_t count, enum ddp_t
 	return good;
 }
 
-/* --- What works -------------------------------------------------------------------------- */
+/* --- Collectives ------------------------------------------------------------------------ */
 
 static void test_all_reduce(int rank, int size)
 {
@@ -200,7 +200,7 @@ static void test_bytes(int rank, int size)
 	for (size_t i = 0; i < all; i++)
 		right = right && got[i] == (char)('a' + (int)(i / BYTES));
 	ok(right, "the bytes of all ranks, in order");
-	/* The last rank has its bytes there, the others bytes that must be replaced. */
+	/* the last rank sends its bytes, the others have bytes that must be replaced */
 	cudaMemcpy(data, mine, BYTES, cudaMemcpyHostToDevice);
 	OK_STATUS(engine->broadcast(device, data, BYTES, size - 1, NULL, &error), 0, &error,
 		  "broadcast");
@@ -305,7 +305,7 @@ static int work(int rank, int size)
 	return tap_end();
 }
 
-/* --- What breaks ------------------------------------------------------------------------- */
+/* --- Failures --------------------------------------------------------------------------- */
 
 static void ok_within(uint64_t since, double limit_s, const char *what)
 {
@@ -375,7 +375,7 @@ static int lose_peer(int rank, int size)
 	return tap_end();
 }
 
-/* Rank 1 never enters: connect() of rank 0 ends by its deadline. */
+/* Rank 1 never calls connect(): rank 0's ends at its deadline. */
 static int never_comes(int rank, int size)
 {
 	struct ddp_error error = {0, ""};
@@ -414,7 +414,7 @@ static int run(int (*rank_main)(int rank, int size), int size, const char *what,
 		if (pids[rank] == 0) {
 			if (rank == 1 && !freopen("nccl.rank1", "a", stdout))
 				_exit(EXIT_FAILURE);
-			/* Threads that hang are left behind: no destructors. */
+			/* hanging threads remain, so destructors must not run */
 			status[0] = rank_main(rank, size);
 			fflush(stdout);
 			_exit(status[0]);

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * networks.c - steps of the CUDA engine against the CPU's engine with plain loops
+ * networks.c - steps of the CUDA engine, compared with the CPU engine's plain loops
  *
- *	networks [ROW [small]]	rows whose names contain ROW; small: few samples and steps, for emulated GPUs
+ *     networks [ROW [small]]    rows whose names contain ROW; small: few samples and steps, for
+ *     emulated GPUs
  *
- * SGD with a momentum of 1e-30: the optimizer's slot has the bits of the step's gradient, which pull() copies to the
- * model.
+ * SGD with a momentum of 1e-30: the optimizer's slot has the bits of the step's gradient, which
+ * pull() copies to the model.
  *
- * A ReLU or a maximum that two roundings decide differently changes a gradient by more than rounding does, most of all
- * where large terms cancel, as in the shifts of the last BatchNorms. So each limit applies to the median over the
- * steps: one for the gradient of all parameters, and a wider one for that of each parameter, which a gradient that is
- * missing or doubled exceeds.
+ * If rounding decides a ReLU or a maximum differently, a gradient changes by more than rounding
+ * does, most of all where large terms cancel, as in the shifts of the last BatchNorms. So each
+ * limit applies to the median over the steps: one for the gradient of all parameters, and a wider
+ * one for that of each parameter, which still detects a missing or doubled gradient.
  */
 #include "config.h"
 

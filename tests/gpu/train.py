@@ -22,7 +22,7 @@ import time
 PART, BUILD = sys.argv[1], pathlib.Path(sys.argv[2]).resolve()
 SMALL = "small" in sys.argv  # few steps, for emulated GPUs
 LIMIT = 100  # seconds that a run may take
-STOPPED = 3  # exit status of a rank that was asked to stop
+STOPPED = 3  # exit status of a rank after a stop request
 
 # At these rates, two ways of rounding stay together.
 PLAIN = ["--log-every", 1, "--optimizer", "sgd", "--warmup", 0, "--threads", 1, "--amp", "off"]
