@@ -80,7 +80,7 @@ struct run_job {
 	const char *id;
 	char requeue_id[64]; /* for scontrol requeue; "": do not requeue the job */
 	int requeues;	     /* so far */
-	double signal_s; /* time before the job's end at which Slurm signals the ranks, but not ddp-run; 0: never */
+	double signal_s;     /* before the job's end, when Slurm signals the ranks only; 0: never */
 
 	/* State at the last job_update(). ending, timed_out and preempted are never reset. */
 	bool unanswered; /* Slurm did not answer */

@@ -50,14 +50,11 @@
 #define CANCEL_LIMIT 2.0  /* for scancel, which otherwise waits for lost nodes */
 #define HANG_GRACE 2.0	  /* between SIGTERM and SIGKILL for hung ranks */
 #define ASK_MOST 60.0	  /* longest time between probes of the step's nodes */
-#define SWEEP_AGAIN \
-	5.0 /* between two attempts to kill leftover processes on nodes that did not answer */
-#define SIGINT_AGAIN \
-	2.0 /* srun ends the ranks on two SIGINT within a second, measured in whole seconds */
+#define SWEEP_AGAIN 5.0	  /* until SIGKILL is tried again on nodes that did not answer */
+#define SIGINT_AGAIN 2.0  /* srun ends the ranks on two SIGINT within a (whole) second */
 #define SAME_SIGNAL 1.0 /* timeout(1) sends a signal to its child, and again to the process group */
-#define SIGNAL_EARLY 60.0 /* Slurm may send the signal of --signal this much early */
-#define ANNOUNCED_FOR \
-	1800.0 /* an end this long after SIGUSR1 or SIGUSR2 is attributed to the signal */
+#define SIGNAL_EARLY 60.0    /* Slurm may send the signal of --signal this much early */
+#define ANNOUNCED_FOR 1800.0 /* SIGUSR1 or SIGUSR2 explains an end within this time */
 
 enum { SWEEPS = 5 };
 
@@ -72,8 +69,7 @@ enum state { STARTING, RUNNING, ENDING, KILLING, LEAVING };
  * X(name, first and last state, handler)
  */
 #define EVENT_TABLE(X)                                                                          \
-	X(NO_STEP, STARTING, STARTING,                                                          \
-	  on_no_step)			     /* after the time of --hang, in restarts only */   \
+	X(NO_STEP, STARTING, STARTING, on_no_step) /* in restarts, after --hang */              \
 	X(NODES, RUNNING, KILLING, on_nodes) /* Slurm has not reported the nodes of the step */ \
 	X(FAILURE, RUNNING, KILLING, on_failure) /* reported by srun */                         \
 	X(HANG, RUNNING, RUNNING, on_hang)  /* no output or heartbeat for the time of --hang */ \

@@ -19,15 +19,14 @@
  * How a rank ended: the name in attempt.json and report.json, and the text in report.txt before and
  * after its code. If the last text is NULL, there is no code.
  */
-#define FACTS_HOWS(X)                                           \
-	X(UNKNOWN, "", "", NULL)                                \
-	X(EXIT, "exit", "exit status ", "")                     \
-	X(SIGNAL, "signal", "killed by ", "")                   \
-	X(OOM, "oom", "killed for lack of memory", NULL)        \
-	X(NODE, "node", "lost with its node", NULL)             \
-	X(SLURMSTEPD, "slurmstepd", "lost with its slurmstepd", \
-	  NULL) /* the slurmstepd is gone or hangs */           \
-	X(LATE, "late", "ran ", " s longer than another rank") /* until srun's --wait was over */
+#define FACTS_HOWS(X)                                                                    \
+	X(UNKNOWN, "", "", NULL)                                                         \
+	X(EXIT, "exit", "exit status ", "")                                              \
+	X(SIGNAL, "signal", "killed by ", "")                                            \
+	X(OOM, "oom", "killed for lack of memory", NULL)                                 \
+	X(NODE, "node", "lost with its node", NULL)                                      \
+	X(SLURMSTEPD, "slurmstepd", "lost with its slurmstepd", NULL) /* gone or hung */ \
+	X(LATE, "late", "ran ", " s longer than another rank")	      /* srun's --wait */
 
 enum facts_how {
 #define FACTS_HOW(id, name, before, after) FACTS_##id,
