@@ -11,5 +11,5 @@ AC_DEFUN([X_AC_NEED_DIRECTORY], [
 AC_DEFUN([X_AC_PKG_CONFIG], [
   PKG_PROG_PKG_CONFIG
   AS_IF([test "x$PKG_CONFIG" = x],
-    [AC_MSG_ERROR([pkg-config not found; it is needed to find Slurm, PMIx, Check and others: install it (Debian: pkg-config), or set PKG_CONFIG to its path])])
+    [AC_MSG_ERROR([pkg-config not found, which is needed to find Slurm, PMIx, Check and others; install it (Debian: pkg-config), or set PKG_CONFIG to its path])])
 ])

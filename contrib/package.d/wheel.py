@@ -52,7 +52,7 @@ def read_tree(prefix):
             path = os.path.join(directory, file)
             name = os.path.relpath(path, prefix)
             top = name.split(os.sep)[0]
-            # Wheels have no links: a library is there by its soname alone.
+            # Wheels cannot contain links, so a library is stored under its soname only.
             if os.path.islink(path):
                 if not os.path.basename(os.readlink(path)).startswith(file + "."):
                     sys.exit(f"wheel.py: {path} is a link, which a wheel cannot have")

@@ -673,8 +673,8 @@ static int connect_ranks(struct ddp_device *device, const uint8_t id[DDP_DEVICE_
 
 /*
  * Whether memory is registered in windows. Between GPUs of one node NCCL then runs other kernels.
- * From NCCL 2.28.3 until before 2.30.7 these did not wait for the previous kernel on the stream,
- * whose results they read; before 2.29.7 ncclCommAbort() did not end them.
+ * In NCCL 2.28.3 to 2.30.6 these did not wait for the previous kernel on the stream and read its
+ * incomplete results; before 2.29.7 ncclCommAbort() did not end them.
  */
 static bool has_windows(int version)
 {

@@ -301,7 +301,7 @@ static void check_library(struct inspection *host)
 		 (strncmp(host->release, found->series, n) != 0 || host->release[n] != '.'))
 		site_add_verdict(
 			host->lines, SITE_WRONG, "ddp.so",
-			"Slurm loads only plugins of its own release: install the matching slurm-ddp",
+			"Slurm loads only plugins for its release: install the matching slurm-ddp",
 			"%s is for Slurm %s, and Slurm here is %s", path, found->series,
 			host->release);
 	else

@@ -97,7 +97,7 @@ struct ddp_host {
 
 /* --- Calls --------------------------------------------------------------------------------- */
 
-static struct ddp_host *current; /* for the error handler, which has no such argument */
+static struct ddp_host *current; /* for the error handler, which gets no argument */
 
 #define CALL(host, function, ...) ((host)->call = #function, function(__VA_ARGS__))
 

@@ -351,7 +351,7 @@ static int check_components(const struct ddp_view *view, int size, struct ddp_er
 
 /*
  * Parse a list such as "2(x3),1". If [wanted] is negative, returns the number of tasks of node
- * [index], or 0 if the list has no such entry. Otherwise returns 1 if any node has [wanted] tasks,
+ * [index], or 0 if the list is shorter. Otherwise returns 1 if any node has [wanted] tasks,
  * else 0.
  */
 static int64_t find_tasks(const char *list, int64_t index, int64_t wanted)
@@ -774,7 +774,7 @@ static int identify_single(const struct ddp_view *view, struct ddp_identity *id,
 	const char *job = ddp_variable_get(view->env, "SLURM_JOB_ID");
 	char first[DDP_WORD_SIZE], name[128];
 
-	/* A batch script may run several programs, each a world of its own. */
+	/* A batch script may run several programs, each of which is a separate world. */
 	ddp_place_word(job ? job : view->around->hostname, first);
 	snprintf(name, sizeof(name), "%s.%s%ld", first, job ? "single-" : "",
 		 view->around->process);

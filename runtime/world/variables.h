@@ -76,7 +76,7 @@ enum {
 };
 
 struct ddp_numbers {
-	const char *names[DDP_NUMBERS]; /* NULL: the source has no such variable */
+	const char *names[DDP_NUMBERS]; /* NULL: this source does not set it */
 	const char
 		*remedy; /* advice that ends the message about contradictory or missing variables */
 };
