@@ -27,7 +27,7 @@ static void check_texts(const struct ddp_identity *id)
 	HOLDS(memchr(id->records, '\0', sizeof(id->records)));
 	HOLDS(!id->own || *id->directory);
 	HOLDS(id->own == (id->source == DDP_SOURCE_PLUGIN && *id->directory));
-	/* records are in one entry of .ddp, whatever the names of job and run */
+	/* names of job and run cannot move the records out of one entry of .ddp */
 	HOLDS(strrchr(id->records, '/') && strstr(id->records, "/.ddp/failed-"));
 	HOLDS(strncmp(strrchr(id->records, '/'), "/failed-", 8) == 0);
 }

@@ -7,7 +7,7 @@ load torch
 setup_file()
 {
 	export TENSORS=${DDP_BUILDDIR:?}/tests/interop/tensors
-	# a world of one rank, whatever the caller's environment is
+	# a world of one rank, independent of the caller's environment
 	unset "${!SLURM_@}" "${!DDP_@}" RANK WORLD_SIZE TORCHELASTIC_RUN_ID
 	ready_up || return 1
 	state write "$BATS_FILE_TMPDIR"

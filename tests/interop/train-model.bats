@@ -7,7 +7,7 @@ load torch
 setup_file()
 {
 	export NETWORK=${DDP_BUILDDIR:?}/tests/interop/network
-	# a world of one rank, whatever the caller's environment is
+	# a world of one rank, independent of the caller's environment
 	unset "${!SLURM_@}" RANK WORLD_SIZE TORCHELASTIC_RUN_ID
 	ready_up
 }

@@ -540,7 +540,7 @@ TEST(test_prefix)
 	ck_assert_int_eq(catch_lines(&log, DDP_LEVEL_WARNING, "x", "hm", line, sizeof(line)), 1);
 	ck_assert_str_eq(line, "ddp[0@n2]: warning: hm\n");
 
-	/* one complete line, whatever the length */
+	/* a text that exceeds the limit is still one complete line */
 	memset(text, 'x', sizeof(text) - 1);
 	text[sizeof(text) - 1] = '\0';
 	memset(host, 'h', sizeof(host) - 1);

@@ -191,7 +191,10 @@ static void *return_at_once(void *argument)
 	return argument;
 }
 
-/* Number of threads without a device. With the first thread, a sanitizer may start one of its own. */
+/*
+ * Number of threads before a device is opened. A sanitizer may start a thread when the program
+ * starts its first one.
+ */
 static int threads_at_rest(void)
 {
 	pthread_t thread;

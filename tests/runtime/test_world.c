@@ -144,7 +144,7 @@ static long resident_shared(void)
 	return kilobytes;
 }
 
-/* The ranks of a node share one piece of memory, of the requested size, whatever their number. */
+/* The ranks of a node, few or many, share one block of memory of the requested size. */
 RANKS_TEST(test_shared, layouts)
 {
 	enum { COUNT = 3000000 };
