@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""decode-dumps DIRECTORY SIZE: find the collective that each rank was in by the dumps of PyTorch's flight recorder.
+"""decode-dumps DIRECTORY SIZE: find the last collective of each rank in the dumps of PyTorch's flight recorder.
 
 ddp-run runs this file with python3 and reads a JSON list from its standard output: an object for each rank of one process
 group, {"rank": 2, "there": 1, "waits": 1, "sequence": 17, "last": "#17 nccl:all_reduce 1000 Float"}. "there" says that
 the rank left a dump. The members after it are absent if the rank was in no collective of the group. Ranks are below SIZE.
 The list is empty if no dump has an entry of a process group.
 
-A dump, DIRECTORY/fr-<rank>, is a pickle that torch's C++ wrote: {"version": "2.10", "entries": [{"process_group": ("0",
+A dump, DIRECTORY/fr-<rank>, is a pickle written by torch's C++ code: {"version": "2.10", "entries": [{"process_group": ("0",
 "default_pg"), "collective_seq_id": 17, "profiling_name": "nccl:all_reduce", "state": "started", ...}, ...], "pg_config":
 {"0": {"ranks": "[0, 1, 2]", ...}}, ...}. "entries" has the collectives of all process groups in the order in which they
 were enqueued. PyTorch 2.4 and later write these members; others are ignored.
@@ -61,7 +61,7 @@ def plain(text, limit):
 
 
 def has_ended(entry):
-    """Gloo does not report that a collective was completed, but retires it. NCCL also retires collectives that were not."""
+    """Gloo marks completed collectives as retired only. NCCL also retires collectives that were not completed."""
     return entry["state"] == "completed" or bool(
         member(entry, "retired", int) and entry["profiling_name"].startswith("gloo:"))
 
@@ -81,7 +81,7 @@ def elements(tensor):
 
 
 def describe(entry, name, description):
-    """"#17 nccl:all_reduce 1000 Float", with the group unless that is all ranks."""
+    """Returns a text such as "#17 nccl:all_reduce 1000 Float", with the group unless it has all ranks."""
     text = f"#{int(entry['collective_seq_id'])} {plain(entry['profiling_name'], 48)}"
     tensors = member(entry, "input_sizes", (list, tuple))
     types = member(entry, "input_dtypes", (list, tuple))
@@ -97,8 +97,8 @@ def describe(entry, name, description):
 def summarize(dump):
     """Returns whether the rank waits in an operation with one other rank, and its last collective in each group.
 
-    That is the last one that has ended, or the first one after it that waits: operations that are sent together may never
-    end by themselves, but then another one after them does.
+    The last collective is the last one that has ended, or the first one after it that waits. Operations that were sent
+    together may never be marked as ended; in that case a later one is.
     """
     entries = member(dump, "entries", list)
     understood = [entry for entry in entries if is_entry(entry)]
@@ -183,7 +183,8 @@ class Dumps:
                 self.groups.setdefault(tuple(group), {})[rank] = arrival
 
     def arrivals(self, group):
-        """An arrival for each rank of a group. If no dump lists its ranks: all, or those that were in a collective of it."""
+        """Returns an arrival for each rank of a group. If no dump lists its ranks, these are all ranks (default group), or
+        those that took part in one of its collectives."""
         _, description, ranks = group
         inside = {int(rank) for rank in re.findall("[0-9]{1,9}", ranks)}
         if not ranks and description == "default_pg":
@@ -193,7 +194,8 @@ class Dumps:
                 for rank in sorted(inside) if rank < self.size]
 
     def weigh(self, arrivals):
-        """3: a rank did not arrive in a collective, and waits nowhere; 2: it waits elsewhere; 1: all arrived; 0: none waits.
+        """Returns 3: a rank did not arrive in a collective, and waits nowhere; 2: it waits elsewhere; 1: all ranks arrived;
+        0: no rank waits.
 
         ddp_arrival_compare() decides the same about the ranks that did not arrive.
         """
@@ -207,7 +209,7 @@ class Dumps:
         return 2 if any(arrival["rank"] in self.waiting for arrival in missing) else 3
 
     def choose(self):
-        """The arrivals of the group with the largest weight. A rank that is missing in one group may wait in another."""
+        """Returns the arrivals of the group with the largest weight: a rank that is missing in one may wait in another."""
         best, most = [], -1
         for group in self.groups:
             arrivals = self.arrivals(group)
