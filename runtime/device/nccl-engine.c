@@ -72,7 +72,6 @@ struct work {
 	const char *unit; /* "F32", "bytes" */
 };
 
-/* Memory from alloc(). */
 struct memory {
 	struct memory *next;
 	void *base;

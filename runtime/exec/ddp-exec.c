@@ -119,7 +119,6 @@ static int read_run(struct ddp_channel *ch, struct ddp_message *message)
 	return rv;
 }
 
-/* Report the step to ddp-run, as the plugin in srun does. */
 static void report_step(void)
 {
 	struct ddp_text text = {.data = NULL};

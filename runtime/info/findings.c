@@ -295,7 +295,6 @@ static bool uneven(const struct facts *facts, const struct info_card *card)
 	return true;
 }
 
-/* Warn if a node has more ranks than CPUs. */
 static bool crowded(const struct facts *facts, const struct info_card *card)
 {
 	cpu_set_t all;

@@ -739,7 +739,6 @@ static void find_bare_interfaces(struct ddp_text *names)
 	freeifaddrs(interfaces);
 }
 
-/* Check the address that libddp would use between nodes. */
 static void check_network(struct inspection *host)
 {
 	struct ddp_text bare = {.data = NULL};

@@ -605,7 +605,6 @@ void facts_read_nodes(struct facts *facts)
 	}
 }
 
-/* Read a file such as "memory-n1.txt". */
 static void read_memory(struct facts *facts, const char *name)
 {
 	size_t n = strlen("memory-"), length = strlen(name), size;

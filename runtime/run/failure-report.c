@@ -306,7 +306,6 @@ static void put_others(struct ddp_text *out, const struct facts *facts)
 		ddp_text_add(out, "%s: %d more\n", what, count - NAMED);
 }
 
-/* Ranks that followed in the same way as [like]. */
 struct group {
 	const struct facts_rank *ranks, *like;
 };
@@ -342,7 +341,6 @@ static void put_followers(struct ddp_text *out, const struct facts *facts)
 		ddp_text_add(out, "followed: other ranks, in %d more groups\n", groups - NAMED);
 }
 
-/* Print the state of each hung rank that was inspected. */
 static void put_hung(struct ddp_text *out, const struct facts *facts)
 {
 	int count = 0;

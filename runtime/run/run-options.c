@@ -27,7 +27,6 @@ const struct run_option_row run_option_rows[RUN_OPTION_COUNT] = {
 
 enum { EXIT_USAGE = 2, HELP_COLUMN = 20 };
 
-/* Print the first sentence of each option's help. */
 static void print_help(void)
 {
 	puts("usage: ddp-run [OPTION...] [SRUN'S OPTION...] program [argument...]\n"

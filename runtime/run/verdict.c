@@ -145,7 +145,7 @@ static int find_earliest(const struct facts *facts, bool leaders)
 	return first;
 }
 
-/* The first rank whose node is lost, -1: none. */
+/* Returns the first rank whose node is lost; -1: none. */
 static int find_lost(const struct facts *facts)
 {
 	for (int i = 0; i < facts->size; i++)

@@ -57,7 +57,6 @@ static int fail(struct ddp_exchange *exchange, int status)
 
 /* --- Conditions that end a wait ------------------------------------------------------------ */
 
-/* Check for a note of a rank that aborted. */
 static int check_notes(struct ddp_exchange *exchange)
 {
 	const struct ddp_column *column = exchange->column;

@@ -50,7 +50,6 @@ struct card {
 
 enum { CARD_MAGIC = 0x69706d64, TAG_BITS = 15 };
 
-/* Tags of control messages. */
 enum control { CONTROL_NOTE, CONTROL_ASK, CONTROL_ANSWER };
 
 struct peer {

@@ -267,7 +267,6 @@ static int send_hello(const struct ddp_tcp_meeting *meeting, struct handshake *h
 	return send_all(handshake->fd, &handshake->hello, sizeof(handshake->hello));
 }
 
-/* The challenge has arrived. */
 static int send_proof(const struct ddp_tcp_meeting *meeting, struct handshake *handshake)
 {
 	uint8_t proof[DDP_HASH_SIZE];
@@ -278,7 +277,6 @@ static int send_proof(const struct ddp_tcp_meeting *meeting, struct handshake *h
 	return send_all(handshake->fd, proof, sizeof(proof));
 }
 
-/* Continue a connection that this rank opened and poll() reported. */
 static void continue_ours(struct meeting *meeting, struct handshake *handshake)
 {
 	int status = 1;
@@ -374,7 +372,6 @@ static int send_answer(const struct ddp_tcp_meeting *meeting, struct handshake *
 	return send_all(handshake->fd, proof, sizeof(proof));
 }
 
-/* Continue an incoming connection. */
 static void continue_theirs(struct meeting *meeting, struct handshake *handshake)
 {
 	bool is_hello = handshake->stage == STAGE_HELLO;
@@ -462,7 +459,6 @@ static int check_tries(const struct meeting *meeting, uint64_t now, struct ddp_e
 	return 0;
 }
 
-/* The deadline has passed. */
 static int report_missing(const struct meeting *meeting, struct ddp_error *error)
 {
 	const struct ddp_tcp_meeting *public = meeting->public;

@@ -248,7 +248,6 @@ static int fill_vector(struct connection *connection, struct iovec *vector)
 	return count;
 }
 
-/* Returns the bytes of header and payload. */
 static size_t size_of(const struct transfer *transfer)
 {
 	return sizeof(transfer->frame) + transfer->frame.bytes;
@@ -290,7 +289,6 @@ static bool push(struct ddp_host *host, struct connection *connection)
 	return happened;
 }
 
-/* Send a control frame to all connections but [except]. */
 static void send_to_all(struct ddp_host *host, const struct connection *except,
 			enum frame_kind kind, int rank, const char *text)
 {
@@ -311,7 +309,6 @@ static void deliver(struct transfer *receive, const struct frame *frame)
 	finish(receive, frame->bytes > receive->frame.bytes ? DDP_ERR_MISMATCH : 1);
 }
 
-/* Move complete messages of the stash to receives. */
 static void empty_stash(struct connection *connection)
 {
 	while (connection->stash.first && connection->receives.first &&
@@ -380,7 +377,6 @@ static void receive_note(struct ddp_host *host, struct connection *connection)
 	send_to_all(host, connection, FRAME_NOTE, host->noted, host->note);
 }
 
-/* The payload of a frame is complete. */
 static void end_frame(struct ddp_host *host, struct connection *connection)
 {
 	struct transfer *target = connection->target;
@@ -424,7 +420,6 @@ static char *place_of(struct connection *connection)
 	return NULL;
 }
 
-/* Handle the bytes that were read. */
 static void parse(struct ddp_host *host, struct connection *connection)
 {
 	const char *at = connection->staging, *end = at + connection->staged;
