@@ -156,7 +156,7 @@ static int find_lost(const struct facts *facts)
 	return -1;
 }
 
-/* The first rank that did not arrive in the collective that others wait in, -1: none. */
+/* Returns the first rank that did not arrive in the collective in which others wait; -1: none. */
 static int find_missing(const struct facts *facts)
 {
 	for (int i = 0; i < facts->size; i++)
