@@ -203,7 +203,7 @@ static void abort_comm(void *arguments)
  */
 static bool begin_abort(struct ddp_device *device)
 {
-	bool begun = true;
+	bool started = true;
 
 	pthread_mutex_lock(&device->lock);
 	if (!device->failure.status)
@@ -212,11 +212,11 @@ static bool begin_abort(struct ddp_device *device)
 	if (device->comm) {
 		device->aborted = device->comm;
 		device->comm = NULL;
-		begun = ddp_bounded_start(&device->aborting, abort_comm, &device, sizeof(device),
-					  NULL) == 0;
+		started = ddp_bounded_start(&device->aborting, abort_comm, &device, sizeof(device),
+					    NULL) == 0;
 	}
 	pthread_mutex_unlock(&device->lock);
-	return begun;
+	return started;
 }
 
 static bool abort_device(struct ddp_device *device, double seconds)

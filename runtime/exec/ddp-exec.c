@@ -161,7 +161,7 @@ static void remove_squeue_variables(void)
 static const char *users_jobs(void)
 {
 	static struct ddp_command_said said;
-	static bool asked;
+	static bool is_queried;
 	const struct ddp_command how = {
 		.limit = JOBS_LIMIT, .grace = 1, .prepare = remove_squeue_variables};
 	char user[24];
@@ -170,9 +170,9 @@ static const char *users_jobs(void)
 			      "-o",	"%A", NULL};
 
 	snprintf(user, sizeof(user), "%u", geteuid());
-	if (!asked)
+	if (!is_queried)
 		ddp_command_run(argv, &how, &said);
-	asked = true;
+	is_queried = true;
 	return said.status != 0 ? NULL : said.out.data ? said.out.data : "";
 }
 

@@ -176,25 +176,25 @@ static bool shared(const struct facts *facts, const struct info_card *card)
 static bool too_much(const struct facts *facts, const struct info_card *card)
 {
 	struct info_sharing sharing;
-	char name[160], who[48];
+	char name[160], ranks[48];
 
 	if (!info_sharing_at(facts->cards, facts->size, card->rank, &sharing))
 		return false;
 	info_sharing_name(card, name, sizeof(name));
 	if (sharing.ranks > 1)
-		snprintf(who, sizeof(who), "ranks %s", card->sharers);
+		snprintf(ranks, sizeof(ranks), "ranks %s", card->sharers);
 	else
-		snprintf(who, sizeof(who), "rank %d", card->rank);
+		snprintf(ranks, sizeof(ranks), "rank %d", card->rank);
 	if (sharing.ranks > 1 && sharing.sum > 1 + 1e-6 * sharing.ranks)
 		warn(facts,
 		     "the shares of %s on %s add up to %.4g of the GPU; do not set "
 		     "DDP_SHARE, or set smaller values",
-		     who, name, sharing.sum);
+		     ranks, name, sharing.sum);
 	else if (card->free && sharing.bytes > (double)card->free)
 		warn(facts,
 		     "%s may use %.1f GiB of %s, but only %.1f GiB are free: another process "
 		     "uses them, see nvidia-smi",
-		     who, sharing.bytes / 0x1p30, name, (double)card->free / 0x1p30);
+		     ranks, sharing.bytes / 0x1p30, name, (double)card->free / 0x1p30);
 	return false;
 }
 

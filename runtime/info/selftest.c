@@ -110,13 +110,13 @@ static int time_size(const struct place *place, struct info_timing *timing)
 		place->data[i] = 0;
 	status = copy(place, timing->bytes, false);
 	for (int i = 0; i < rounds && status == 0; i++) {
-		double begun;
+		double started;
 
 		status = ddp_barrier(place->ddp);
-		begun = ddp_seconds();
+		started = ddp_seconds();
 		if (status == 0)
 			status = sum(place, count);
-		times[i] = ddp_seconds() - begun;
+		times[i] = ddp_seconds() - started;
 	}
 	if (status < 0)
 		return status;

@@ -222,18 +222,20 @@ static int directory_of(const char *path)
  */
 static void find_stack(struct inspection *host)
 {
-	char conf[PATH_MAX], theirs[PATH_MAX], named[PATH_MAX] = "";
+	char conf[PATH_MAX], controller_conf[PATH_MAX], named[PATH_MAX] = "";
 	bool here = find_conf(host, conf, sizeof(conf));
 	size_t size;
 	char *text = here ? read_all(conf, &size) : NULL;
-	bool said = text && site_setting(text, "PlugStackConfig", named, sizeof(named));
+	bool is_named = text && site_setting(text, "PlugStackConfig", named, sizeof(named));
 
 	free(text);
-	if (!said && site_setting(host->config, "PlugStackConfig", named, sizeof(named)))
-		said = !here || !site_setting(host->config, "SLURM_CONF", theirs, sizeof(theirs)) ||
-		       directory_of(theirs) != directory_of(named) ||
-		       strncmp(theirs, named, (size_t)directory_of(named)) != 0;
-	if (said)
+	if (!is_named && site_setting(host->config, "PlugStackConfig", named, sizeof(named)))
+		is_named = !here ||
+			   !site_setting(host->config, "SLURM_CONF", controller_conf,
+					 sizeof(controller_conf)) ||
+			   directory_of(controller_conf) != directory_of(named) ||
+			   strncmp(controller_conf, named, (size_t)directory_of(named)) != 0;
+	if (is_named)
 		snprintf(host->stack_path, sizeof(host->stack_path), "%s", named);
 	else if (here)
 		snprintf(host->stack_path, sizeof(host->stack_path), "%.*s/plugstack.conf",
@@ -464,7 +466,7 @@ static void check_stack(struct inspection *host, struct site_stack *stack)
 static void check_arguments(struct inspection *host)
 {
 	const struct site_line *line = host->line;
-	struct ddp_text said = {.data = NULL};
+	struct ddp_text compared = {.data = NULL};
 	struct ddp_message message;
 
 	if (ddp_values_from_plugstack(&host->found->values, line->count, line->arguments,
@@ -477,10 +479,10 @@ static void check_arguments(struct inspection *host)
 	/* gpu_memory may differ from node to node, so it is not part of the comparison. */
 	for (int i = 0; i < line->count; i++)
 		if (strncmp(line->arguments[i], "gpu_memory=", 11) != 0)
-			ddp_text_add(&said, " %s", line->arguments[i]);
+			ddp_text_add(&compared, " %s", line->arguments[i]);
 	site_add_verdict(host->lines, SITE_OK, "arguments", "", "%s",
-			 said.size ? said.data + 1 : "none");
-	ddp_text_free(&said);
+			 compared.size ? compared.data + 1 : "none");
+	ddp_text_free(&compared);
 	host->found->works = host->knows;
 }
 

@@ -375,11 +375,11 @@ static int check_library(struct ddp_error *error)
 static int start_mpi(struct ddp_host *host, const struct ddp_watch *watch, struct ddp_error *error)
 {
 	struct ddp_bounded *left = NULL;
-	int begun, status, i = 0;
+	int initialized, status, i = 0;
 	char nothing = 0;
 
-	MPI_Initialized(&begun);
-	if (begun)
+	MPI_Initialized(&initialized);
+	if (initialized)
 		return 0;
 	while (launched[i] && !getenv(launched[i]))
 		i++;
