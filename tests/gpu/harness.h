@@ -51,7 +51,7 @@ static char harness_wrong[256]; /* the first difference at a point */
 
 /* --- Errors and memory ------------------------------------------------------------------ */
 
-/* Ends the program if a call of device.h failed: no later result would mean anything. */
+/* Ends the program if a call of device.h failed, because later results would be meaningless. */
 static inline void must(int status, const struct ddp_error *error)
 {
 	if (status >= 0)
@@ -60,7 +60,7 @@ static inline void must(int status, const struct ddp_error *error)
 	exit(tap_end());
 }
 
-/* What a point owns. */
+/* Memory of the current point, which is freed after it. */
 enum harness_kind { ON_HOST, ON_DEVICE, TICKETS };
 enum { HARNESS_OWNED = 256 };
 static struct {
@@ -89,7 +89,10 @@ static inline void *host_copy(const void *from, size_t bytes)
 	return memcpy(host_new(bytes), from, bytes);
 }
 
-/* Copies either way, after all work that is enqueued; waits. */
+/*
+ * Copies between host and device, in either direction, after all submitted work, and waits for the
+ * copy.
+ */
 static inline void device_move(void *to, const void *from, size_t bytes)
 {
 	struct ddp_error error = {0, ""};
@@ -223,7 +226,10 @@ static inline void array_fetch(struct array *array)
 	free(bits);
 }
 
-/* All elements are [value]: with one that no result has, elements that are not written are found. */
+/*
+ * Sets all elements to [value]; if no result has this value, elements that the kernel does not
+ * write are detected.
+ */
 static inline void array_set(struct array *array, double value)
 {
 	double rounded_value = rounded(value, array->type);
@@ -233,7 +239,7 @@ static inline void array_set(struct array *array, double value)
 	array_send(array);
 }
 
-/* An array that begins [skew] elements behind a multiple of 256 bytes; all elements are 77. */
+/* An array that begins [skew] elements after a multiple of 256 bytes; all elements are 77. */
 static inline struct array *array_new(enum ddp_type type, size_t count, size_t skew)
 {
 	struct array *array = host_new(sizeof(*array));
@@ -259,7 +265,10 @@ static inline struct array *array_random(enum ddp_type type, size_t count, size_
 	return array;
 }
 
-/* An array with small numbers, which are often equal, and some that compare like no others. */
+/*
+ * An array with small numbers, which are often equal, and rare values: NaN, infinities, -0.0 and
+ * 2^-24.
+ */
 static inline struct array *array_rare(enum ddp_type type, size_t count, size_t skew)
 {
 	const double rare[] = {(double)NAN, (double)INFINITY, -(double)INFINITY, -0.0, 0x1p-24};
@@ -274,7 +283,7 @@ static inline struct array *array_rare(enum ddp_type type, size_t count, size_t 
 
 /* --- Comparisons ------------------------------------------------------------------------ */
 
-/* [good], or the message is the point's first difference. */
+/* Unless [good], the message becomes the point's first difference. */
 static inline void DDP_FORMAT(2, 3) expect(bool good, const char *format, ...)
 {
 	va_list arguments;

@@ -49,7 +49,10 @@ static void check_act(const struct point *p)
 
 /* --- Conversions ------------------------------------------------------------------------ */
 
-/* Halfway between two numbers of a type and next to that; the largest, the smallest, infinite and NaN. */
+/*
+ * Values halfway between two numbers of a type, and their neighbours; the largest and smallest
+ * numbers, infinity and NaN.
+ */
 static double edge(void)
 {
 	const double edges[] = {
@@ -129,7 +132,10 @@ static struct draws draws_new(float rate, uint32_t count)
 	return draws;
 }
 
-/* A rate, and samples of some elements; 0, 3 or all samples are there; in place and not. */
+/*
+ * Point: a rate and a number of elements per sample. The batch has 0, 3 or BATCH samples; the
+ * result replaces the input or not.
+ */
 static void check_dropout(const struct point *p)
 {
 	static const uint32_t samples[] = {0, 3, BATCH};
@@ -224,8 +230,8 @@ static size_t plain_which(const struct layer *l, size_t i)
 }
 
 /*
- * Without a ReLU in front, and with one; then the sums of channels are the gradient of a bias. The last shape fills a
- * GPU; it is checked once for each type.
+ * Without a ReLU before the pool, and with one; then sums of channels are the gradient of a bias.
+ * The last shape fills a GPU; it is checked once per type.
  */
 static void check_max_pool(const struct point *p)
 {
@@ -263,7 +269,7 @@ static void check_max_pool(const struct point *p)
 	}
 }
 
-/* A pool with dropout behind it in one launch has the bits of the two launches. */
+/* A pool followed by dropout in one launch has the bits of two launches. */
 static void check_pool_dropout(const struct point *p)
 {
 	struct layer one = layer_new(p, BATCH), two = one;

@@ -81,8 +81,9 @@ static struct kernel_norm2 norm_of(const float *values, float *memory, size_t co
 }
 
 /*
- * Without the loss scale 3; some gradients are so large that their squares exceed f32. One gradient that is not finite
- * is found at any place; one that becomes infinite without its scale is no overflow.
+ * The norm is without the loss scale 3, and some gradients are so large that their squares exceed
+ * f32. An infinite or NaN gradient is detected at any position; one that becomes infinite only when
+ * the scale is removed is not an overflow.
  */
 static void check_norm(const struct point *p)
 {
@@ -121,7 +122,7 @@ static void check_norm(const struct point *p)
 
 /* --- The end of a step ------------------------------------------------------------------ */
 
-enum { MARGIN = 8 }; /* elements before and behind each array, which must remain */
+enum { MARGIN = 8 }; /* elements before and after each array, which kernels must not change */
 
 static const float word[KERNEL_WORD] = {1, 2.5f, 3, 8};
 static const struct kernel_entry behind = {
@@ -141,7 +142,7 @@ struct bench {
 	struct array *parts[PARTS], *narrow, *gradients; /* with margins */
 	struct kernel_scratch scratch;
 	struct kernel_step *step;   /* on the device */
-	struct kernel_entry *rest;  /* on the device: the entry behind the step */
+	struct kernel_entry *rest;  /* on the device: the entry after the step's */
 	struct kernel_norm2 *norm2; /* on the device */
 	float *word;		    /* on the device */
 	struct kernel_result *results;
@@ -218,7 +219,10 @@ static void host_step(struct bench *b, uint64_t step, double rate)
 	optim_step(&b->optim, step, rate, b->want[VALUES] + MARGIN, b->slopes, slots, b->count);
 }
 
-/* As kernel_gather() begins a step: with the state that the last one left, and the numbers of this one. */
+/*
+ * Begins a step as kernel_gather() does: with the state after the previous step, and the numbers of
+ * this one.
+ */
 static void device_step(struct bench *b, uint64_t step, double rate)
 {
 	struct optim_numbers numbers = optim_numbers_of(&b->optim, step, rate);
@@ -261,7 +265,7 @@ static void expect_result(const struct bench *b)
 	       "the result of step %d is wrong", (int)b->sequence);
 }
 
-/* The step's state, and the step that comes next: its samples are behind those of this one. */
+/* Checks the step's state, and the next step, whose samples follow this one's. */
 static void expect_next(const struct bench *b)
 {
 	struct kernel_next next;
@@ -282,7 +286,7 @@ static void expect_next(const struct bench *b)
 	       b->scaler.good_steps);
 }
 
-/* All bits. The narrow copy of a step that was skipped may still be that of no step. */
+/* Compares all bits. If all steps were skipped, there is no narrow copy yet. */
 static void expect_arrays(const struct bench *b)
 {
 	for (int i = 0; i < PARTS; i++) {
@@ -297,7 +301,7 @@ static void expect_arrays(const struct bench *b)
 		expect_all("narrow copy: element", b->narrow, b->want[VALUES]);
 }
 
-/* A step on both sides; unless [odd] is 0, the gradient at [odd_place] is that. */
+/* Runs a step on host and device. Unless [odd] is 0, it is the gradient at [odd_place]. */
 static void step(struct bench *b, double rate, float scale, float odd, size_t odd_place)
 {
 	uint64_t number = b->updates + 1;
@@ -327,7 +331,7 @@ static const struct optim rules[] = {
 };
 static const struct ddp_scaler no_scaler = {1, 2, 0.5, 0, 0};
 
-/* Each rule, at sizes that leave tails. */
+/* Each optimizer, at sizes with and without an incomplete last vector or block. */
 static void check_rule(const struct point *p)
 {
 	static const size_t counts[] = {1, 3, 4, 518, 1024, 1027, 4992};
@@ -348,7 +352,10 @@ static void check_many_steps(const struct point *p)
 		step(&b, 1e-3, 1, 0, 0);
 }
 
-/* Overflows in the first step and in two successive ones are skipped, at the last element too; skew 1 clips. */
+/*
+ * Overflows in the first step and in two successive ones are skipped, also if only the last element
+ * overflows. With skew 1 gradients are clipped.
+ */
 static void check_scaling(const struct point *p)
 {
 	static const float odd[] = {INFINITY, NAN, -INFINITY};
@@ -361,7 +368,7 @@ static void check_scaling(const struct point *p)
 	expect(b.updates == 9, "%d updates, want 9", (int)b.updates);
 }
 
-/* Without a loss scale, a gradient that is NaN makes the values NaN. */
+/* Without a loss scale, a NaN gradient makes the values NaN. */
 static void check_clipping(const struct point *p)
 {
 	static const double limits[] = {1e-3, 1, 1e6};

@@ -93,7 +93,7 @@ static double expect_row(const struct job *job, const struct array *logits,
 	       (smoothing > 0 ? smoothing * mean : 0);
 }
 
-/* The CPU's results, within what f32 loses. */
+/* The CPU's results, within the rounding errors of f32. */
 static void expect_as_cpu(const struct job *job, const struct array *logits,
 			  const struct array *slopes)
 {
@@ -127,7 +127,7 @@ static void check_job(const struct job *job, const struct point *p, struct array
 		expect_as_cpu(job, logits, slopes);
 }
 
-/* The last has more blocks than a block has threads. */
+/* The last shape has more blocks than a block has threads. */
 static const struct {
 	size_t batch, classes;
 } shapes[] = {
@@ -136,7 +136,7 @@ static const struct {
 	{7, 100}, {64, 100}, {20, 1000}, {3, 1500}, {2100, 17},
 };
 
-/* All samples are there, or fewer; logits in steps, so that the largest one is often not alone. */
+/* The batch is full or not. Logits are multiples of a step, so that several are often the largest. */
 static void check_loss(const struct point *p)
 {
 	static const double sizes[] = {0.5, 8, 60};

@@ -50,9 +50,9 @@ static void measured_fetch(struct measured *m)
 }
 
 /*
- * Values around 600 with deviations below 1, of which sums of squares in f32 would say nothing; images that do not
- * count are 1e4. A second launch, whose blocks may end in another order, has the same bits; and statistics in one
- * launch are those of kernel_norm_combine().
+ * Values around 600 with deviations below 1, whose variance sums of squares in f32 would lose;
+ * images that do not count are 1e4. A second launch, whose blocks may end in another order, gives
+ * the same bits; and statistics in one launch are those of kernel_norm_combine().
  */
 static void check_moments(const struct point *p)
 {
@@ -116,7 +116,7 @@ static const struct {
 	{1, {96}}, {1, {1}}, {1, {0}}, {4, {96, 32, 1, 64}}, {4, {0, 40, 0, 7}}, {4, {0, 0, 0, 0}},
 };
 
-/* The CPU's engine moves running values by these operations, each rounded. */
+/* Running values are computed by these operations in the CPU's engine, each rounded. */
 static float moved(float running, double value)
 {
 	volatile float kept = (1 - 0.1f) * running, new = 0.1f * (float)value;
@@ -164,7 +164,7 @@ static double plain_combine(int world, const float *moments, size_t c, double *m
 	return n;
 }
 
-/* With skew 1 the running values are NULL, and remain; they also remain if no rank has a value. */
+/* With skew 1 there are no running values (NULL). They do not change if no rank has a value. */
 static void check_combine(const struct point *p)
 {
 	struct array *moments = moments_new(p->size);
@@ -303,8 +303,9 @@ static void check_apply_rare(const struct point *p)
 }
 
 /*
- * Sums of the gradient [dy], with [relu] where y is above 0, and of its products with x. A block adds the sums of its
- * threads in f32, up to 256 one after another; a row that is missing changes a sum by more than the bound.
+ * Sums of the gradient [dy], with [relu] only where y is above 0, and of its products with x. A
+ * block adds the sums of its threads in f32, up to 256 one after another; a missing row changes a
+ * sum by more than the limit.
  */
 static void expect_sums(const struct layer *l, const float *dy, bool relu)
 {
@@ -326,8 +327,8 @@ static void expect_sums(const struct layer *l, const float *dy, bool relu)
 }
 
 /*
- * Without a ReLU behind, with one that is known from y, and with one that is computed from x; dz in another place, in
- * the place of dy, or nowhere; of dy alone, and of dy + y.
+ * Without a ReLU after the layer, with one that is known from y, and with one that is computed from
+ * x; dz in other memory, in that of dy, or not written; the gradient is dy, or dy + y.
  */
 static void check_sums(const struct point *p)
 {
@@ -372,7 +373,7 @@ static void check_sums(const struct point *p)
 	}
 }
 
-/* In place or not; from dz, or from dy with the ReLU computed from x again. */
+/* The result replaces dy or not; from dz, or from dy with the ReLU computed from x again. */
 static void check_back(const struct point *p)
 {
 	size_t channels = shapes[p->size].channels;

@@ -269,7 +269,7 @@ static void test_graph(int rank, int size)
 	cudaStreamDestroy(stream);
 }
 
-/* Cards of two hosts select NCCL; two ranks on one card of one host select staged sums. */
+/* GPUs of two hosts select NCCL; two ranks on one GPU of a host select staged sums. */
 static void test_cards(int size)
 {
 	struct ddp_device_card cards[RANKS];
@@ -345,7 +345,7 @@ static int deadline(int rank, int size)
 	return tap_end();
 }
 
-/* Rank 1 is killed with an all-reduce under way. */
+/* Rank 1 is killed during an all-reduce. */
 static int lose_peer(int rank, int size)
 {
 	struct ddp_error error = {0, ""};
@@ -401,7 +401,10 @@ static int never_comes(int rank, int size)
 
 /* --- Processes --------------------------------------------------------------------------- */
 
-/* CUDA does not survive a fork, so this process never uses it. The tests of rank 1 go to the file nccl.rank1. */
+/*
+ * CUDA does not work after a fork, so this process never uses it. The tests of rank 1 go to the
+ * file nccl.rank1.
+ */
 static int run(int (*rank_main)(int rank, int size), int size, const char *what, bool second_dies)
 {
 	int status[RANKS] = {0}, bad;

@@ -43,7 +43,7 @@ static const struct row {
 	{"cifar, bf16", "cifar", DDP_BF16, false, 4, 1e-4, 2e-2, 0.5, 5e-2},
 };
 
-/* More than an H200 has, in layers whose elements 32 bits can still count. */
+/* More memory than an H200 has, in layers whose elements can still be counted in 32 bits. */
 static const struct row too_large = {
 	"cifar, a batch of 32,767", "cifar", DDP_F32, false, 32767, 1e-4, 0, 0, 0};
 
@@ -63,7 +63,7 @@ struct work {
 	struct set *set;
 	struct optim optim;
 	struct side cuda, cpu;
-	double *errors; /* of each parameter, and behind these of all, in each step */
+	double *errors; /* of each parameter in each step, then of all parameters in each step */
 	struct ddp_error error;
 };
 
@@ -81,8 +81,9 @@ static void round_values(struct model *model)
 }
 
 /*
- * PyTorch's initial values rounded to bf16, so that no type rounds them again. Behind BatchNorm every other channel
- * is mostly positive and the others mostly negative, since near 0 rounding decides.
+ * PyTorch's initial values, rounded to bf16 so that no type rounds them again. After BatchNorm
+ * every other channel is mostly positive and the others mostly negative, because rounding decides
+ * near 0.
  */
 static void set_values(const struct work *work, struct model *model)
 {
@@ -176,7 +177,7 @@ static void close_work(struct work *work)
 
 /* --- Steps ------------------------------------------------------------------------------ */
 
-/* Every fourth batch is short, as the last of an epoch is. */
+/* Every fourth batch is short, like the last one of an epoch. */
 static struct batch batch_of(const struct work *work, size_t step)
 {
 	size_t most = work->row.batch, from = step * most % (SAMPLES - most);
@@ -224,7 +225,7 @@ static int step_both(struct work *work, size_t step, double *apart)
 	return status;
 }
 
-/* Both sides get the CPU's weights, rounded, and its buffers. */
+/* Gives both sides the CPU's weights, rounded, and its buffers. */
 static int same_weights(struct work *work)
 {
 	struct model *from = work->cpu.model, *to = work->cuda.model;
@@ -272,7 +273,7 @@ static double median(struct work *work, size_t index)
 	return errors[work->steps / 2];
 }
 
-/* Each step from the same weights: gradients and running statistics. */
+/* Starts each step from the same weights, and compares gradients and running statistics. */
 static int compare_gradients(struct work *work)
 {
 	const struct model *cuda = work->cuda.model, *cpu = work->cpu.model;
@@ -310,7 +311,7 @@ static int compare_gradients(struct work *work)
 	return status;
 }
 
-/* Steps of two trainings, each with its own weights. */
+/* Compares the losses of two trainings, each with its own weights. */
 static int compare_losses(struct work *work)
 {
 	double apart, worst = 0;
@@ -379,7 +380,7 @@ static void compare(const struct row *row, const struct engine_class *class, boo
 	close_work(&work);
 }
 
-/* After a refusal for lack of memory, a small batch trains. */
+/* After a batch is refused for lack of memory, a small batch trains. */
 static void exhaust(const struct engine_class *class)
 {
 	struct work work = {.row = too_large, .steps = 1};

@@ -746,7 +746,7 @@ TEST_LOOP(test_note, 0, 2 * ENGINES)
 	all_run(run_note, 2 + select_engine_of(_i), false);
 }
 
-/* Members leave after the last barrier, one after the other. None takes another for lost. */
+/* Members leave after the last barrier, one after the other. None reports another as lost. */
 static int run_leave(struct member *member)
 {
 	float data = 1;

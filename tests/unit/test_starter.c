@@ -26,7 +26,7 @@ static const struct {
 	 "torchrun"},
 	{"torchrun --nnodes=1 train.py", 2, 1, DDP_VERDICT_REFUSE, "torchrun starts"},
 	{"torchrun --nnodes 1:1 train.py", 2, 1, DDP_VERDICT_REFUSE, "torchrun starts"},
-	/* More torchrun nodes than one: the user knows that each task is a node for torchrun. */
+	/* More than one torchrun node: the user knows that each task is a node for torchrun. */
 	{"torchrun --nnodes=4 --rdzv-backend=c10d --rdzv-endpoint=h:1 train.py", 4, 2,
 	 DDP_VERDICT_FINE, NULL},
 	{"torchrun --nnodes 1:4 train.py", 4, 2, DDP_VERDICT_FINE, NULL},
