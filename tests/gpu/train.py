@@ -349,7 +349,7 @@ else:
     test_launched()
     test_memory()
     test_kills(4, [0, 2, 3], [4, 1])
-    for row in rows:  # at last, since NVIDIA's documentation says that it may hang
+    for row in rows:  # last, because it may hang according to NVIDIA's documentation
         if row[3] == "switch":
             check_row(*row)
 print(f"1..{count}")

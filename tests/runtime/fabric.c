@@ -173,7 +173,7 @@ static void deliver(struct ddp_host *to, struct parcel *message, struct parcel *
 	complete(to, wanted, fits ? 1 : DDP_ERR_MISMATCH);
 }
 
-/* Inserts [parcel] at a random place behind all of the same sender. */
+/* Inserts [parcel] at a random position after all parcels of the same sender. */
 static void put(struct fabric *fabric, struct parcel **list, struct parcel *parcel)
 {
 	struct parcel **link = list;
