@@ -51,7 +51,7 @@ static int fill_card(struct ddp_device_card *card, const char *who, int index,
 	return 0;
 }
 
-int ddp_cuda_take(const char *who, int index, struct ddp_device_card *card, cudaStream_t *stream,
+int ddp_cuda_open(const char *who, int index, struct ddp_device_card *card, cudaStream_t *stream,
 		  cudaEvent_t *event, struct ddp_error *error)
 {
 	int least = 0, greatest = 0;

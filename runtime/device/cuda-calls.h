@@ -12,7 +12,7 @@
  * error the caller destroys those that were created. Returns 0 or the value of ddp_card_error() for
  * [who].
  */
-int ddp_cuda_take(const char *who, int index, struct ddp_device_card *card, cudaStream_t *stream,
+int ddp_cuda_open(const char *who, int index, struct ddp_device_card *card, cudaStream_t *stream,
 		  cudaEvent_t *event, struct ddp_error *error);
 
 /*

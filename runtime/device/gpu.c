@@ -62,8 +62,7 @@ static int note(struct block **list, void *base, struct ddp_error *error)
 	return 0;
 }
 
-static int take_memory(struct ddp_device *device, size_t bytes, void **memory,
-		       struct ddp_error *error)
+static int allocate(struct ddp_device *device, size_t bytes, void **memory, struct ddp_error *error)
 {
 	cudaError_t result;
 	int status;
@@ -89,7 +88,7 @@ static int alloc_memory(struct ddp_device *device, size_t bytes, void **memory,
 
 	(void)watch;
 	*memory = NULL;
-	status = take_memory(device, bytes, memory, error);
+	status = allocate(device, bytes, memory, error);
 	ddp_card_leave(device->index, was);
 	return status;
 }
@@ -221,7 +220,7 @@ static int wait_stream(struct ddp_device *device, void *stream, const struct ddp
 
 /* --- Opening and closing ------------------------------------------------------------------- */
 
-static void forget(struct block *list, cudaError_t (*release)(void *))
+static void release_list(struct block *list, cudaError_t (*release)(void *))
 {
 	while (list) {
 		struct block *next = list->next;
@@ -239,8 +238,8 @@ static void end(void *arguments)
 	(void)cudaSetDevice(device->index);
 	/* After a failure, copies may still be running, also on streams of the caller. */
 	(void)cudaDeviceSynchronize();
-	forget(device->memory, cudaFree);
-	forget(device->pinned, cudaHostUnregister);
+	release_list(device->memory, cudaFree);
+	release_list(device->pinned, cudaHostUnregister);
 	if (device->waited)
 		(void)cudaEventDestroy(device->waited);
 	if (device->stream)
@@ -280,7 +279,7 @@ static int open_device(struct ddp_device **device, struct ddp_device_card *card,
 	new->log = log;
 	snprintf(new->who, sizeof(new->who), "rank %d, device %d", rank, index);
 	was = ddp_card_enter(index);
-	status = ddp_cuda_take(new->who, index, card, &new->stream, &new->waited, error);
+	status = ddp_cuda_open(new->who, index, card, &new->stream, &new->waited, error);
 	ddp_card_leave(index, was);
 	if (status) {
 		close_device(new);

@@ -878,7 +878,7 @@ static int free_memory(struct ddp_device *device, void *memory, struct ddp_error
 
 /* --- Closing ------------------------------------------------------------------------------- */
 
-static void forget_memory(struct ddp_device *device, bool back)
+static void free_memory_list(struct ddp_device *device, bool back)
 {
 	while (device->memory) {
 		struct memory *memory = device->memory;
@@ -905,7 +905,7 @@ static void end(void *arguments)
 		(void)ncclCommFinalize(device->comm);
 		(void)ncclCommDestroy(device->comm);
 	}
-	forget_memory(device, true);
+	free_memory_list(device, true);
 	for (int i = 0; i < EVENTS; i++) {
 		if (device->work[i].event)
 			(void)cudaEventDestroy(device->work[i].event);
@@ -947,7 +947,7 @@ static void close_device(struct ddp_device *device)
 			      "device %d: a call into NCCL hangs and is abandoned", device->index);
 		return;
 	}
-	forget_memory(device, false);
+	free_memory_list(device, false);
 	pthread_mutex_destroy(&device->lock);
 	free(device);
 }
@@ -958,7 +958,7 @@ static void close_device(struct ddp_device *device)
 static int create_objects(struct ddp_device *device, struct ddp_device_card *card,
 			  struct ddp_error *error)
 {
-	int status = ddp_cuda_take(device->who, device->index, card, &device->stream,
+	int status = ddp_cuda_open(device->who, device->index, card, &device->stream,
 				   &device->waited, error);
 
 	if (status)

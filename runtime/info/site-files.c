@@ -122,7 +122,7 @@ static void note_misread(struct site_stack *stack, const char *file, unsigned nu
 			     ends_in_cr ? "ends in CR LF" : "has quotes");
 }
 
-static void take_line(struct site_stack *stack, const char *file, unsigned number, const char *text,
+static void read_line(struct site_stack *stack, const char *file, unsigned number, const char *text,
 		      int depth)
 {
 	struct site_line line = {.number = number, .words = strdup(text)};
@@ -157,7 +157,7 @@ static void read_stack(struct site_stack *stack, const char *path, int depth)
 	if (!file && depth < INCLUDES && errno != ENOENT)
 		ddp_text_add(&stack->unreadable, "%s: %s\n", path, strerror(errno));
 	while (file && fgets(text, sizeof(text), file))
-		take_line(stack, path, ++number, text, depth);
+		read_line(stack, path, ++number, text, depth);
 	if (file)
 		fclose(file);
 }

@@ -123,7 +123,7 @@ static struct run_past describe(struct launch *launch, struct attempt *attempt)
 }
 
 /* Record the results of an attempt that later attempts need. */
-static void remember(struct launch *launch, const struct attempt *attempt)
+static void record_attempt(struct launch *launch, const struct attempt *attempt)
 {
 	launch->overlap |= attempt->abandoned;
 	nodes_add(&launch->steps, attempt->step);
@@ -193,7 +193,7 @@ static int run(struct launch *launch)
 		attempt_free(attempt);
 		attempt_run(launch, number, number > 0 ? &attempts[(number + 1) % 2] : NULL,
 			    attempt);
-		remember(launch, attempt);
+		record_attempt(launch, attempt);
 		if (number >= RUN_SAME)
 			memmove(past, past + 1, sizeof(past) - sizeof(*past));
 		if (launch->options.number[RUN_OPTION_PREFLIGHT] > 0)

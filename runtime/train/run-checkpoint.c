@@ -577,7 +577,7 @@ int run_save(struct run *run)
 	if (run->lost) {
 		/* It would replace a checkpoint from which the training can be resumed. */
 		model_tensors_destroy(&tensors);
-		report_say(run->report, "no checkpoint of step %s: a weight is not finite",
+		report_log(run->report, "no checkpoint of step %s: a weight is not finite",
 			   ddp_show_count((double)run->progress.total).text);
 		return 0;
 	}
@@ -596,7 +596,7 @@ int run_save(struct run *run)
 	checkpoint->any = true;
 	checkpoint->saved = run->progress.total;
 	remove_old(checkpoint);
-	report_say(run->report, "checkpoint of step %s in %s",
+	report_log(run->report, "checkpoint of step %s in %s",
 		   ddp_show_count((double)run->progress.total).text, checkpoint->directory);
 	return 0;
 }

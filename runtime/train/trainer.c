@@ -127,16 +127,16 @@ static int report_start(struct run *run)
 	if (*run->why)
 		report_warn(run->report, "%s", run->why);
 	if (*run->sharing)
-		report_say(run->report, "%s", run->sharing);
+		report_log(run->report, "%s", run->sharing);
 	if (*ddp_device_path(run->ddp))
-		report_say(run->report, "gradients: %s", ddp_device_path(run->ddp));
+		report_log(run->report, "gradients: %s", ddp_device_path(run->ddp));
 	if (run->checkpoint.resumed)
-		report_say(run->report, "%s", run->checkpoint.summary.data);
+		report_log(run->report, "%s", run->checkpoint.summary.data);
 	if (run->checkpoint.resumed && *option_text(run->options, OPTION_INIT))
 		report_warn(run->report, "--init %s is not used: the checkpoint has the weights",
 			    option_text(run->options, OPTION_INIT));
 	if (run->checkpoint.old_count > 0)
-		report_say(run->report,
+		report_log(run->report,
 			   "%zu checkpoints in %s are of an earlier training: they will "
 			   "be removed after the first new one",
 			   run->checkpoint.old_count, run->checkpoint.directory);

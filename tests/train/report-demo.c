@@ -115,7 +115,7 @@ static void report_one_epoch(unsigned number)
 		alls[rank].evaluation += epoch.evaluation;
 	report_epoch(report, &epoch);
 	if (number % 5 == 0)
-		report_say(report, "checkpoint of step %u in runs/mnist", number * STEPS);
+		report_log(report, "checkpoint of step %u in runs/mnist", number * STEPS);
 }
 
 static void fill_places(const char *name)
@@ -172,7 +172,7 @@ static int report_run(const char *directory, const char *name)
 		fprintf(stderr, "report-demo: %s\n", error.text);
 		return 1;
 	}
-	report_say(report, "%s", name ? name : "conv1: direct, conv2: Winograd forward");
+	report_log(report, "%s", name ? name : "conv1: direct, conv2: Winograd forward");
 	for (unsigned epoch = 1; epoch <= EPOCHS; epoch++)
 		report_one_epoch(epoch);
 	end.seconds = now;

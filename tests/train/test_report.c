@@ -115,8 +115,8 @@ static void report_run_end(struct report *report, const char *reason)
 
 static void report_full_run(struct report *report)
 {
-	report_say(report, "conv1: %s", "direct");
-	report_say(
+	report_log(report, "conv1: %s", "direct");
+	report_log(
 		report, "%s, %s; %s", "of a long message", "every line ends at 100 columns",
 		"the remainder is in the next line, after two spaces, split at a comma if possible");
 	for (uint64_t total = 10; total <= EPOCHS * STEPS; total += 10) {
@@ -502,12 +502,12 @@ TEST(json_has_numbers_in_full_and_null_for_none)
 
 static void report_one_run(struct report *report)
 {
-	report_say(report, "one");
+	report_log(report, "one");
 }
 
 static void report_two_runs(struct report *report)
 {
-	report_say(report, "two");
+	report_log(report, "two");
 }
 
 /* A resumed run appends to the log, after removing an incomplete line. */
@@ -755,7 +755,7 @@ TEST(long_run_takes_no_more_memory)
 	for (uint64_t total = 1; total <= 40000; total++) {
 		report_steps(report, total, 1.0 / (double)total);
 		if (total % 200 == 0)
-			report_say(report, "line %llu", (unsigned long long)total);
+			report_log(report, "line %llu", (unsigned long long)total);
 		if (total % 100 == 0 && total <= 30000)
 			report_epoch_end(report, (unsigned)(total / 100), 0.5);
 		if (total == 10000)
@@ -792,7 +792,7 @@ TEST(no_interval_no_epoch_no_rank_is_fine)
 
 	report_interval(NULL, &interval);
 	report_epoch(NULL, &epoch);
-	report_say(NULL, "%d", 1);
+	report_log(NULL, "%d", 1);
 	report_end(NULL, &end);
 	ck_assert_int_eq(report_close(NULL, NULL), 0);
 }

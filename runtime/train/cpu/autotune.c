@@ -500,8 +500,8 @@ static void announce(const struct engine *engine, int count)
 /*
  * Reads the algorithm of [site] from the memo. Otherwise [name] is empty. Sets [key] in both cases.
  */
-static bool remembered(const struct site *site, const struct memo *memo, char key[KEY],
-		       char name[CHOICE])
+static bool read_memo(const struct site *site, const struct memo *memo, char key[KEY],
+		      char name[CHOICE])
 {
 	make_key(site->engine, op_of(site), pass_names[site->pass], key);
 	if (memo_find(memo, key, name, CHOICE) && find(site, name) >= 0)
@@ -529,7 +529,7 @@ static void choose_names(struct engine *engine, char (*names)[CHOICE])
 		if (choices) {
 			restore(choices, op_of(&site)->name, pass_names[site.pass],
 				names[place_of(&site)]);
-		} else if (!remembered(&site, &memo, key, names[place_of(&site)])) {
+		} else if (!read_memo(&site, &memo, key, names[place_of(&site)])) {
 			unknown += site.index != last;
 			last = site.index;
 		}
@@ -540,7 +540,7 @@ static void choose_names(struct engine *engine, char (*names)[CHOICE])
 		char *name = names[place_of(&site)];
 
 		/* A site of the same shape may have been measured in this loop. */
-		if (choices || algorithms(&site) <= 1 || remembered(&site, &memo, key, name))
+		if (choices || algorithms(&site) <= 1 || read_memo(&site, &memo, key, name))
 			continue;
 		snprintf(name, CHOICE, "%s", algorithm(&site, measure(&site)));
 		memo_add(&memo, key, name);

@@ -155,7 +155,7 @@ void page_epoch(struct page *page, const struct ddp_text *line)
 		add_kept_line(&page->epochs, line->data, line->size);
 }
 
-void page_say(struct page *page, const struct ddp_text *line)
+void page_log(struct page *page, const struct ddp_text *line)
 {
 	if (page && !line->failed)
 		add_kept_line(&page->says, line->data, line->size);

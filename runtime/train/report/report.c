@@ -546,12 +546,12 @@ static void add_line(struct report *report, bool warning, const char *format, va
 		report_print(report, STDOUT_FILENO);
 	}
 	ddp_text_clear(&report->json);
-	stream_say(&report->json, line, warning);
+	stream_log(&report->json, line, warning);
 	report_stream(report);
-	page_say(report->page, &report->json);
+	page_log(report->page, &report->json);
 }
 
-void report_say(struct report *report, const char *format, ...)
+void report_log(struct report *report, const char *format, ...)
 {
 	va_list arguments;
 

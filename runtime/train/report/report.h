@@ -124,9 +124,9 @@ void report_interval(struct report *report, const struct report_interval *interv
 void report_epoch(struct report *report, const struct report_epoch *epoch);
 
 /* Adds a line to the log: a checkpoint, a resume, the engine's choices. */
-void report_say(struct report *report, const char *format, ...) DDP_FORMAT(2, 3);
+void report_log(struct report *report, const char *format, ...) DDP_FORMAT(2, 3);
 
-/* Prints a warning on stderr, also with quiet, and adds it to the log as report_say() does. */
+/* Prints a warning on stderr, also with quiet, and adds it to the log as report_log() does. */
 void report_warn(struct report *report, const char *format, ...) DDP_FORMAT(2, 3);
 void report_end(struct report *report, const struct report_end *end);
 

@@ -50,7 +50,7 @@ void stream_interval(struct ddp_text *out, const struct report_run *run,
 		     const struct report_interval *interval);
 void stream_epoch(struct ddp_text *out, const struct report_epoch *epoch,
 		  const struct report_interval *part);
-void stream_say(struct ddp_text *out, const char *line, bool warning);
+void stream_log(struct ddp_text *out, const char *line, bool warning);
 
 /* [all]: sum of the run's intervals. Without end->reason the event is "now", the current state. */
 void stream_end(struct ddp_text *out, const struct report_run *run, const struct report_end *end,
@@ -85,7 +85,7 @@ void page_interval(struct page *page, const struct report_interval *interval);
 
 /* Add a line of the stream. */
 void page_epoch(struct page *page, const struct ddp_text *line);
-void page_say(struct page *page, const struct ddp_text *line);
+void page_log(struct page *page, const struct ddp_text *line);
 
 /*
  * Writes the whole page, with [line] of the stream at its end. [last]: no further write follows.

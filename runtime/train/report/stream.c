@@ -137,7 +137,7 @@ void stream_epoch(struct ddp_text *out, const struct report_epoch *epoch,
 	ddp_text_add(out, "}\n");
 }
 
-void stream_say(struct ddp_text *out, const char *line, bool warning)
+void stream_log(struct ddp_text *out, const char *line, bool warning)
 {
 	begin(out, "say");
 	ddp_put_string(out, "text", line);
