@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * driver.c - a CUDA driver and its management library that tell of GPUs, copy, and do nothing else
+ * driver.c - stub of the CUDA driver and of its management library, which reports GPUs and copies memory
  *
- * For ddp-info on clusters whose GPUs are device nodes: it is built as libcuda.so.1 and as libnvidia-ml.so.1.
- * Each GPU of a node has 64 GiB, of which DRIVER_HELD (0) are held by others, and a context takes half of one.
- * A GPU's number is that of Slurm, through CUDA_VISIBLE_DEVICES. DRIVER_MPS is what it says of MPS; unset:
- * it does not know the question. DRIVER_FAULT is a fault of one node, "n2 product". DRIVER_MODE is its compute mode. DRIVER_STATUS is what it says to everything.
+ * ddp-info uses it on clusters whose GPUs are only device nodes. It is built as libcuda.so.1 and as libnvidia-ml.so.1. A GPU has the
+ * number that CUDA_VISIBLE_DEVICES has, and 64 GiB, of which a context takes half a GiB. The environment sets the rest:
+ *
+ *	DRIVER_HELD	GiB that other processes use; 0 if unset
+ *	DRIVER_MPS	whether the GPU is used through MPS; an unknown attribute if unset
+ *	DRIVER_MODE	compute mode
+ *	DRIVER_STATUS	status of cuInit()
+ *	DRIVER_FAULT	a node and its fault, as "n2 product"
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -131,9 +135,9 @@ API int cuMemcpyDtoH_v2(void *host, unsigned long long device, size_t bytes)
 	return 0;
 }
 
-/* --- What a preflight calls ---------------------------------------------------------------- */
+/* --- Functions for the preflight ----------------------------------------------------------- */
 
-/* Whether DRIVER_FAULT is [fault] of this node: "n2 product". */
+/* Whether DRIVER_FAULT is this node's [fault]. */
 static int has_fault(const char *fault)
 {
 	const char *text = getenv("DRIVER_FAULT"), *node = getenv("SLURMD_NODENAME");

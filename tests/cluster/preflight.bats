@@ -33,7 +33,7 @@ setup_file()
 
 teardown_file() { cluster_down; }
 
-# Slurm waits for a node that died, so the cluster is started again.
+# Slurm keeps a lost node busy for minutes, so the cluster is replaced.
 teardown()
 {
 	echo "optional $TOP/ddp.so" >"$MINICLUSTER_DIR/plugstack.conf"
@@ -46,7 +46,7 @@ teardown()
 	rm -rf "$TOP/lost" "$WORK/.ddp" "${WORK:?}"/*
 }
 
-# preflight NODES OPTION...: ddp-run --preflight in a job of so many nodes. What it printed is also in $err.
+# preflight NODES OPTION...: runs ddp-run with these options in a job with this number of nodes. Its messages are in $err.
 preflight()
 {
 	local nodes=$1
@@ -57,7 +57,7 @@ preflight()
 # The nodes on which the program ran.
 nodes() { sort -u <<<"$out" | tr '\n' ' '; }
 
-# The process of the tests on node $1, once it is there.
+# tests_on NODE: sets $found to the process id of the tests on this node; fails if they do not run.
 tests_on()
 {
 	local pid
@@ -67,7 +67,7 @@ tests_on()
 	[[ -n ${found-} ]]
 }
 
-# during NODE COMMAND...: run it with the processes of the tests on NODE and its slurmstepd, once they run.
+# during NODE COMMAND...: once the tests run on NODE, runs COMMAND with the process ids of the tests and of their slurmstepd.
 during()
 {
 	local found
@@ -76,7 +76,7 @@ during()
 	"$@" "$found" "$(awk '/^PPid/ { print $2 }' "/proc/$found/status")"
 }
 
-# Verdicts of preflight.json: "n3 failed".
+# The nodes of preflight.json that are not ok, as "n3 failed".
 verdicts()
 {
 	/usr/bin/python3 -c '
@@ -86,7 +86,7 @@ for name in glob.glob(sys.argv[1] + "/.ddp/failed-*/preflight.json"):
 }
 
 # bats test_tags=release
-@test "a clean cluster: all tests are in order, no node is excluded, and nothing is left" {
+@test "a cluster without faults: all tests are ok, and no node is excluded" {
 	preflight 8 --preflight sh -c 'echo $SLURMD_NODENAME'
 	same "$rc" 0
 	same "$(nodes)" "n1 n2 n3 n4 n5 n6 n7 n8 "
@@ -98,7 +98,7 @@ for name in glob.glob(sys.argv[1] + "/.ddp/failed-*/preflight.json"):
 	has_not "$err" 'has failed|no answer|GPU'
 }
 
-@test "all pairs with =full; one node has no pairs" {
+@test "--preflight=full tests all pairs, and a single node has no pairs" {
 	preflight 4 --preflight=full true
 	same "$rc" 0
 	has "$err" '3 of 3 rounds of pairs: 0 failed'
@@ -108,7 +108,7 @@ for name in glob.glob(sys.argv[1] + "/.ddp/failed-*/preflight.json"):
 	has_not "$err" 'pair'
 }
 
-@test "a wrong product: the node is replaced by a spare, named, and reported again by --explain" {
+@test "a node with a wrong product is named, replaced by a spare, and reported by --explain" {
 	DDP_RUN=$TOP/wrong/ddp-run DDP_PREFLIGHT_FAULT=n3 preflight 8 --preflight --spare-nodes 1 sh -c 'echo $SLURMD_NODENAME'
 	same "$rc" 0
 	same "$(nodes)" "n1 n2 n4 n5 n6 n7 n8 "
@@ -132,7 +132,7 @@ for name in glob.glob(sys.argv[1] + "/.ddp/failed-*/preflight.json"):
 	same "$(nodes)" "n1 3 n2 3 n4 3 "
 }
 
-@test "a node whose slurmstepd and tests are stopped does not hang the job" {
+@test "a node whose slurmstepd and tests are stopped is replaced, and the job does not hang" {
 	during n5 kill -STOP >"$TOP/stop" 2>&1 3>&- &
 	during_pid=$!
 	preflight 8 --preflight --spare-nodes 1 sh -c 'echo $SLURMD_NODENAME'
@@ -156,7 +156,7 @@ for name in glob.glob(sys.argv[1] + "/.ddp/failed-*/preflight.json"):
 	has "$err" '^node n6 has failed: |^ddp-run: node n6 does not answer$'
 }
 
-# held NODES OPTION...: as preflight, but ddp-run starts in the job once release is called.
+# held NODES OPTION...: like preflight, but ddp-run starts when release is called.
 held()
 {
 	local nodes=$1
@@ -195,7 +195,7 @@ release()
 	has "$err" '^ddp-run: the first attempt runs on n1,n3,n4$'
 }
 
-@test "a node that does not respond, as Slurm says, is replaced" {
+@test "a node that Slurm marks as not responding is replaced" {
 	held 4 --preflight --spare-nodes 1 -N3 sh -c 'echo $SLURMD_NODENAME'
 	kill -9 "$(cat "$MINICLUSTER_DIR/slurmd-n2.pid")"
 	"$minicluster" run scontrol update nodename=n2 state=noresp
@@ -206,7 +206,7 @@ release()
 	has "$err" '^node n2 has failed: start: Slurm says '
 }
 
-@test "a node that Slurm has removed from the job is replaced, or ends the run" {
+@test "a node that Slurm removed from the job is replaced; without a spare, exit status 94" {
 	held 4 --preflight --spare-nodes 1 -N3 sh -c 'echo $SLURMD_NODENAME'
 	"$minicluster" run scontrol update nodename=n2 state=down reason=test
 	release
@@ -221,7 +221,7 @@ release()
 	has "$err" '^ddp-run: not started: 3 nodes are left, and 4 are needed$'
 }
 
-@test "a full /dev/shm, and a program that is missing, on one node" {
+@test "a node with a full /dev/shm and without the program is replaced" {
 	need_root
 	mkdir "$WORK/bin"
 	printf '#!/bin/sh\necho $SLURMD_NODENAME\n' >"$WORK/bin/program"
@@ -243,7 +243,7 @@ release()
 	has "$err" 'execve\(\): .*/nosuch: No such file or directory'
 }
 
-@test "a directory that is full on all nodes is no error of the nodes" {
+@test "a directory that is full on all nodes is an error of the directory, and no node has failed" {
 	need_root
 	as_user mkdir "$WORK/full"
 	mount -t tmpfs -o size=1m,mode=777 none "$WORK/full"
@@ -255,7 +255,7 @@ release()
 	has_not "$err" 'drain|has failed|are left'
 }
 
-@test "a working directory that is read-only on one node" {
+@test "a node on which the working directory is read-only is replaced" {
 	need_root
 	as_user mkdir "$WORK/dir"
 	touch "$TOP/lost"
@@ -267,7 +267,7 @@ release()
 	same "$(find "$WORK" -name '.ddp-preflight*')" ""
 }
 
-@test "a working directory in which the user can write on no node: the tests go on" {
+@test "a working directory without write permission on all nodes is an error of the directory, and the tests continue" {
 	need_root
 	mkdir "$WORK/closed"
 	DDP_RUN="sh" preflight 3 -c 'cd closed && exec ddp-run --preflight --ddp-rdzv="$OLDPWD" sh -c "echo \$SLURMD_NODENAME"'
@@ -278,7 +278,7 @@ release()
 	has "$err" '^all +all +.* MB/s .* ok'
 }
 
-@test "a process of the tests that is killed: its node has failed, and the signal is named" {
+@test "a node whose test process is killed has failed, and the signal is named" {
 	kill_tests() { kill -9 "$1"; }
 	during n3 kill_tests >"$TOP/kill" 2>&1 3>&- &
 	preflight 4 --preflight --spare-nodes 1 sh -c 'echo $SLURMD_NODENAME'
@@ -288,7 +288,7 @@ release()
 	has "$err" '^node n3 has failed: .*: ddp-info was ended by signal 9$'
 }
 
-@test "a preflight is not for a component of a heterogeneous job" {
+@test "--preflight with --het-group is refused" {
 	try mc salloc -Q -N1 ddp-run --preflight --het-group=0 true
 	same "$rc" 2
 	same "$err" 'ddp-run: --preflight cannot be used with --het-group, since it tests jobs with one component only: remove one of the options'
@@ -313,7 +313,7 @@ release()
 	has "$err" '^ddp-run: preflight of 4 nodes in '
 }
 
-@test "two ddp-runs at once, each with its own nodes by -w, test only these" {
+@test "two concurrent ddp-runs with -w test only their own nodes" {
 	cat >"$WORK/two.sh" <<-'END'
 		ddp-run --preflight -w n1,n2 -N2 -n2 sh -c 'echo a $SLURMD_NODENAME' 2>a.err &
 		ddp-run --preflight -w n3,n4 -N2 -n2 sh -c 'echo b $SLURMD_NODENAME' 2>b.err
@@ -324,7 +324,7 @@ release()
 	same "$(cat "$WORK"/*.err | grep -c '^ddp-run: preflight of 2 nodes in .* 1 of 1 rounds of pairs: 0 failed')" 2
 }
 
-@test "without the plugin: the same tests, and the same report" {
+@test "without the plugin, preflight runs the same tests and finds a wrong product" {
 	cp "$DDP_BUILDDIR/runtime/exec/ddp-exec" "$TOP/wrong"
 	: >"$MINICLUSTER_DIR/plugstack.conf"
 	preflight 3 --preflight sh -c 'echo $SLURMD_NODENAME'
@@ -339,7 +339,7 @@ release()
 	same "$(find "$WORK/.ddp" -mindepth 1 -maxdepth 1 ! -name 'failed-*')" ""
 }
 
-@test "after an attempt that ended by a fault of a GPU its nodes are tested again" {
+@test "after an attempt failed by a GPU fault, its nodes are tested again" {
 	cat >"$WORK/rank.py" <<-'END'
 		import json, os, sys
 		if os.environ["DDP_RESTART"] == "0" and os.environ["RANK"] == "2":
@@ -366,7 +366,7 @@ gpus()
 	DRIVER_FAULT=$fault try mc salloc -Q --no-kill --gres=gpu:2 -N3 ddp-run --preflight "$@" sh -c 'echo $SLURMD_NODENAME'
 }
 
-@test "GPUs: they compute, their kernel is valid, and a wrong product is found" {
+@test "GPUs: copies and products are ok, ptxas accepts the kernel, and a wrong product is found" {
 	gpus "n2 product" --spare-nodes 1
 	same "$rc" 0
 	same "$(nodes)" "n1 n3 "
@@ -378,7 +378,7 @@ gpus()
 	fi
 }
 
-@test "GPUs: one that is missing, and one with ECC errors" {
+@test "GPUs: a missing GPU, and one with ECC errors, fail their nodes" {
 	gpus "n2 missing"
 	same "$rc" 94
 	has "$err" '^n2 +devices .* failed +the driver finds 1 of 2 GPUs$'
@@ -397,7 +397,7 @@ gpus()
 	same "$rc" 94
 }
 
-@test "GPUs: one that hangs does not hang the job" {
+@test "GPUs: a GPU that hangs fails its node, and the job does not hang" {
 	gpus "n2 hang" --min-nodes 2
 	same "$rc" 0
 	same "$(nodes)" "n1 n3 "
@@ -405,8 +405,8 @@ gpus()
 	touch "$TOP/lost"
 }
 
-# network FAULT: in a network namespace, a cluster whose nodes n1 to n5 have interfaces v1 to v5, and a preflight while all that n2 sends
-# and receives is "slow" (10 Mbit/s, and 50 ms later if the kernel has netem) or is dropped ("drop").
+# network FAULT: runs a preflight in a network namespace, on a cluster whose nodes n1 to n5 have interfaces v1 to v5. All traffic of n2
+# is limited to 10 Mbit/s, and delayed by 50 ms if the kernel has netem ("slow"), or is dropped ("drop").
 network()
 {
 	need_root
@@ -447,7 +447,7 @@ network()
 	same "$(grep '^on ' <<<"$out" | sort | tr '\n' ' ')" "on n1 on n3 on n4 on n5 "
 }
 
-@test "a slow link: its node is slow, and its partners are not" {
+@test "a node with a slow link is slow, and its partners are not" {
 	network slow
 	has "$err" ': 0 failed, '
 	has "$err" '^n., n. +pair +[0-9.]+ MB/s +[0-9]+ MB/s +slow'
@@ -455,14 +455,14 @@ network()
 	has_not "$err" 'nodes? n2 and|and n2:'
 }
 
-@test "a link that drops everything: its node has failed" {
+@test "a node whose link drops all packets has failed, and its partners have not" {
 	network drop
 	has "$err" ': 1 failed, '
 	has "$err" '^node n2 has failed: pairs: no answer in [0-9]+ s$'
 	has_not "$err" 'nodes? n2 and|and n2:'
 }
 
-@test "nodes that share no directory: their pairs are not tested" {
+@test "nodes without a shared directory: their pairs are not tested" {
 	DDP_RUN="sh" preflight 3 -c 'cd / && HOME=/nonexistent exec ddp-run --preflight sh -c "echo \$SLURMD_NODENAME"'
 	same "$rc" 0
 	same "$(nodes)" "n1 n2 n3 "
@@ -471,7 +471,7 @@ network()
 	has_not "$err" ' pairs? +pair|^all '
 }
 
-@test "tests whose step is cancelled: the program starts without them" {
+@test "if the step of the tests is cancelled, the program starts without a verdict" {
 	end_step() { "$minicluster" run scancel "$(queue -o %A).0"; }
 	during n2 end_step >"$TOP/end" 2>&1 3>&- &
 	preflight 3 --preflight sh -c 'echo $SLURMD_NODENAME'
@@ -480,7 +480,7 @@ network()
 	has "$err" '^ddp-run: --preflight: the tests did not run to their end(: srun: error: .*)?; the program starts without them$'
 }
 
-@test "SIGTERM during the tests: they end, and no attempt begins" {
+@test "SIGTERM during the tests ends them, and no attempt starts" {
 	end_run() { kill -TERM "$(pgrep -xf "ddp-run --preflight touch $WORK/started")"; }
 	during n2 end_run >"$TOP/end" 2>&1 3>&- &
 	preflight 3 --preflight touch "$WORK/started"
@@ -490,7 +490,7 @@ network()
 	[ ! -e "$WORK/started" ]
 }
 
-@test "clean preflights beside a load: no node is excluded, and at most two are reported as slow" {
+@test "two hundred preflights on busy CPUs exclude no node, and report two as slow at most" {
 	[ -n "${DDP_LONG-}" ] || skip "takes an hour: DDP_LONG=1"
 	local excluded=0 slow=0 run
 	for _ in 1 2 3 4; do
@@ -511,7 +511,7 @@ network()
 	((slow <= 2))
 }
 
-@test "wrong options are refused" {
+@test "wrong options, and a missing ddp-info, are refused" {
 	for wrong in '--preflight=x|--preflight=x: give --preflight\[=full,strict\]' '--preflight-slow 2|--preflight-slow 2: give a number from 0.01 to 1' \
 		'--preflight=|--preflight=: give --preflight\[=full,strict\]' '--preflight=strict,|--preflight=strict,: give --preflight\[=full,strict\]' \
 		'--preflight-limit 3s|--preflight-limit 3s: give at least 15 s, in seconds, or as a number with s, m or h'; do
