@@ -89,7 +89,6 @@ static DDP_FORMAT(1, 2) cudaError_t note(const char *format, ...)
 	return fake.calls == fake.fail_at ? (fake.last = fake.result) : cudaSuccess;
 }
 
-/* Creates a handle if [result] is success. */
 static cudaError_t make(void *handle, cudaError_t result)
 {
 	if (result == cudaSuccess) {

@@ -64,7 +64,6 @@ int queues_launch(struct queues *queues, struct device_graph *graph, struct ddp_
 /* Runs a random number of operations that may run. Returns the first error so far. */
 int queues_poke(struct queues *queues, struct ddp_error *error);
 
-/* Runs all operations. */
 int queues_drain(struct queues *queues, struct ddp_error *error);
 
 /* Runs all operations that do not wait for another rank. Returns whether none is left. */

@@ -201,7 +201,6 @@ static inline void array_put(struct array *array, size_t i, double value)
 	array->values[i] = (float)rounded(value, array->type);
 }
 
-/* Copies the values to the device. */
 static inline void array_send(struct array *array)
 {
 	uint16_t *bits = malloc(array->count * sizeof(*bits) + 1);
@@ -214,7 +213,6 @@ static inline void array_send(struct array *array)
 	free(bits);
 }
 
-/* Copies the values from the device. */
 static inline void array_fetch(struct array *array)
 {
 	uint16_t *bits = malloc(array->count * sizeof(*bits) + 1);

@@ -22,7 +22,6 @@ static _Noreturn void die(const char *text)
 	exit(EXIT_FAILURE);
 }
 
-/* Returns the next word of the line. */
 static const char *word(void)
 {
 	const char *next = strtok(NULL, " \n");

@@ -68,7 +68,6 @@ void start_ranks(const char *directory, bool own, int first, int count, int size
  */
 void start_until_waiting(const char *directory, int first, int count, int size, int fence);
 
-/* Waits for these ranks' processes to end. */
 void wait_ranks(int first, int count);
 
 /* Fails unless these ranks succeeded after [fences] fences. */
@@ -87,7 +86,6 @@ void wait_for_stage(int rank, int stage);
 bool is_waiting(const char *directory, int rank);
 void wait_for_record(const char *directory, int rank);
 
-/* Creates the file [name] of one byte in [directory]. */
 void create_file(const char *directory, const char *name);
 
 /* --- For a rank -------------------------------------------------------------------------- */

@@ -35,7 +35,6 @@ void fake_nccl_release(void);
 /* Whether the [names] were called in this order, possibly with other calls between them. */
 bool fake_nccl_called(const char *const *names);
 
-/* Number of calls of [name]. */
 int fake_nccl_count(const char *name);
 
 /* Arguments of the last all-reduce, broadcast or all-gather; type and op are NCCL's. */

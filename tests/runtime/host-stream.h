@@ -66,7 +66,6 @@ bool host_stream_close(struct host_stream *stream);
 /* For tests: sets whether the stream is being captured. */
 void host_stream_capture(struct host_stream *stream, bool captured);
 
-/* Sleeps for [microseconds]. */
 void host_sleep(unsigned int microseconds);
 
 #endif /* DDP_TESTS_HOST_STREAM_H */

@@ -50,7 +50,6 @@ static struct actor *actors, *current; /* current: the running one; NULL without
 static ucontext_t stage;
 static uint64_t resumed; /* CPU time at which [current] was resumed */
 
-/* CPU time of this process in nanoseconds. */
 static uint64_t cpu_now(void)
 {
 	struct timespec time;

@@ -199,7 +199,6 @@ static inline void ranks_await_shared_files(int files)
 		}                                                                     \
 	} while (0)
 
-/* In a rank: initializes libddp and returns the handle. */
 static inline struct ddp *ranks_join(void)
 {
 	struct ddp *ddp;

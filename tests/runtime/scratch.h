@@ -31,7 +31,6 @@ static inline const char *scratch(const char *name)
 	return path;
 }
 
-/* Creates the file [name] of [size] bytes. Returns its path. */
 static inline const char *scratch_file(const char *name, const void *data, size_t size)
 {
 	const char *path = scratch(name);

@@ -775,7 +775,6 @@ TEST(test_kill)
 /* One rank, one group, two groups. */
 static const char *const layouts[] = {"1", "2", "3", "1,1", "2,1"};
 
-/* Whether all ranks have the same [text]. */
 static bool same_on_all_ranks(struct ddp *ddp, const char *text)
 {
 	char mine[DDP_ERROR_SIZE] = "", zero[DDP_ERROR_SIZE];

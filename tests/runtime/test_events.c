@@ -138,7 +138,6 @@ static void check_crc(struct span bytes, struct span stored)
 	ck_assert_uint_eq(masked >> 17 | masked << 15, crc);
 }
 
-/* Reads the next record of [file]. Returns false at its end. */
 static bool next_event(struct span *file, struct event *event)
 {
 	struct span head, body;
@@ -155,7 +154,6 @@ static bool next_event(struct span *file, struct event *event)
 	return true;
 }
 
-/* Path of the only file in [directory]. */
 static const char *only_file(const char *directory)
 {
 	static char path[1024];

@@ -119,7 +119,6 @@ static void wait_for_living(struct ranks *ranks)
 	kill(ranks->pids[fault->victim], SIGKILL);
 }
 
-/* Whether a failure record [name] contains [piece]. */
 static bool record_contains(const struct ranks *ranks, const char *name, const char *piece)
 {
 	char command[512];
@@ -217,7 +216,6 @@ static int body_programs(int rank)
 	return 0;
 }
 
-/* Returns the number of occurrences of [piece] in [text]. */
 static int count_pieces(const char *text, const char *piece)
 {
 	int count = 0;

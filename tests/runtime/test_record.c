@@ -250,7 +250,6 @@ static const struct ddp_record table_mine = {.format = DDP_RECORD_FORMAT,
 					     .release = PACKAGE_VERSION,
 					     .host = "n1"};
 
-/* Writes a table of three ranks to [path]. */
 static void make_table(const char *path)
 {
 	uint8_t records[3][512];

@@ -53,7 +53,6 @@ TEST_LOOP(test_late_rank, 0, 3)
 {
 	const char *directory = fresh_directory();
 
-	/* rank _i is late */
 	for (int i = 0; i < 3; i++)
 		start_ranks(directory, false, i, 1, 3, i == _i ? start_late : meet_twice);
 	wait_ranks(0, 3);
@@ -193,7 +192,6 @@ TEST_LOOP(test_abort, 0, 4)
 {
 	const char *directory = fresh_directory();
 
-	/* rank _i aborts */
 	for (int i = 0; i < 4; i++)
 		start_ranks(directory, false, i, 1, 4, i == _i ? abort_after_fence : meet_twice);
 	wait_ranks(0, 4);

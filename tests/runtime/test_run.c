@@ -636,7 +636,6 @@ TEST(test_each_pattern_matches_its_example)
  * Collects the output without labels, each piece followed by "<rank>". Slurm passes on at most
  * 1,024 bytes of a line, and sattach ends them with a newline.
  */
-/* Appends each piece and "<rank>". */
 static void collect_pieces(void *data, int rank, const char *bytes, size_t size)
 {
 	char *got = data;

@@ -224,7 +224,6 @@ static const struct {
 	 NULL},
 };
 
-/* Replaces "@" in [text] by the directory. */
 static void expand(const char *text, char *to, size_t size)
 {
 	size_t used = 0;

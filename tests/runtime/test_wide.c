@@ -291,7 +291,6 @@ struct introduction {
 	pid_t id;
 };
 
-/* Accepts the next process on [listener]. */
 static int accept_one(int listener)
 {
 	struct pollfd ready = {.fd = listener, .events = POLLIN};
@@ -398,7 +397,6 @@ static void begin(struct process *processes, member_run *run, int size, double l
 	introduce(processes, size);
 }
 
-/* Waits for the process. Returns its exit status. */
 static int status_of(struct process *process)
 {
 	int status;
@@ -989,7 +987,6 @@ TEST(test_tcp_peer_ahead)
 
 /* --- TCP: missing partners and invalid settings ------------------------------------------------- */
 
-/* Opens the engine of ranks 0 and 1 in this process. */
 static void open_pair(const struct ddp_host_engine *tcp, const struct ddp_watch *watch,
 		      struct ddp_host *hosts[2], struct ddp_host_card cards[2])
 {

@@ -192,7 +192,6 @@ struct spank_handle *fake_node_begin(struct fake_step *step, int c, const char *
 void fake_node_task(struct fake_step *step, struct spank_handle *node, uint32_t rank);
 void fake_node_end(struct spank_handle *node);
 
-/* Runs the exit hook of srun. */
 void fake_srun_exit(struct fake_step *step);
 
 /* Runs a whole step. Returns the result of fake_srun(). */

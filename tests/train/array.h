@@ -111,7 +111,6 @@ static inline void array_fill_rare(struct array *array, float rare, uint64_t *ra
 			  unit_random(random, 20) == 0 ? rare : (float)unit_random(random, 7) - 3);
 }
 
-/* The element equals [want], rounded to the array's type. */
 static inline void array_exact(const char *row, const struct array *array, size_t i, float want)
 {
 	float got = array_get(array, i);

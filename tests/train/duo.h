@@ -74,7 +74,6 @@ static inline void duo_pull(struct duo *duo)
 	workshop_must(engine_cuda.pull(duo->engine, &error), "pull", error.text);
 }
 
-/* Opens the CUDA engine only. */
 static inline void duo_engine(struct duo *duo)
 {
 	struct ddp_error error;
@@ -144,7 +143,6 @@ static inline void duo_add(struct engine_step *sum, const struct engine_step *do
 	sum->samples += done->samples;
 }
 
-/* Runs one step of one engine. */
 static inline struct engine_step duo_step(struct duo *duo, bool other, double rate, bool stop)
 {
 	const struct engine_class *class = other ? &engine_cuda : &engine_cpu;

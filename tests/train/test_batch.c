@@ -145,7 +145,6 @@ TEST(test_plain)
 	ck_assert(crop.top == 0 && crop.left == 0 && !crop.mirrored);
 }
 
-/* Images and labels are in the order of the batch. */
 TEST(test_order)
 {
 	static const struct batch_crop whole = {0, 0, false};

@@ -119,7 +119,6 @@ static void begin_all(void)
 	program_modules("emulated_cuda");
 }
 
-/* Creates a directory for each test. */
 static void begin(void)
 {
 	char name[] = "test-XXXXXX";

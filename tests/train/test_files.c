@@ -28,7 +28,6 @@ static struct bytes bytes_new(size_t size)
 	return bytes;
 }
 
-/* The value of byte [i] of a sample. */
 static uint8_t pixel(uint64_t sample, size_t i)
 {
 	return (uint8_t)(sample * 59 + i * 7 + i / 256);

@@ -37,7 +37,6 @@ static int join_world(int ranks)
 	return 0;
 }
 
-/* Creates a file for each CPU of this rank. */
 static int record_cpus(int rank)
 {
 	cpu_set_t set;

@@ -20,7 +20,6 @@ static int count_words(const char *const *words)
 	return count;
 }
 
-/* Parses "ddp-train" and [words]. */
 static enum options_verdict parse(struct options *options, const char *const *words)
 {
 	static const char *argv[WORDS + 2];
@@ -264,7 +263,6 @@ static int count_lines(const char *text)
 	return lines;
 }
 
-/* The help has every option, and at most [most] lines. */
 static void check_help(const char *const *words, int most)
 {
 	static char text[16384];

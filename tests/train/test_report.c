@@ -320,7 +320,6 @@ static void terminal_record(struct terminal *terminal)
 		terminal->widest = terminal->at;
 }
 
-/* Returns the length of the escape sequence at [text]. */
 static size_t terminal_escape(struct terminal *terminal, const char *text)
 {
 	size_t size = 1;

@@ -401,7 +401,6 @@ static void draw_node(uint64_t *state, struct node *node)
 		node->map[i] = unit_random(state, node->gpus);
 }
 
-/* The GPU that Slurm binds task [id] to. */
 static uint32_t gpu_of(const struct node *node, uint32_t id)
 {
 	if (node->bind == BIND_SINGLE)
