@@ -590,14 +590,15 @@ void nodes_choose(struct launch *launch, struct attempt *attempt, const char *ba
 {
 	int count = attempt->decision.nodes;
 	bool listed = attempt->nodes.count > 0 && !launch_option(launch, "relative", NULL);
+	bool has_spares = launch->options.number[RUN_OPTION_SPARE_NODES] > 0;
 
 	if (attempt->end == RUN_END_NODE && count > 0) {
 		use_nodes(launch, &launch->usable, (size_t)count);
 		launch->overlap = true;
 	} else if (listed && attempt->end != RUN_END_REFUSED && can_replace(launch, attempt, bad)) {
 		use_nodes(launch, &launch->usable, attempt->nodes.count);
-	} else if (listed && launch->overlap) {
-		/* Name the nodes: with --overlap srun might choose those of another step. */
+	} else if (listed && (launch->overlap || has_spares)) {
+		/* Name the nodes: srun might choose those of another step with --overlap, and a spare node since Slurm 24.11. */
 		use_nodes(launch, &attempt->nodes, attempt->nodes.count);
 	}
 	attempt->next_nodes = launch->list.count > 0 ? &launch->list : &attempt->nodes;
