@@ -56,7 +56,8 @@ restart_cluster()
 		cat "$TOP/up.log" >&2
 		return 1
 	}
-	start_cluster "$@"
+	# A second try, since processes of the lost node may still end, and hold ports.
+	start_cluster "$@" || start_cluster "$@"
 }
 
 cluster_down()
