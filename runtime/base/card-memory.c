@@ -150,6 +150,11 @@ bool ddp_card_read_health(const char *uuid, struct ddp_card_health *health)
 	    !ASK(&nvml, "nvmlDeviceGetMaxPcieLinkWidth", (void *, unsigned int *),
 		 &health->width_most))
 		health->width = health->width_most = 0;
+	if (!ASK(&nvml, "nvmlDeviceGetCurrPcieLinkGeneration", (void *, unsigned int *),
+		 &health->generation) ||
+	    !ASK(&nvml, "nvmlDeviceGetMaxPcieLinkGeneration", (void *, unsigned int *),
+		 &health->generation_most))
+		health->generation = health->generation_most = 0;
 	end(&nvml);
 	return true;
 }

@@ -36,7 +36,8 @@ struct ddp_card_health {
 	bool remap_failed, remap_pending; /* of rows of memory with errors */
 	bool is_hot,
 		is_slowed; /* clocks are lower: for temperature; by hardware for another reason */
-	unsigned int width, width_most; /* lanes of PCIe: used, and possible */
+	/* Lanes and generation of PCIe: used, and possible. An idle GPU may use a lower generation. */
+	unsigned int width, width_most, generation, generation_most;
 };
 
 /* Returns false, with all members 0, if the library is missing or does not know the GPU. */

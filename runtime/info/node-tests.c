@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -25,18 +26,20 @@
 #define COPY_PIECE ((size_t)1 << 20) /* is timed */
 #define COPY_TIME 0.3		     /* seconds */
 #define PRODUCT_TIME 0.6
-#define PAIR_TIME 0.4
-#define PAIR_BYTES ((size_t)1 << 18)
 
 enum {
 	SIDE = 96, /* of the matrices */
 	THREADS_MOST = 1024,
-	PAIR_SUMS = 4,		/* all-reduces until the time is compared */
 	SPACE_LEAST = 16 << 20, /* bytes that must be free */
 	PATH_SIZE = 4096
 };
 
+/* What this process is in the step. */
 static int rank;
+static const char *rendezvous;
+static int phase;
+static double phase_limit = 10; /* seconds */
+static int gpus;		/* of this node, whose sums are tested */
 
 void info_preflight_say(const char *event, const char *test, const char *kind, double value,
 			const char *unit, const char *format, ...)
@@ -365,142 +368,50 @@ static void test_clock(double launch)
 		info_preflight_say("fact", "clock", "", ddp_date(NULL) - launch, "s", "%s", "");
 }
 
+/* --- GPUs -------------------------------------------------------------------------------------- */
+
+/* A process that has used the driver cannot start others that do, so the tests have one of their own. Returns how many GPUs are in order. */
+static int test_gpus(void)
+{
+	pid_t pid = info_preflight_fork();
+	int status = 0;
+
+	if (pid == 0)
+		_exit(info_preflight_gpus());
+	if (pid < 0)
+		info_preflight_say("failed", "devices", "", (double)NAN, "", "fork: %s",
+				   strerror(errno));
+	else if (waitpid(pid, &status, 0) == pid && WIFEXITED(status))
+		return WEXITSTATUS(status);
+	if (WIFSIGNALED(status))
+		info_preflight_say("failed", "devices", "", (double)NAN, "",
+				   "the tests of GPUs were ended by signal %d", WTERMSIG(status));
+	return 0;
+}
+
+/* [name] of a directory in which the ranks of a test meet. */
+static const char *meeting(char path[PATH_SIZE], const char *name, int number)
+{
+	snprintf(path, PATH_SIZE, "%s/%s-%d-%d", rendezvous, name, phase, number);
+	return path;
+}
+
 static void test_node(char *const *files, double launch)
 {
+	char path[PATH_SIZE];
+
 	test_clock(launch);
 	test_files(files);
 	test_directory();
 	test_space("/dev/shm", "/dev/shm");
 	test_cpus();
-	info_preflight_gpus();
+	gpus = test_gpus();
+	if (gpus > 1 && rendezvous)
+		info_preflight_gpu_sum("GPU sum", meeting(path, "node", rank), 0, 1, &gpus,
+				       phase_limit);
 }
 
-/* --- All-reduce -------------------------------------------------------------------------------- */
-
-/* What this process is in the step. */
-static const char *rendezvous;
-static double phase_limit;
-
-static void set_number(const char *name, int value)
-{
-	setenv(name, ddp_show("%d", value).text, 1);
-}
-
-/* Describe a world of [size] nodes with a rank each, which meet in [directory], for ddp_init(). */
-static void set_world(int number, int size, const char *directory)
-{
-	set_number(DDP_NAME(DDP_RANK), number);
-	set_number(DDP_NAME(RANK), number);
-	set_number(DDP_NAME(DDP_NODE_RANK), number);
-	set_number(DDP_NAME(DDP_SIZE), size);
-	set_number(DDP_NAME(WORLD_SIZE), size);
-	set_number(DDP_NAME(GROUP_WORLD_SIZE), size);
-	set_number(DDP_NAME(DDP_LOCAL_RANK), 0);
-	set_number(DDP_NAME(DDP_LOCAL_SIZE), 1);
-	setenv(DDP_NAME(DDP_RENDEZVOUS), directory, 1);
-	unsetenv(DDP_NAME(DDP_DEVICE));
-	unsetenv(DDP_NAME(DDP_SHARE));
-	unsetenv(DDP_NAME(DDP_HEARTBEAT));
-	/* They are of the whole step. */
-	unsetenv("SLURM_PROCID");
-	unsetenv("SLURM_STEP_NUM_TASKS");
-}
-
-static int check_sum(struct ddp *ddp, float *data, size_t count, size_t *wrong)
-{
-	const struct ddp_world *world = ddp_world(ddp);
-	size_t size = (size_t)world->size, ranks = 0;
-	int status;
-
-	/* Small whole numbers: the sums of up to 60,000 nodes are exact. */
-	for (size_t i = 0; i < size; i++)
-		ranks += i % 8;
-	for (size_t i = 0; i < count; i++)
-		data[i] = (float)(i % 251 + (size_t)world->rank % 8);
-	status = ddp_all_reduce(ddp, data, data, count, DDP_F32, DDP_SUM);
-	for (size_t i = 0; i < count && status == 0; i++)
-		*wrong += data[i] != (float)(i % 251 * size + ranks);
-	return status;
-}
-
-/* Time one all-reduce: the slowest rank's seconds are everybody's. */
-static int time_sum(struct ddp *ddp, float *data, size_t count, double *seconds)
-{
-	double started = ddp_seconds();
-	int status = ddp_all_reduce(ddp, data, data, count, DDP_F32, DDP_MAX);
-
-	*seconds = ddp_seconds() - started;
-	return status;
-}
-
-/* Bytes a second of the quickest all-reduce within some time: others may use the network and the CPUs. */
-static int measure(struct ddp *ddp, float *data, double *rate)
-{
-	double best = (double)INFINITY, started = ddp_seconds(), took = 0, seconds;
-	int status = 0;
-
-	while (status == 0 && took < PAIR_TIME) {
-		for (int i = 0; i < PAIR_SUMS && status == 0; i++) {
-			status = time_sum(ddp, data, PAIR_BYTES / sizeof(float), &seconds);
-			best = fmin(best, seconds);
-		}
-		took = ddp_seconds() - started;
-		/* All ranks end together. */
-		if (status == 0)
-			status = ddp_all_reduce(ddp, &took, &took, 1, DDP_F64, DDP_MAX);
-	}
-	if (status == 0)
-		status = ddp_all_reduce(ddp, &best, &best, 1, DDP_F64, DDP_MAX);
-	*rate = (double)PAIR_BYTES / best;
-	return status;
-}
-
-static int reduce(struct ddp *ddp, size_t *wrong, double *rate)
-{
-	float *data = malloc(PAIR_BYTES);
-	int status =
-		data ? check_sum(ddp, data, PAIR_BYTES / sizeof(float), wrong) : DDP_ERR_MEMORY;
-
-	if (status == 0)
-		status = measure(ddp, data, rate);
-	free(data);
-	return status;
-}
-
-/* Rank [number] of [size]: those with the same [name] meet. */
-static void test_world(const char *test, const char *name, int number, int size)
-{
-	struct ddp_options options = DDP_OPTIONS_INIT;
-	char directory[PATH_SIZE];
-	struct ddp *ddp = NULL;
-	size_t wrong = 0;
-	double rate = 0;
-	int status;
-
-	begin(test);
-	snprintf(directory, sizeof(directory), "%s/%s", rendezvous, name);
-	if (mkdir(directory, 0700) < 0 && errno != EEXIST) {
-		info_preflight_say("failed", test, "", (double)NAN, "", "cannot make %s: %s",
-				   directory, strerror(errno));
-		return;
-	}
-	set_world(number, size, directory);
-	options.timeout = phase_limit;
-	options.no_signals = true;
-	status = ddp_init(&ddp, &options);
-	if (status == 0)
-		status = reduce(ddp, &wrong, &rate);
-	if (wrong > 0)
-		info_preflight_say("failed", test, "", (double)NAN, "",
-				   "%zu elements of a sum are wrong", wrong);
-	else if (status == 0)
-		info_preflight_say("rate", test, "", rate * 1e-6, "MB/s", "%s", "");
-	else
-		info_preflight_say(status == DDP_ERR_TIMEOUT ? "silent" : "failed", test, "",
-				   (double)NAN, "", "%s",
-				   ddp ? ddp_error(ddp) : ddp_strerror(status));
-	ddp_destroy(ddp);
-}
+/* --- Commands ---------------------------------------------------------------------------------- */
 
 /* Entry [index] of the numbers in [list]; their count, less those below 0, in [count]. Returns -1 if there is none. */
 static int read_entry(const char *list, int index, int *count)
@@ -520,12 +431,10 @@ static int read_entry(const char *list, int index, int *count)
 	}
 }
 
-/* --- Commands ---------------------------------------------------------------------------------- */
-
 static void obey(const char *command, char *const *files)
 {
-	char word[16], name[64];
-	int phase, used = 0, count, entry;
+	char word[16], path[PATH_SIZE];
+	int used = 0, count, entry;
 	double launch;
 
 	if (sscanf(command, "%15s %d %lf %lf%n", word, &phase, &phase_limit, &launch, &used) < 4)
@@ -538,11 +447,11 @@ static void obey(const char *command, char *const *files)
 		info_preflight_say("untested", word, "", (double)NAN, "",
 				   "the nodes share no directory, see --ddp-rdzv");
 	} else if (entry >= 0 && strcmp(word, "pair") == 0) {
-		snprintf(name, sizeof(name), "pair-%d-%d", phase, entry < rank ? entry : rank);
-		test_world("pair", name, entry < rank, 2);
+		info_preflight_sum("pair", meeting(path, "pair", entry < rank ? entry : rank),
+				   entry < rank, 2, &gpus, phase_limit);
 	} else if (entry >= 0 && strcmp(word, "all") == 0) {
-		snprintf(name, sizeof(name), "all-%d", phase);
-		test_world("all", name, entry, count);
+		info_preflight_sum("all", meeting(path, "all", 0), entry, count, &gpus,
+				   phase_limit);
 	}
 	info_preflight_say("done", "", "", phase, "", "%s", "");
 }

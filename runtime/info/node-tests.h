@@ -21,6 +21,8 @@
 #ifndef DDP_INFO_NODE_TESTS_H
 #define DDP_INFO_NODE_TESTS_H
 
+#include <sys/types.h>
+
 #include "base/text.h"
 
 /* [files] end with NULL: the program, and what else must be readable on each node. Returns the exit status. */
@@ -30,7 +32,27 @@ int info_preflight(char *const *files);
 void info_preflight_say(const char *event, const char *test, const char *kind, double value,
 			const char *unit, const char *format, ...) DDP_FORMAT(6, 7);
 
-/* preflight-gpu.c: the tests of all GPUs that this process sees. Prints nothing if Slurm gave it none and there is no driver. */
-void info_preflight_gpus(void);
+/* fork(), for a child that is killed if this process ends. */
+pid_t info_preflight_fork(void);
+
+/*
+ * preflight-gpu.c: the tests of all GPUs that this process sees. Prints nothing if Slurm gave it none and there is no driver. Returns how
+ * many GPUs it has tested; 0 if Slurm gave it more.
+ */
+int info_preflight_gpus(void);
+
+/* The name of GPU [index]; "": not known. */
+void info_preflight_gpu_name(int index, char *name, size_t size);
+
+/*
+ * sum-tests.c: an all-reduce of [size] nodes, of which this is [number], in host memory. They meet in [directory]. Then, if all nodes have
+ * GPUs, the same of their GPUs, as test "GPU [test]". [limit] is that of each of both. [gpus] is set to 0 if their sums cannot be tested.
+ */
+void info_preflight_sum(const char *test, const char *directory, int number, int size, int *gpus,
+			double limit);
+
+/* An all-reduce of [gpus] GPUs of each node, with a process for each of them. */
+void info_preflight_gpu_sum(const char *test, const char *directory, int number, int size,
+			    int *gpus, double limit);
 
 #endif /* DDP_INFO_NODE_TESTS_H */

@@ -213,7 +213,19 @@ static int test_copy(const struct gpu *gpu)
 	return driver.unpin(host);
 }
 
-/* The state while the GPU computes. */
+/* The rate of the PCIe link, each way, compared with that of other nodes' GPUs: NVML's maximum is that of GPU and slot together. */
+static void test_link(const struct gpu *gpu, const struct ddp_card_health *health)
+{
+	static const double lane[] = {0, 0.25, 0.5, 0.985, 1.969, 3.938, 7.563}; /* GB/s */
+	unsigned generation = health->generation;
+
+	if (generation > 0 && generation < sizeof(lane) / sizeof(lane[0]) && health->width > 0)
+		info_preflight_say("rate", "GPU PCIe", gpu->name, health->width * lane[generation],
+				   "GB/s", "GPU %d: generation %u, %u lanes", gpu->index,
+				   generation, health->width);
+}
+
+/* The state while the GPU computes: an idle one lowers its clocks and the generation of PCIe. */
 static void test_health(const struct gpu *gpu)
 {
 	struct ddp_card_health health;
@@ -236,6 +248,10 @@ static void test_health(const struct gpu *gpu)
 	else if (health.width < health.width_most)
 		snprintf(text, sizeof(text), ": PCIe with %u of %u lanes", health.width,
 			 health.width_most);
+	else if (health.generation < health.generation_most)
+		snprintf(text, sizeof(text), ": PCIe of generation %u of %u", health.generation,
+			 health.generation_most);
+	test_link(gpu, &health);
 	if (*text && strcmp(event, "fact") == 0)
 		event = "slow";
 	info_preflight_say(event, "GPU state", gpu->name, (double)NAN, "", "GPU %d%s", gpu->index,
@@ -250,7 +266,8 @@ static int run_product(const struct gpu *gpu, size_t *wrong, double *rate)
 	unsigned long long in, out;
 	uint32_t words[LANES][LANE_WORDS];
 	void *arguments[] = {&in, &out, &count}, *module, *function;
-	double started, took, launches = 0;
+	double started, took = 0, launches = 0;
+	bool is_known = false;
 	float *host = malloc(bytes);
 
 	if (!host)
@@ -264,12 +281,16 @@ static int run_product(const struct gpu *gpu, size_t *wrong, double *rate)
 	started = ddp_seconds();
 	do {
 		TRY(driver.launch(function, blocks, 1, 1, THREADS, 1, 1, 0, NULL, arguments, NULL));
-		if (launches == 0)
+		if (!is_known && took >= PRODUCT_TIME / 2) {
 			test_health(gpu);
+			is_known = true;
+		}
 		TRY(driver.wait());
 		launches++;
 		took = ddp_seconds() - started;
 	} while (took < PRODUCT_TIME);
+	if (!is_known)
+		test_health(gpu);
 	TRY(driver.out(host, out, bytes));
 	*wrong = count_wrong(host, threads);
 	*rate = launches * (double)threads / LANES * SUMS * PRODUCTS * 2 * ROWS * COLUMNS * DEPTH /
@@ -286,8 +307,10 @@ static int test_product(const struct gpu *gpu)
 	double rate = 0;
 	int major = 0;
 
-	if (driver.attribute(&major, ATTRIBUTE_MAJOR, gpu->device) != 0 || major < AMPERE)
+	if (driver.attribute(&major, ATTRIBUTE_MAJOR, gpu->device) != 0 || major < AMPERE) {
+		test_health(gpu);
 		return 0;
+	}
 	TRY(run_product(gpu, &wrong, &rate));
 	if (wrong > 0)
 		info_preflight_say("failed", "GPU product", gpu->name, (double)NAN, "",
@@ -340,7 +363,16 @@ static int count_given(void)
 	return count;
 }
 
-void info_preflight_gpus(void)
+void info_preflight_gpu_name(int index, char *name, size_t size)
+{
+	int device;
+
+	if (!load_driver() || driver.init(0) != 0 || driver.get(&device, index) != 0 ||
+	    driver.name(name, (int)size, device) != 0)
+		*name = '\0';
+}
+
+int info_preflight_gpus(void)
 {
 	static struct gpu gpus[GPUS_MOST];
 	int given = count_given(), seen = 0, result;
@@ -349,19 +381,19 @@ void info_preflight_gpus(void)
 		if (given > 0)
 			info_preflight_say("fact", "devices", "", given, "",
 					   "not tested: there is no CUDA driver");
-		return;
+		return 0;
 	}
 	info_preflight_say("begin", "devices", "", (double)NAN, "", "%s", "");
 	result = driver.init(0);
 	if (result == 0)
 		result = driver.count(&seen);
 	if (seen == 0 && given == 0)
-		return;
+		return 0;
 	if (result != 0 || seen < given) {
 		info_preflight_say("failed", "devices", "", seen, "",
 				   "the driver finds %d of %d GPUs%s%s", seen, given,
 				   result ? ": " : "", result ? error_text(result) : "");
-		return;
+		return 0;
 	}
 	info_preflight_say("fact", "devices", "", seen, "", "%s", "");
 	info_preflight_say("begin", "GPU product", "", (double)NAN, "", "%s", "");
@@ -373,4 +405,5 @@ void info_preflight_gpus(void)
 	for (int i = 0; i < seen && i < GPUS_MOST; i++)
 		if (!pthread_equal(gpus[i].thread, pthread_self()))
 			pthread_join(gpus[i].thread, NULL);
+	return seen < GPUS_MOST ? seen : GPUS_MOST;
 }

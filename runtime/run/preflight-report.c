@@ -65,8 +65,9 @@ static bool add_summary(struct ddp_text *cells, const struct preflight_results *
 		high = fmax(high, row->value);
 	}
 	ddp_text_add(cells, "%zu %s\t%s\t", count,
-		     of->partner >= 0			? count == 1 ? "pair" : "pairs"
-		     : strncmp(of->test, "GPU", 3) == 0 ? count == 1 ? "GPU" : "GPUs"
+		     of->partner >= 0 ? count == 1 ? "pair" : "pairs"
+		     : strncmp(of->test, "GPU", 3) == 0 && strcmp(of->test, "GPU sum") != 0
+			     ? count == 1 ? "GPU" : "GPUs"
 		     : strcmp(of->test, "program") == 0 ? count == 1 ? "file" : "files"
 		     : count == 1			? "node"
 							: "nodes",
@@ -104,10 +105,16 @@ static void add_table(struct ddp_text *text, const struct preflight_results *res
 	for (size_t i = 0; i < results->count; i++)
 		if (results->rows[i].verdict == PREFLIGHT_OK)
 			(void)add_summary(&cells, results, i);
-	if (*results->all.test)
-		add_cells(&cells, results, &results->all);
-	if (*results->untested)
-		ddp_text_add(&cells, "pairs\tpair\t\t\tnot tested\t%s\t", results->untested);
+	for (int i = 0; i < 2; i++) {
+		if (*results->all[i].test)
+			add_cells(&cells, results, &results->all[i]);
+		if (!*results->untested[i])
+			continue;
+		ddp_text_add(&cells, "%s\t%s\t\t\tnot tested\t", i ? "GPUs" : "pairs",
+			     i ? "GPU sum" : "pair");
+		ddp_text_plain(&cells, results->untested[i]);
+		ddp_text_add(&cells, "\t");
+	}
 	for (size_t i = 0; i < results->count; i++)
 		if (results->rows[i].verdict != PREFLIGHT_OK)
 			add_cells(&cells, results, &results->rows[i]);
@@ -206,7 +213,12 @@ static void add_report(struct ddp_text *text, const struct preflight_results *re
 		add_reason(text, drain);
 		ddp_text_add(text, "\"\n");
 	}
-	if (pair)
+	if (pair && preflight_all_pairs_failed(results->rows, results->count, pair->test))
+		ddp_text_add(
+			text,
+			"all pairs have failed in test %s: an error of the network, or of its settings, not of one node\n",
+			pair->test);
+	else if (pair)
 		ddp_text_add(
 			text,
 			"nodes %s and %s: which of them is the reason for the result of their pair is not known\n",
@@ -238,8 +250,10 @@ static void write_json(const struct preflight_results *results, const char *dir,
 	ddp_put_begin(&text, NULL, '{');
 	ddp_put_number(&text, "seconds", results->took);
 	ddp_put_count(&text, "rounds", (uint64_t)results->rounds);
-	if (*results->untested)
-		ddp_put_string(&text, "untested", results->untested);
+	if (*results->untested[0])
+		ddp_put_string(&text, "untested", results->untested[0]);
+	if (*results->untested[1])
+		ddp_put_string(&text, "untested_gpus", results->untested[1]);
 	ddp_put_number(&text, "slow", results->slow);
 	ddp_put_begin(&text, "nodes", '{');
 	for (size_t i = 0; i < results->nodes->count; i++)
@@ -249,8 +263,9 @@ static void write_json(const struct preflight_results *results, const char *dir,
 	ddp_put_begin(&text, "tests", '[');
 	for (size_t i = 0; i < results->count; i++)
 		put_row(&text, results, &results->rows[i]);
-	if (*results->all.test)
-		put_row(&text, results, &results->all);
+	for (int i = 0; i < 2; i++)
+		if (*results->all[i].test)
+			put_row(&text, results, &results->all[i]);
 	ddp_text_add(&text, "]");
 	ddp_put_string(&text, "report", report);
 	ddp_text_add(&text, "}\n");
@@ -261,7 +276,8 @@ static void write_json(const struct preflight_results *results, const char *dir,
 
 bool preflight_report(const struct preflight_results *results, const char *dir)
 {
-	bool good = results->all.verdict == PREFLIGHT_OK;
+	bool good =
+		results->all[0].verdict == PREFLIGHT_OK && results->all[1].verdict == PREFLIGHT_OK;
 	struct ddp_text text = {.data = NULL};
 
 	for (size_t i = 0; i < results->count; i++)

@@ -13,11 +13,14 @@ struct preflight_results {
 	enum preflight_verdict *verdicts; /* of each node */
 	struct preflight_row *rows;
 	size_t count;
-	struct preflight_row all; /* the all-reduce of all nodes; test "": there was none */
+	struct preflight_row
+		all[2]; /* all-reduces of all nodes, and of all GPUs; test "": there was none */
 	int rounds, rounds_wanted;
-	char untested[160]; /* why pairs and all nodes were not; "": they were */
-	double took;	    /* seconds */
-	double slow;	    /* part of the median */
+	char untested
+		[2]
+		[160]; /* why pairs and all nodes were not; why sums of GPUs were not; "": they were, or there are no GPUs */
+	double took;   /* seconds */
+	double slow;   /* part of the median */
 };
 
 /*

@@ -130,21 +130,21 @@ struct pairs {
 	int all, bad;
 };
 
-/* Whether [row] is a pair of two nodes whose verdicts do not explain it. */
-static bool is_open(const struct preflight_row *row, const enum preflight_verdict *verdicts,
-		    enum preflight_verdict level)
+static bool is_pair(const struct preflight_row *row, const char *test)
 {
-	return row->partner >= 0 && verdicts[row->node] < level && verdicts[row->partner] < level;
+	return row->partner >= 0 && strcmp(row->test, test) == 0;
 }
 
-static void count_pairs(const struct preflight_row *rows, size_t count,
+/* Count the pairs of each node in [test] whose nodes' verdicts do not explain them. */
+static void count_pairs(const struct preflight_row *rows, size_t count, const char *test,
 			const enum preflight_verdict *verdicts, enum preflight_verdict level,
 			struct pairs *pairs)
 {
 	for (size_t i = 0; i < count; i++) {
 		bool bad = rows[i].verdict >= level;
 
-		if (!is_open(&rows[i], verdicts, level))
+		if (!is_pair(&rows[i], test) || verdicts[rows[i].node] >= level ||
+		    verdicts[rows[i].partner] >= level)
 			continue;
 		pairs[rows[i].node].all++;
 		pairs[rows[i].partner].all++;
@@ -153,16 +153,30 @@ static void count_pairs(const struct preflight_row *rows, size_t count,
 	}
 }
 
+bool preflight_all_pairs_failed(const struct preflight_row *rows, size_t count, const char *test)
+{
+	size_t pairs = 0, failed = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		pairs += is_pair(&rows[i], test);
+		failed += is_pair(&rows[i], test) && rows[i].verdict >= PREFLIGHT_FAILED;
+	}
+	return pairs > 1 && failed == pairs;
+}
+
 /* The node with most bad pairs has caused them, if these are enough; then the next, without its pairs; and so on. */
-static void find_causes(const struct preflight_row *rows, size_t count, int nodes,
+static void find_causes(const struct preflight_row *rows, size_t count, const char *test, int nodes,
 			enum preflight_verdict level, enum preflight_verdict *verdicts)
 {
-	struct pairs *pairs = ddp_xcalloc((size_t)nodes + 1, sizeof(*pairs), "pairs of nodes");
+	struct pairs *pairs;
 	int worst;
 
+	if (preflight_all_pairs_failed(rows, count, test))
+		return;
+	pairs = ddp_xcalloc((size_t)nodes + 1, sizeof(*pairs), "pairs of nodes");
 	do {
 		memset(pairs, 0, (size_t)nodes * sizeof(*pairs));
-		count_pairs(rows, count, verdicts, level, pairs);
+		count_pairs(rows, count, test, verdicts, level, pairs);
 		worst = -1;
 		for (int i = 0; i < nodes; i++)
 			if (pairs[i].bad >= 2 && 2 * pairs[i].bad >= pairs[i].all &&
@@ -183,6 +197,8 @@ void preflight_judge(struct preflight_row *rows, size_t count, int nodes, double
 	for (size_t i = 0; i < count; i++)
 		if (rows[i].partner < 0 && rows[i].verdict > verdicts[rows[i].node])
 			verdicts[rows[i].node] = rows[i].verdict;
-	find_causes(rows, count, nodes, PREFLIGHT_FAILED, verdicts);
-	find_causes(rows, count, nodes, PREFLIGHT_SLOW, verdicts);
+	for (enum preflight_verdict level = PREFLIGHT_FAILED; level >= PREFLIGHT_SLOW; level--) {
+		find_causes(rows, count, PREFLIGHT_PAIR, nodes, level, verdicts);
+		find_causes(rows, count, PREFLIGHT_GPU_PAIR, nodes, level, verdicts);
+	}
 }

@@ -19,6 +19,10 @@ enum preflight_verdict {
 #undef PREFLIGHT_VERDICT
 };
 
+/* Tests of pairs of nodes. */
+#define PREFLIGHT_PAIR "pair"
+#define PREFLIGHT_GPU_PAIR "GPU pair"
+
 enum { PREFLIGHT_SPREAD_LEAST = 5 /* values, to know their standard deviation */ };
 
 /* A test of a node, or of a pair of nodes. */
@@ -51,9 +55,13 @@ void preflight_pairs(int nodes, int round, int *partner);
  * five or more values it must also be two standard deviations below the median, or below a third of that limit.
  *
  * A row of one node counts for that node. A pair that is slow, or has failed, counts for a node if at least two, and at least half, of
- * its pairs do, not counting those with partners that are slow or failed themselves. Else it counts for neither.
+ * its pairs in the same test do, not counting those with partners that are slow or failed themselves. Else it counts for neither. If all
+ * pairs of a test have failed, they count for no node.
  */
 void preflight_judge(struct preflight_row *rows, size_t count, int nodes, double slow,
 		     enum preflight_verdict *verdicts);
+
+/* Whether all pairs in [test] have failed, of several: an error of the network, or of its settings. */
+bool preflight_all_pairs_failed(const struct preflight_row *rows, size_t count, const char *test);
 
 #endif /* DDP_RUN_PREFLIGHT_VERDICT_H */

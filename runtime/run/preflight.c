@@ -216,15 +216,19 @@ static void read_result(struct flight *flight, struct preflight_row *row, const 
 
 static void read_test(struct flight *flight, int node, const char *event, char *const field[5])
 {
-	bool is_pair = strcmp(field[0], "pair") == 0;
+	bool is_gpu = strncmp(field[0], "GPU ", 4) == 0;
+	bool is_pair =
+		strcmp(field[0], PREFLIGHT_PAIR) == 0 || strcmp(field[0], PREFLIGHT_GPU_PAIR) == 0;
 	int partner = is_pair ? flight->partners[node] : -1;
+	struct preflight_row *all;
 
 	if (strcmp(event, "untested") == 0) {
-		snprintf(flight->results.untested, sizeof(flight->results.untested), "%s",
-			 field[4]);
-	} else if (strcmp(field[0], "all") == 0) {
-		snprintf(flight->results.all.test, sizeof(flight->results.all.test), "all");
-		read_result(flight, &flight->results.all, event, field);
+		snprintf(flight->results.untested[is_gpu], sizeof(flight->results.untested[0]),
+			 "%s", field[4]);
+	} else if (strcmp(field[0], is_gpu ? "GPU all" : "all") == 0) {
+		all = &flight->results.all[is_gpu];
+		snprintf(all->test, sizeof(all->test), "%s", field[0]);
+		read_result(flight, all, event, field);
 	} else if (!is_pair || partner >= 0) {
 		read_result(flight, find_row(flight, node, partner, field), event, field);
 	}
@@ -541,9 +545,9 @@ static void run_pairs(struct flight *flight)
 	if (full && !options->text[RUN_OPTION_PREFLIGHT_LIMIT])
 		flight->end += ROUND_MORE * flight->results.rounds_wanted;
 	while (flight->results.rounds < flight->results.rounds_wanted && can_go_on(flight) &&
-	       !*flight->results.untested) {
+	       !*flight->results.untested[0]) {
 		run_round(flight, alive, count, flight->results.rounds);
-		flight->results.rounds += !*flight->results.untested;
+		flight->results.rounds += !*flight->results.untested[0];
 	}
 	free(entries);
 	free(alive);
@@ -685,7 +689,7 @@ static void run_phases(struct flight *flight)
 	for (int i = 0; i < PAIR_REPEATS && can_go_on(flight) && repeat_slow(flight, true); i++)
 		;
 	memset(entries, -1, flight->results.nodes->count * sizeof(int));
-	if (number_nodes(flight, entries) > 1 && can_go_on(flight) && !*flight->results.untested)
+	if (number_nodes(flight, entries) > 1 && can_go_on(flight) && !*flight->results.untested[0])
 		run_phase(flight, "all", entries, false);
 	free(entries);
 }
@@ -942,8 +946,9 @@ static void begin_again(struct flight *flight)
 	flight->phase = -1;
 	flight->results.count = 0;
 	flight->results.rounds = flight->results.rounds_wanted = 0;
-	flight->results.all.test[0] = '\0';
-	flight->results.all.verdict = PREFLIGHT_OK;
+	for (int i = 0; i < 2; i++)
+		flight->results.all[i] = (struct preflight_row){
+			.node = -1, .partner = -1, .value = (double)NAN, .median = (double)NAN};
 	flight->ended = flight->stopping = false;
 	ddp_text_clear(&flight->input);
 	for (size_t i = 0; i < flight->results.nodes->count; i++) {
@@ -1011,10 +1016,6 @@ bool preflight_run(struct launch *launch, const struct node_list *nodes,
 	struct flight flight = {
 		.launch = launch,
 		.results = {.nodes = nodes,
-			    .all = {.node = -1,
-				    .partner = -1,
-				    .value = (double)NAN,
-				    .median = (double)NAN},
 			    .slow = launch->options.number[RUN_OPTION_PREFLIGHT_SLOW]},
 		.step_fd = -1,
 		.phase = -1};

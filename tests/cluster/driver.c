@@ -329,3 +329,18 @@ API int nvmlDeviceGetMaxPcieLinkWidth(void *handle, unsigned *width)
 	*width = 16;
 	return 0;
 }
+
+/* "link": the GPU uses less than it could; "slot": the slot allows less than those of other nodes. */
+API int nvmlDeviceGetCurrPcieLinkGeneration(void *handle, unsigned *generation)
+{
+	(void)handle;
+	*generation = has_fault("link") || has_fault("slot") ? 3 : 5;
+	return 0;
+}
+
+API int nvmlDeviceGetMaxPcieLinkGeneration(void *handle, unsigned *generation)
+{
+	(void)handle;
+	*generation = has_fault("slot") ? 3 : 5;
+	return 0;
+}

@@ -20,6 +20,10 @@ setup_file()
 	for library in libcuda.so.1 libnvidia-ml.so.1; do
 		cc -shared -fPIC -Wall -Werror -o "$TOP/driver/$library" "$DDP_SRCDIR/tests/cluster/driver.c"
 	done
+	# NCCL between these GPUs, over host memory.
+	make -C "$DDP_BUILDDIR/tests/runtime" host/ddp_nccl.la host/ddp_gpu.la >"$TOP/make.log" 2>&1
+	mkdir -m 755 "$TOP/modules"
+	install -m 755 "$DDP_BUILDDIR"/tests/runtime/host/.libs/ddp_*.so "$TOP/modules"
 	# ddp-info whose product is wrong on the node that DDP_PREFLIGHT_FAULT names.
 	mkdir -m 755 "$TOP/wrong"
 	cp "$INST/bin/ddp-run" "$TOP/wrong"
@@ -36,6 +40,11 @@ teardown_file() { cluster_down; }
 # Slurm keeps a lost node busy for minutes, so the cluster is replaced.
 teardown()
 {
+	kill "${busy[@]}" 2>/dev/null || true
+	if [[ -n ${other_cluster_is_up-} ]]; then
+		other_cluster_down
+		return
+	fi
 	echo "optional $TOP/ddp.so" >"$MINICLUSTER_DIR/plugstack.conf"
 	[[ -z ${stopped-} ]] || kill -CONT "$stopped" || true
 	if [[ -e $TOP/lost ]]; then
@@ -62,7 +71,9 @@ tests_on()
 {
 	local pid
 	for pid in $(pgrep -f '^[^ ]*ddp-info --preflight'); do
-		! tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -qx "SLURMD_NODENAME=$1" || found=$pid
+		# Another cluster on this machine may run the same.
+		! tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -cx -e "SLURMD_NODENAME=$1" -e "SLURM_CONF=$MINICLUSTER_DIR/slurm.conf" |
+			grep -qx 2 || found=$pid
 	done
 	[[ -n ${found-} ]]
 }
@@ -356,6 +367,32 @@ release()
 	has "$(for dir in "$WORK"/.ddp/failed-*; do mc ddp-run --explain "$dir"; done)" '^preflight of 3 nodes'
 }
 
+# All nodes have one CPU of the machine, and n2 alone has another one, which four processes of a higher priority keep busy. The CPUs also
+# serve what else runs on the machine, so the test says nothing about how small a load is found.
+@test "a node whose CPUs also serve another load is slow in CPU time, and is replaced" {
+	local cpus
+	need_root
+	read -ra cpus < <(/usr/bin/python3 -c 'import os; print(*os.sched_getaffinity(0))')
+	((${#cpus[@]} > 1)) || skip "this machine has one CPU"
+	taskset -cp "${cpus[0]}" "$BASHPID" >/dev/null
+	other_cluster --nodes 3 --gpus 0
+	slurmd_n2 "taskset -cp ${cpus[1]} \$\$ >/dev/null"
+	preflight 3 --preflight --spare-nodes 1 true
+	same "$rc" 0
+	has_not "$err" '^node n2 '
+	for _ in 1 2 3 4; do
+		# Linux may share a CPU among sessions, each with a priority of its own (sched_autogroup_enabled).
+		nice -n -10 setsid taskset -c "${cpus[1]}" sh -c '! [ -w /proc/self/autogroup ] || echo -10 >/proc/self/autogroup; while :; do :; done' 3>&- &
+		busy+=("$!")
+	done
+	preflight 3 --preflight --spare-nodes 1 sh -c 'echo $SLURMD_NODENAME'
+	same "$rc" 0
+	has "$err" '^n2 +CPU time +[0-9.]+ % +[0-9.]+ % +slow'
+	has "$err" '^node n2 is slow: CPU time: '
+	has_not "$err" 'nodename=n2'
+	same "$(nodes)" "n1 n3 "
+}
+
 # gpus FAULT OPTION...: a preflight of three nodes with two emulated GPUs each; FAULT is as in driver.c.
 gpus()
 {
@@ -385,6 +422,46 @@ gpus()
 	gpus "n3 ECC"
 	same "$rc" 94
 	has "$err" '^n3 +GPU state .* failed +GPU 0: 2 uncorrected ECC errors$'
+}
+
+# with_nccl COMMAND...: the GPUs of a node, and of several, have an NCCL, which is emulated as well.
+with_nccl() { DDP_MODULES=$TOP/modules DDP_HOST_GPUS=1 "$@"; }
+
+@test "GPUs: sums within a node, of pairs of nodes and of all nodes, by NCCL" {
+	with_nccl gpus none
+	same "$rc" 0
+	has "$err" '^3 nodes +GPU sum +.* GB/s .* ok'
+	has "$err" '^3 pairs +GPU pair +.* GB/s .* ok'
+	has "$err" '^all +GPU all +.* GB/s .* ok'
+	has "$err" '^[0-9] pairs +pair +.* MB/s .* ok'
+	has_not "$err" 'not tested'
+}
+
+@test "GPUs: a process that crashes in a sum, and a wrong sum" {
+	with_nccl gpus "n2 crash" --min-nodes 2
+	same "$rc" 0
+	same "$(nodes)" "n1 n3 "
+	has "$err" '^n2 +GPU sum .* failed +(the process of GPU [01] was ended by signal 6|.*rank [01].*)$'
+	with_nccl gpus "n2 sum" --min-nodes 2
+	same "$rc" 0
+	same "$(nodes)" "n1 n3 "
+	has "$err" '^n2 +GPU sum .* failed +[0-9]+ elements of a sum are wrong$'
+}
+
+@test "GPUs: without NCCL their sums are not tested, and no node has failed" {
+	gpus none
+	same "$rc" 0
+	same "$(nodes)" "n1 n2 n3 "
+	has "$err" '^GPUs +GPU sum +- +- +not tested +no engine nccl: .*No such file or directory$'
+}
+
+@test "GPUs: a PCIe link below its maximum, and one below that of other nodes" {
+	gpus "n2 link"
+	has "$err" '^node n2 is slow: GPU PCIe: |^node n2 is slow: GPU state: GPU [01]: PCIe of generation 3 of 5$'
+	has "$err" '^n2 +GPU state .* slow +GPU [01]: PCIe of generation 3 of 5$'
+	gpus "n3 slot"
+	has "$err" '^n3 +GPU PCIe +16 GB/s +63 GB/s +slow +GPU [01]: generation 3, 16 lanes$'
+	has_not "$err" 'PCIe of generation'
 }
 
 @test "GPUs: a hot one is reported as slow, and has failed with =strict" {
@@ -495,6 +572,7 @@ network()
 	local excluded=0 slow=0 run
 	for _ in 1 2 3 4; do
 		sh -c 'while :; do :; done' 3>&- &
+		busy+=("$!")
 	done
 	for ((run = 1; run <= ${DDP_PREFLIGHTS:-200}; run++)); do
 		preflight 8 --preflight true

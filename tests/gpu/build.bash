@@ -126,6 +126,7 @@ plan_all() {
 	[[ -z $nccl ]] || plan nccl runtime/device/nccl-engine.c
 	plan programs runtime/train/ddp-train.c tests/bench/layers.c job-templates/hello-ddp-cuda.cu
 	for part in "${tests[@]}"; do plan tests "tests/gpu/$part.c"; done
+	plan info runtime/info/card.c runtime/info/sum-tests.c
 }
 
 # fingerprint COMMAND...: of the command and of the files that it read when it ran last
@@ -218,6 +219,7 @@ link_all() {
 		case $test in
 		networks) link networks "$dir/tests_gpu_networks.o" "${train[@]}" -rdynamic ;;
 		nccl) link nccl "$dir/tests_gpu_nccl.o" "$dir/libwhole.a" "$dir/libbase.a" "${cuda[@]}" ;;
+		preflight) link preflight "$dir/tests_gpu_preflight.o" ${objects[info]} "$dir/libwhole.a" "$dir/libbase.a" "${cuda[@]}" ;;
 		*) link "$test" "$dir/tests_gpu_$test.o" "$(object_of runtime/device/wire.cu)" "${whole[@]}" ;;
 		esac || return
 	done

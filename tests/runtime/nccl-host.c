@@ -4,7 +4,9 @@
  * host. Compiled with WITHOUT_NCCL, an emulation of ddp_gpu.so, whose collectives are not used
  *
  * The ranks share a memfd of rank 0, which they open through /proc, so no file is left.
- * DDP_HOST_GPU is the name of a rank's GPU; if it is unset, all ranks have the same GPU. Error
+ * DDP_HOST_GPU is the name of a rank's GPU; if it is unset, all ranks have the same GPU. With
+ * DDP_HOST_GPUS each device of each node is a GPU of its own. DRIVER_FAULT is a fault of one node, as in tests/cluster/driver.c: "n2 sum"
+ * for wrong sums, "n2 crash" for a process that ends in its first collective. Error
  * texts are as unspecific as NCCL's, and less specific with DDP_HOST_VAGUE. An operation that waits
  * for a rank that has ended waits until the communicator is aborted, like a kernel of NCCL.
  */
@@ -125,6 +127,15 @@ struct collective {
 	size_t at, piece;
 };
 
+static bool has_fault(const char *fault)
+{
+	const char *text = getenv("DRIVER_FAULT"), *node = getenv("SLURMD_NODENAME");
+	size_t length = node ? strlen(node) : 0;
+
+	return text && node && strncmp(text, node, length) == 0 && text[length] == ' ' &&
+	       strcmp(text + length + 1, fault) == 0;
+}
+
 static void fill_slot(const struct collective *it)
 {
 	size_t unit = ddp_type_size(it->type);
@@ -145,6 +156,8 @@ static void read_slots(const struct collective *it)
 	if (it->kind == REDUCE)
 		ddp_kernel_get(it->type, it->op, device->simd)(to, 1, from, device->size, it->piece,
 							       1);
+	if (it->kind == REDUCE && has_fault("sum"))
+		*(char *)to[0] ^= 1;
 	else if (it->kind == BROADCAST)
 		memcpy(to[0], from[it->root], it->piece * unit);
 	for (int rank = 0; it->kind == GATHER && rank < device->size; rank++)
@@ -211,6 +224,8 @@ static int submit(struct collective collective, void *stream, struct ddp_error *
 	struct host_operation operation = {run_collective, &collective, sizeof(collective), true};
 	int status;
 
+	if (has_fault("crash"))
+		abort();
 	/* NCCL may detect a lost rank at once. */
 	for (int rank = 0; rank < device->size; rank++)
 		fail_if_gone(device, rank);
@@ -337,7 +352,7 @@ static int host_count(void *stream, uint64_t *counter, uint64_t *word, struct dd
 
 /* --- Connecting ---------------------------------------------------------------------------- */
 
-static void describe(struct ddp_device_card *card)
+static void describe(struct ddp_device_card *card, int index)
 {
 	const char *gpu = getenv("DDP_HOST_GPU"), *host = getenv("NCCL_HOSTID");
 
@@ -346,7 +361,11 @@ static void describe(struct ddp_device_card *card)
 #endif
 	card->boot = host ? ddp_hash(DDP_HASH_INIT, host, strlen(host)) : 1;
 	card->bytes = (uint64_t)1 << 30;
-	snprintf(card->uuid, sizeof(card->uuid), "GPU-%s", gpu ? gpu : "host");
+	if (getenv("DDP_HOST_GPUS"))
+		snprintf(card->uuid, sizeof(card->uuid), "GPU-%.20s-%d",
+			 getenv("SLURMD_NODENAME") ?: "", index);
+	else
+		snprintf(card->uuid, sizeof(card->uuid), "GPU-%s", gpu ? gpu : "host");
 	gethostname(card->host, sizeof(card->host) - 1);
 }
 
@@ -372,7 +391,7 @@ static int host_open(struct ddp_device **device, struct ddp_device_card *card, i
 	new->own = host_stream_open();
 	for (int i = 0; i < RANKS; i++)
 		new->pidfds[i] = -1;
-	describe(card);
+	describe(card, index);
 	return ddp_simd_choose(&new->simd, error);
 }
 

@@ -25,6 +25,11 @@ enum { NODES = 8, ROWS = 16 };
 		.node = node_, .partner = partner_, .test = "pair", .is_rate = true, \
 		.value = value_                                                      \
 	}
+#define GPU_PAIR(node_, partner_, value_)                                                \
+	{                                                                                \
+		.node = node_, .partner = partner_, .test = "GPU pair", .is_rate = true, \
+		.value = value_                                                          \
+	}
 #define BAD(node_, partner_, verdict_)                                            \
 	{                                                                         \
 		.node = node_, .partner = partner_, .test = "pair", .value = NAN, \
@@ -135,6 +140,23 @@ static const struct {
 	  PAIR(0, 6, 10), PAIR(1, 2, 10), PAIR(1, 3, 10), PAIR(2, 3, 10)},
 	 "........",
 	 "ss......."},
+	{"slow with two partners between GPUs, and not over TCP",
+	 3,
+	 {GPU_PAIR(0, 1, 1), GPU_PAIR(0, 2, 1), GPU_PAIR(1, 2, 10), PAIR(0, 1, 10), PAIR(0, 2, 10),
+	  PAIR(1, 2, 10)},
+	 "s..",
+	 "ss...."},
+	{"one slow pair in each of two tests counts for neither",
+	 4,
+	 {GPU_PAIR(0, 1, 1), GPU_PAIR(2, 3, 10), GPU_PAIR(0, 2, 10), PAIR(0, 1, 1), PAIR(2, 3, 10),
+	  PAIR(0, 2, 10)},
+	 "....",
+	 "s..s.."},
+	{"if no pair passes, it is no node's fault",
+	 3,
+	 {BAD(0, 1, FAILED), BAD(0, 2, SILENT), BAD(1, 2, FAILED)},
+	 "...",
+	 "fnf"},
 	{"two nodes: a slow pair is compared with nothing", 2, {PAIR(0, 1, 1)}, "..", "."},
 	{"two nodes that do not reach each other: neither", 2, {BAD(0, 1, FAILED)}, "..", "f"},
 	{"a node that no partner reaches",
@@ -188,7 +210,7 @@ static const struct {
 	const char *name;
 	struct preflight_row rows[3];
 	size_t count;
-	const char *untested, *pieces[3], *never;
+	const char *untested, *pieces[3], *never, *untested_gpus;
 } reports[] = {
 	{"a slow node of five is drained",
 	 {MARKED(0, "memory", SLOW, true, 5)},
@@ -227,6 +249,13 @@ static const struct {
 	 "",
 	 {"\n1 file ", "reason=\"memory: failed\"\n"},
 	 "files"},
+	{"GPUs whose sums were not tested",
+	 {MARKED(0, "memory", FAILED, false, 0)},
+	 1,
+	 "",
+	 {"\nGPUs ", "GPU sum", "not tested  no NCCL"},
+	 "\npairs ",
+	 "no NCCL"},
 	{"pairs that were not tested",
 	 {MARKED(0, "memory", FAILED, false, 0)},
 	 1,
@@ -250,7 +279,9 @@ TEST_ROWS(report, reports)
 	FILE *screen = open_memstream(&text, &size);
 
 	memcpy(judged, reports[_i].rows, sizeof(judged));
-	snprintf(results.untested, sizeof(results.untested), "%s", reports[_i].untested);
+	snprintf(results.untested[0], sizeof(results.untested[0]), "%s", reports[_i].untested);
+	snprintf(results.untested[1], sizeof(results.untested[1]), "%s",
+		 reports[_i].untested_gpus ?: "");
 	for (size_t i = 0; i < results.count; i++)
 		if (judged[i].verdict > verdict)
 			verdict = judged[i].verdict;

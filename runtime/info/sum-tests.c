@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sum-tests.c - all-reduces between nodes, and between GPUs, for ddp-info --preflight
+ *
+ * Nodes form a world of libddp with one rank each. GPUs form one with a rank for each GPU, in a process of its own, since libddp takes
+ * rank and device from the environment, and NCCL wants one process for each GPU. libddp chooses the path: NCCL, which uses NVLink or PCIe
+ * in a node and the network's own transport between nodes, else host memory.
+ */
+#include "config.h"
+
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/watch.h"
+#include "contract.h"
+#include "info.h"
+#include "node-tests.h"
+
+#define SUM_TIME 0.4 /* seconds */
+#define SUM_BYTES ((size_t)1 << 18)
+#define GPU_BYTES_LEAST ((size_t)1 << 20)
+#define GPU_BYTES_MOST ((size_t)64 << 20)
+
+enum {
+	SUMS = 4, /* all-reduces until the time is compared */
+	GPUS_MOST = 64,
+	NAME_SIZE = 64,
+	PATH_SIZE = 4096,
+	EXIT_UNTESTED = 2 /* of the process of a GPU: libddp has no engine for it */
+};
+
+/* A rank: of node [node] of [nodes], or of one of [gpus] GPUs of each node. */
+struct place {
+	const char *test, *directory;
+	int node, nodes;
+	int gpu, gpus; /* gpu: -1: the rank is the node's */
+	double limit;
+};
+
+pid_t info_preflight_fork(void)
+{
+	pid_t parent = getpid(), pid = fork();
+
+	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (getppid() != parent)
+			_exit(1);
+	}
+	return pid;
+}
+
+static void set_number(const char *name, int value)
+{
+	setenv(name, ddp_show("%d", value).text, 1);
+}
+
+/* Describe the world for ddp_init(). */
+static void set_world(const struct place *place)
+{
+	int each = place->gpu < 0 ? 1 : place->gpus, local = place->gpu < 0 ? 0 : place->gpu;
+
+	set_number(DDP_NAME(DDP_RANK), place->node * each + local);
+	set_number(DDP_NAME(RANK), place->node * each + local);
+	set_number(DDP_NAME(DDP_NODE_RANK), place->node);
+	set_number(DDP_NAME(DDP_SIZE), place->nodes * each);
+	set_number(DDP_NAME(WORLD_SIZE), place->nodes * each);
+	set_number(DDP_NAME(GROUP_WORLD_SIZE), place->nodes);
+	set_number(DDP_NAME(DDP_LOCAL_RANK), local);
+	set_number(DDP_NAME(DDP_LOCAL_SIZE), each);
+	setenv(DDP_NAME(DDP_RENDEZVOUS), place->directory, 1);
+	if (place->gpu < 0)
+		unsetenv(DDP_NAME(DDP_DEVICE));
+	else
+		set_number(DDP_NAME(DDP_DEVICE), place->gpu);
+	unsetenv(DDP_NAME(DDP_SHARE));
+	unsetenv(DDP_NAME(DDP_HEARTBEAT));
+	/* They are of the whole step. */
+	unsetenv("SLURM_PROCID");
+	unsetenv("SLURM_STEP_NUM_TASKS");
+}
+
+static int join(struct ddp **ddp, const struct place *place)
+{
+	struct ddp_options options = DDP_OPTIONS_INIT;
+
+	set_world(place);
+	options.timeout = place->limit;
+	options.no_signals = true;
+	return ddp_init(ddp, &options);
+}
+
+static void say_failed(const struct place *place, int status, const struct ddp *ddp, size_t wrong)
+{
+	if (wrong > 0)
+		info_preflight_say("failed", place->test, "", (double)NAN, "",
+				   "%zu elements of a sum are wrong", wrong);
+	else
+		info_preflight_say(status == DDP_ERR_TIMEOUT ? "silent" : "failed", place->test, "",
+				   (double)NAN, "", "%s",
+				   ddp ? ddp_error(ddp) : ddp_strerror(status));
+}
+
+/* Small whole numbers: the sums of up to 60,000 ranks are exact. */
+static void fill(float *data, int rank)
+{
+	for (size_t i = 0; i < SUM_BYTES / sizeof(float); i++)
+		data[i] = (float)(i % 251 + (size_t)rank % 8);
+}
+
+static size_t count_wrong(const float *data, int size)
+{
+	size_t ranks = 0, wrong = 0;
+
+	for (size_t i = 0; i < (size_t)size; i++)
+		ranks += i % 8;
+	for (size_t i = 0; i < SUM_BYTES / sizeof(float); i++)
+		wrong += data[i] != (float)(i % 251 * (size_t)size + ranks);
+	return wrong;
+}
+
+/* --- In host memory ---------------------------------------------------------------------------- */
+
+/* Bytes a second of the quickest all-reduce within some time: others may use the network and the CPUs. The slowest rank's time counts. */
+static int measure(struct ddp *ddp, float *data, double *rate)
+{
+	double best = (double)INFINITY, started = ddp_seconds(), took = 0;
+	int status = 0;
+
+	while (status == 0 && took < SUM_TIME) {
+		for (int i = 0; i < SUMS && status == 0; i++) {
+			double begun = ddp_seconds();
+
+			status = ddp_all_reduce(ddp, data, data, SUM_BYTES / sizeof(float), DDP_F32,
+						DDP_MAX);
+			best = fmin(best, ddp_seconds() - begun);
+		}
+		took = ddp_seconds() - started;
+		/* All ranks end together. */
+		if (status == 0)
+			status = ddp_all_reduce(ddp, &took, &took, 1, DDP_F64, DDP_MAX);
+	}
+	if (status == 0)
+		status = ddp_all_reduce(ddp, &best, &best, 1, DDP_F64, DDP_MAX);
+	*rate = (double)SUM_BYTES / best;
+	return status;
+}
+
+/* [gpus] becomes the least number of GPUs of a node. */
+static int reduce(struct ddp *ddp, size_t *wrong, double *rate, double *gpus)
+{
+	float *data = malloc(SUM_BYTES);
+	const struct ddp_world *world = ddp_world(ddp);
+	int status = DDP_ERR_MEMORY;
+
+	if (data) {
+		fill(data, world->rank);
+		status = ddp_all_reduce(ddp, data, data, SUM_BYTES / sizeof(float), DDP_F32,
+					DDP_SUM);
+	}
+	if (status == 0) {
+		*wrong = count_wrong(data, world->size);
+		status = measure(ddp, data, rate);
+	}
+	if (status == 0)
+		status = ddp_all_reduce(ddp, gpus, gpus, 1, DDP_F64, DDP_MIN);
+	free(data);
+	return status;
+}
+
+void info_preflight_sum(const char *test, const char *directory, int number, int size, int *gpus,
+			double limit)
+{
+	struct place place = {.test = test,
+			      .directory = directory,
+			      .node = number,
+			      .nodes = size,
+			      .gpu = -1,
+			      .limit = limit};
+	struct ddp *ddp = NULL;
+	size_t wrong = 0;
+	double rate = 0, least = *gpus;
+	int status;
+
+	info_preflight_say("begin", test, "", (double)NAN, "", "%s", "");
+	if (mkdir(directory, 0700) < 0 && errno != EEXIST) {
+		info_preflight_say("failed", test, "", (double)NAN, "", "cannot make %s: %s",
+				   directory, strerror(errno));
+		return;
+	}
+	status = join(&ddp, &place);
+	if (status == 0)
+		status = reduce(ddp, &wrong, &rate, &least);
+	if (status == 0 && wrong == 0)
+		info_preflight_say("rate", test, "", rate * 1e-6, "MB/s", "%s", "");
+	else
+		say_failed(&place, status, ddp, wrong);
+	ddp_destroy(ddp);
+	if (status == 0 && least > 0) {
+		char name[24], path[PATH_SIZE];
+		int tested = (int)least;
+
+		snprintf(name, sizeof(name), "GPU %s", test);
+		snprintf(path, sizeof(path), "%s-gpus", directory);
+		info_preflight_gpu_sum(name, path, number, size, &tested, limit);
+		if (tested == 0)
+			*gpus = 0;
+	}
+}
+
+/* --- In memory of GPUs ------------------------------------------------------------------------- */
+
+static int sum_on_gpu(struct ddp *ddp, void *memory, size_t bytes, enum ddp_op op)
+{
+	int status = ddp_device_all_reduce(ddp, memory, memory, bytes / sizeof(float), DDP_F32, op,
+					   NULL);
+
+	return status == 0 ? ddp_device_wait(ddp, NULL) : status;
+}
+
+/* As measure(), with larger messages while there is time. */
+static int measure_on_gpu(struct ddp *ddp, void *memory, double *rate)
+{
+	double started = ddp_seconds();
+	int status = 0;
+
+	for (size_t bytes = GPU_BYTES_LEAST; bytes <= GPU_BYTES_MOST; bytes *= 4) {
+		double times[] = {(double)INFINITY, 0}; /* of the quickest; of all so far */
+
+		for (int i = 0; i < SUMS && status == 0; i++) {
+			double begun = ddp_seconds();
+
+			status = sum_on_gpu(ddp, memory, bytes, DDP_MAX);
+			times[0] = fmin(times[0], ddp_seconds() - begun);
+		}
+		times[1] = ddp_seconds() - started;
+		if (status == 0)
+			status = ddp_all_reduce(ddp, times, times, 2, DDP_F64, DDP_MAX);
+		if (status < 0)
+			return status;
+		*rate = fmax(*rate, (double)bytes / times[0]);
+		if (times[1] > SUM_TIME)
+			break;
+	}
+	return status;
+}
+
+static int reduce_on_gpu(struct ddp *ddp, int gpu, size_t *wrong, double *rate)
+{
+	struct info_copier *copier = info_copier_open(gpu);
+	const struct ddp_world *world = ddp_world(ddp);
+	float *data = malloc(SUM_BYTES);
+	void *memory = NULL;
+	int status = ddp_agree(ddp, copier && data ? 0 : DDP_ERR_ENGINE,
+			       "cannot copy between the host and a GPU");
+
+	if (status == 0)
+		status = ddp_device_alloc(ddp, GPU_BYTES_MOST, &memory);
+	if (status == 0) {
+		fill(data, world->rank);
+		status = info_copy(copier, memory, data, SUM_BYTES, false) ? 0 : DDP_ERR_ENGINE;
+	}
+	if (status == 0)
+		status = sum_on_gpu(ddp, memory, SUM_BYTES, DDP_SUM);
+	if (status == 0)
+		status = info_copy(copier, memory, data, SUM_BYTES, true) ? 0 : DDP_ERR_ENGINE;
+	if (status == 0) {
+		*wrong = count_wrong(data, world->size);
+		status = measure_on_gpu(ddp, memory, rate);
+	}
+	free(data);
+	return status;
+}
+
+/* Rates of the same GPUs over the same path are compared: "8 x NVIDIA H100 80GB HBM3, NCCL 2.28.9". */
+static int describe(struct ddp *ddp, const struct place *place, char kind[96])
+{
+	const char *path = ddp_device_path(ddp);
+	int size = ddp_world(ddp)->size, status;
+	char name[NAME_SIZE] = "", *names = calloc((size_t)size, NAME_SIZE);
+	bool is_mixed = false;
+
+	info_preflight_gpu_name(place->gpu, name, sizeof(name));
+	status = ddp_agree(ddp, names ? 0 : DDP_ERR_MEMORY, NULL);
+	if (status == 0)
+		status = ddp_all_gather(ddp, name, names, NAME_SIZE);
+	for (int i = 1; i < size && status == 0; i++)
+		is_mixed = is_mixed || memcmp(names, names + i * NAME_SIZE, NAME_SIZE) != 0;
+	snprintf(kind, 96, "%d x %s, %.*s", place->gpus, is_mixed ? "several kinds" : name,
+		 (int)strcspn(path, ","), path);
+	free(names);
+	return status;
+}
+
+/* The process of one GPU. Returns its exit status. */
+static int run_gpu(const struct place *place)
+{
+	struct ddp *ddp = NULL;
+	char kind[96] = "";
+	size_t wrong = 0;
+	double rate = 0;
+	int status = join(&ddp, place);
+	bool untested;
+
+	if (status == 0)
+		status = ddp_device_join(ddp);
+	/* The program may have another NCCL. */
+	untested = status == DDP_ERR_UNSUPPORTED || status == DDP_ERR_MISMATCH;
+	if (untested)
+		info_preflight_say("untested", place->test, "", (double)NAN, "", "%.*s",
+				   (int)strcspn(ddp_error(ddp), ";"), ddp_error(ddp));
+	if (status == 0)
+		status = describe(ddp, place, kind);
+	if (status == 0)
+		status = reduce_on_gpu(ddp, place->gpu, &wrong, &rate);
+	if (!untested && (status < 0 || wrong > 0))
+		say_failed(place, status, ddp, wrong);
+	else if (!untested && ddp_world(ddp)->rank == 0)
+		info_preflight_say("rate", place->test, kind, rate * 1e-9, "GB/s", "%s", "");
+	ddp_destroy(ddp);
+	return untested ? EXIT_UNTESTED : 0;
+}
+
+/* Wait for the processes until [end]. Returns whether one of them could not test its GPU. */
+static bool wait_for(const struct place *place, pid_t *workers, double end)
+{
+	bool untested = false;
+	int left = place->gpus, status;
+
+	while (left > 0 && ddp_seconds() < end) {
+		for (int i = 0; i < place->gpus; i++) {
+			if (workers[i] <= 0 || waitpid(workers[i], &status, WNOHANG) != workers[i])
+				continue;
+			workers[i] = 0;
+			left--;
+			if (WIFSIGNALED(status))
+				info_preflight_say("failed", place->test, "", (double)NAN, "",
+						   "the process of GPU %d was ended by signal %d",
+						   i, WTERMSIG(status));
+			untested |= WIFEXITED(status) && WEXITSTATUS(status) == EXIT_UNTESTED;
+		}
+		usleep(5000);
+	}
+	for (int i = 0; i < place->gpus; i++)
+		if (workers[i] > 0)
+			kill(workers[i], SIGKILL);
+	if (left > 0)
+		info_preflight_say("silent", place->test, "", (double)NAN, "", "%s", "");
+	return untested;
+}
+
+void info_preflight_gpu_sum(const char *test, const char *directory, int number, int size,
+			    int *gpus, double limit)
+{
+	struct place place = {.test = test,
+			      .directory = directory,
+			      .node = number,
+			      .nodes = size,
+			      .gpus = *gpus < GPUS_MOST ? *gpus : GPUS_MOST,
+			      .limit = limit};
+	pid_t workers[GPUS_MOST] = {0};
+	double end = ddp_seconds() + limit;
+
+	info_preflight_say("begin", test, "", (double)NAN, "", "%s", "");
+	if (mkdir(directory, 0700) < 0 && errno != EEXIST) {
+		info_preflight_say("failed", test, "", (double)NAN, "", "cannot make %s: %s",
+				   directory, strerror(errno));
+		return;
+	}
+	for (place.gpu = 0; place.gpu < place.gpus; place.gpu++) {
+		workers[place.gpu] = info_preflight_fork();
+		if (workers[place.gpu] == 0)
+			_exit(run_gpu(&place));
+	}
+	if (wait_for(&place, workers, end))
+		*gpus = 0;
+}
