@@ -40,8 +40,10 @@
 #define ROUND_MORE 2.0	/* for each round of =full */
 #define ANSWER_MORE 1.5 /* after the limit of a test, for the answer to arrive */
 #define LEFT_LEAST 3.0	/* for one more round */
-#define LEAVE 3.0	/* for srun to end */
-#define ENDED_MORE 1.0	/* after the end of a process, for srun to say that others have ended too */
+#define LEFT_LEAST_GPU \
+	12.0 /* if GPUs are part of it: NCCL needs seconds to start, and a third is the limit of a test */
+#define LEAVE 3.0      /* for srun to end */
+#define ENDED_MORE 1.0 /* after the end of a process, for srun to say that others have ended too */
 #define STATES_LIMIT 10.0 /* for Slurm to say the states of nodes */
 #define CLOCK_MOST 1.0	  /* between the clocks of a node and of this host */
 
@@ -83,6 +85,7 @@ struct flight {
 	char why[256];	     /* srun's last error */
 	struct srun_said said;
 	size_t first_repeated; /* row of the last repetition */
+	bool has_gpu_sums;     /* rounds test GPUs too */
 
 	int phase;
 	size_t phase_rows;		/* rows before it */
@@ -200,6 +203,9 @@ static void read_result(struct flight *flight, struct preflight_row *row, const 
 
 	if (verdict < row->verdict && !(is_rate && row->is_rate))
 		return;
+	/* The repetition of a slow test may have too little time. */
+	if (verdict == PREFLIGHT_SILENT && row->is_rate && !isnan(row->value))
+		return;
 	if (is_rate && row->is_rate && value < row->value)
 		return;
 	row->verdict = verdict;
@@ -222,6 +228,8 @@ static void read_test(struct flight *flight, int node, const char *event, char *
 	int partner = is_pair ? flight->partners[node] : -1;
 	struct preflight_row *all;
 
+	flight->has_gpu_sums |= is_gpu && (is_pair || strcmp(field[0], "GPU sum") == 0) &&
+				strcmp(event, "untested") != 0;
 	if (strcmp(event, "untested") == 0) {
 		snprintf(flight->results.untested[is_gpu], sizeof(flight->results.untested[0]),
 			 "%s", field[4]);
@@ -433,8 +441,8 @@ static double left_s(const struct flight *flight)
 
 static bool can_go_on(const struct flight *flight)
 {
-	return left_s(flight) > LEFT_LEAST && !flight->ended && !flight->aborted &&
-	       !attempt_end_requested();
+	return left_s(flight) > (flight->has_gpu_sums ? LEFT_LEAST_GPU : LEFT_LEAST) &&
+	       !flight->ended && !flight->aborted && !attempt_end_requested();
 }
 
 static void judge(struct flight *flight)
@@ -452,10 +460,11 @@ static void judge(struct flight *flight)
 static void run_phase(struct flight *flight, const char *word, const int *entries, bool repeated)
 {
 	struct ddp_text command = {.data = NULL};
+	bool is_last = strcmp(word, "all") == 0;
 
 	flight->phase++;
 	flight->phase_rows = repeated ? 0 : flight->results.count;
-	flight->phase_limit = fmax(fmin(flight->limit, left_s(flight)) / 3, 1);
+	flight->phase_limit = fmax(fmin(flight->limit / 3, left_s(flight) / (is_last ? 2 : 3)), 1);
 	flight->phase_time = ddp_date(NULL);
 	for (size_t i = 0; i < flight->results.nodes->count; i++) {
 		flight->peer[i].asked = entries[i] >= 0;
@@ -593,22 +602,38 @@ static int count_tested(const struct flight *flight)
 	return count;
 }
 
-/* Whether [row] is an error of a file, and all tested nodes have it alike. */
+/* Tests that all nodes may fail alike, and what has the error then. */
+static const struct {
+	const char *test, *of;
+} shared_tests[] = {{"program", "the command"},
+		    {"directory", "the directory"},
+		    {"GPU sum", "NCCL or its settings"}};
+
+/* The index of [test] in shared_tests; -1: it is not one. */
+static int find_shared(const char *test)
+{
+	for (int i = 0; i < (int)(sizeof(shared_tests) / sizeof(shared_tests[0])); i++)
+		if (strcmp(test, shared_tests[i].test) == 0)
+			return i;
+	return -1;
+}
+
+/* Whether all tested nodes have failed as [row] has; by the same error of a file, or by any error of NCCL, of more than one node. */
 static bool is_shared(const struct flight *flight, const struct preflight_row *row)
 {
+	bool is_gpu = strcmp(row->test, "GPU sum") == 0;
 	int count = 0;
 
-	if (row->verdict != PREFLIGHT_FAILED ||
-	    (strcmp(row->test, "program") != 0 && strcmp(row->test, "directory") != 0))
+	if (row->verdict < PREFLIGHT_FAILED || find_shared(row->test) < 0)
 		return false;
 	for (size_t i = 0; i < flight->results.count; i++) {
 		const struct preflight_row *other = &flight->results.rows[i];
 
-		count += other->verdict == PREFLIGHT_FAILED &&
+		count += other->verdict >= PREFLIGHT_FAILED &&
 			 strcmp(other->test, row->test) == 0 &&
-			 is_same_item(other->text, row->text);
+			 (is_gpu || is_same_item(other->text, row->text));
 	}
-	return count == count_tested(flight);
+	return count == count_tested(flight) && count > is_gpu;
 }
 
 /* Whether the program fails for [row], which is shared: it cannot be read, or the directory is full, and the row has its free space. */
@@ -618,15 +643,16 @@ static bool ends_tests(const struct preflight_row *row)
 }
 
 /*
- * If all tested nodes fail alike to read the program, or to write to the directory, that is no fault of the nodes: print a line, and remove
- * these rows. Returns whether the program cannot be read, or the directory is full: then the program fails, and no pairs are tested.
+ * If all tested nodes fail alike to read the program, to write to the directory, or to sum on their GPUs, that is no fault of the nodes:
+ * print a line, and remove these rows. Returns whether the program cannot be read, or the directory is full: then the program fails, and no pairs are tested.
  */
 static bool drop_shared(struct flight *flight)
 {
 	struct preflight_results *results = &flight->results;
 	bool *shared = ddp_xcalloc(results->count + 1, sizeof(*shared), "results");
-	bool is_program, printed[2] = {false, false};
+	bool printed[sizeof(shared_tests) / sizeof(shared_tests[0])] = {false};
 	size_t kept = 0;
+	int test;
 
 	for (size_t i = 0; i < results->count; i++) {
 		shared[i] = is_shared(flight, &results->rows[i]);
@@ -639,12 +665,12 @@ static bool drop_shared(struct flight *flight)
 			results->rows[kept++] = *row;
 			continue;
 		}
-		is_program = strcmp(row->test, "program") == 0;
-		if (!printed[is_program])
+		test = find_shared(row->test);
+		if (!printed[test])
 			fprintf(stderr,
-				"ddp-run: --preflight: %s on all nodes: an error of the %s, not of the nodes\n",
-				row->text, is_program ? "command" : "directory");
-		printed[is_program] = true;
+				"ddp-run: --preflight: %s on all nodes: an error of %s, not of the nodes\n",
+				row->text, shared_tests[test].of);
+		printed[test] = true;
 	}
 	results->count = kept;
 	free(shared);
@@ -689,6 +715,7 @@ static void run_phases(struct flight *flight)
 	for (int i = 0; i < PAIR_REPEATS && can_go_on(flight) && repeat_slow(flight, true); i++)
 		;
 	memset(entries, -1, flight->results.nodes->count * sizeof(int));
+	flight->has_gpu_sums = false;
 	if (number_nodes(flight, entries) > 1 && can_go_on(flight) && !*flight->results.untested[0])
 		run_phase(flight, "all", entries, false);
 	free(entries);

@@ -5,7 +5,7 @@
  *
  * The ranks share a memfd of rank 0, which they open through /proc, so no file is left.
  * DDP_HOST_GPU is the name of a rank's GPU; if it is unset, all ranks have the same GPU. With
- * DDP_HOST_GPUS each device of each node is a GPU of its own. DRIVER_FAULT is a fault of one node, as in tests/cluster/driver.c: "n2 sum"
+ * DDP_HOST_GPUS each device of each node is a GPU of its own. DRIVER_FAULT is a fault of one node, or of all, as in tests/cluster/driver.c: "n2 sum" or "all sum"
  * for wrong sums, "n2 crash" for a process that ends in its first collective. Error
  * texts are as unspecific as NCCL's, and less specific with DDP_HOST_VAGUE. An operation that waits
  * for a rank that has ended waits until the communicator is aborted, like a kernel of NCCL.
@@ -132,6 +132,8 @@ static bool has_fault(const char *fault)
 	const char *text = getenv("DRIVER_FAULT"), *node = getenv("SLURMD_NODENAME");
 	size_t length = node ? strlen(node) : 0;
 
+	if (text && strncmp(text, "all ", 4) == 0)
+		return strcmp(text + 4, fault) == 0;
 	return text && node && strncmp(text, node, length) == 0 && text[length] == ' ' &&
 	       strcmp(text + length + 1, fault) == 0;
 }
