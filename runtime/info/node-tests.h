@@ -8,7 +8,7 @@
  *	ddp-preflight <rank> <event> <test> <kind> <value> <unit> <text>
  *
  * Events: hello (text: the node's name; value: its time), begin (a test begins), done (value: the phase), and results: rate (ddp-run
- * compares those of one test and kind), fact (in order), slow, failed, silent (a peer did not answer), untested (text: why).
+ * compares those of one test and kind; a pair's text may begin with the rate that it would have if no process had waited for a CPU), fact (in order), slow, failed, silent (a peer did not answer), untested (text: why).
  *
  * Commands are lines on stdin, the same for all nodes; LIMIT is in seconds, TIME is that of the launch host:
  *

@@ -98,7 +98,9 @@ static void mark_group(struct preflight_row **sorted, size_t count, double slow)
 	for (size_t i = 0; i < count; i++) {
 		sorted[i]->median = median;
 		sorted[i]->compared = count;
-		sorted[i]->verdict = sorted[i]->value < limit ? PREFLIGHT_SLOW : PREFLIGHT_OK;
+		sorted[i]->verdict = fmax(sorted[i]->value, sorted[i]->most) < limit
+					     ? PREFLIGHT_SLOW
+					     : PREFLIGHT_OK;
 	}
 }
 

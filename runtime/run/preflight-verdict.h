@@ -31,6 +31,7 @@ struct preflight_row {
 	char test[24];
 	char kind[96];			/* hardware: values of one test and kind are compared */
 	double value;			/* NAN: there is no number */
+	double most;			/* value without waits for CPUs; 0: the same */
 	bool is_rate;			/* more is better: compared with the median */
 	double median;			/* set by preflight_judge(); NAN: not compared */
 	size_t compared;		/* set with the median: values that it is of */
@@ -51,7 +52,7 @@ int preflight_rounds(int nodes, bool full);
 void preflight_pairs(int nodes, int round, int *partner);
 
 /*
- * Judge [count] rows: set their medians, mark slow rates, and set [verdicts] of [nodes]. A rate is slow below [slow] of the median. Of
+ * Judge [count] rows: set their medians, mark slow rates, and set [verdicts] of [nodes]. A rate is slow if it and its [most] are below [slow] of the median. Of
  * five or more values it must also be two standard deviations below the median, or below a third of that limit.
  *
  * A row of one node counts for that node. A pair that is slow, or has failed, counts for a node if at least two, and at least half, of

@@ -38,7 +38,7 @@
 #define TURN 0.2	/* of the loop */
 #define TOTAL 30.0	/* for all tests */
 #define ROUND_MORE 2.0	/* for each round of =full */
-#define ANSWER_MORE 1.5 /* after the limit of a test, for the answer to arrive */
+#define ANSWER_MORE 3.0 /* after the limit of a test, for the answer to arrive */
 #define LEFT_LEAST 3.0	/* for one more round */
 #define LEFT_LEAST_GPU \
 	12.0 /* if GPUs are part of it: NCCL needs seconds to start, and a third is the limit of a test */
@@ -211,6 +211,7 @@ static void read_result(struct flight *flight, struct preflight_row *row, const 
 	row->verdict = verdict;
 	row->is_rate = is_rate;
 	row->value = value;
+	row->most = is_rate && row->partner >= 0 ? strtod(field[4], NULL) : 0;
 	snprintf(row->kind, sizeof(row->kind), "%s", field[1]);
 	snprintf(row->unit, sizeof(row->unit), "%s", field[3]);
 	snprintf(row->text, sizeof(row->text), "%s", field[4]);
