@@ -21,25 +21,24 @@
 #include "base/watch.h"
 #include "contract.h"
 
-#define COPY_BYTES \
-	((size_t)16 << 20) /* of each thread: with the copy more than its part of a cache */
-#define COPY_PIECE ((size_t)1 << 20) /* is timed */
-#define COPY_TIME 0.3		     /* seconds */
+#define COPY_BYTES ((size_t)16 << 20) /* per thread; twice this exceeds its part of a cache */
+#define COPY_PIECE ((size_t)1 << 20)  /* unit that is timed */
+#define COPY_TIME 0.3		      /* seconds */
 #define PRODUCT_TIME 0.6
 
 enum {
-	SIDE = 96, /* of the matrices */
+	SIDE = 96, /* side of the matrices */
 	THREADS_MOST = 1024,
 	SPACE_LEAST = 16 << 20, /* bytes that must be free */
 	PATH_SIZE = 4096
 };
 
-/* What this process is in the step. */
+/* Place of this process in the step. */
 static int rank;
 static const char *rendezvous;
 static int phase;
 static double phase_limit = 10; /* seconds */
-static int gpus;		/* of this node, whose sums are tested */
+static int gpus;		/* number of GPUs of this node whose sums are tested */
 
 void info_preflight_say(const char *event, const char *test, const char *kind, double value,
 			const char *unit, const char *format, ...)
@@ -70,18 +69,18 @@ static void say_fact(const char *test, double value, const char *unit)
 	info_preflight_say("fact", test, "", value, unit, "%s", "");
 }
 
-/* --- Memory and CPUs --------------------------------------------------------------------------- */
+/* --- Memory and CPUs ----------------------------------------------------------------------- */
 
-/* A product with whole numbers: exact in any order. */
+/* Matrices of integers, so that their product is exact in any order. */
 static float left[SIDE][SIDE], right[SIDE][SIDE], product[SIDE][SIDE];
 
 struct thread {
 	pthread_t id;
 	void *(*run)(void *thread);
-	double end; /* of the test, by ddp_seconds() */
-	double best; /* seconds of the quickest piece of work: short enough that other processes seldom interrupt it */
-	double cpu, took; /* seconds of CPU, and in all */
-	size_t wrong;	  /* elements */
+	double end; /* of the test, as in ddp_seconds() */
+	double best; /* seconds of the fastest unit of work; units are short, so that some are not interrupted */
+	double cpu, took; /* CPU time and wall time, in seconds */
+	size_t wrong;	  /* wrong elements */
 };
 
 static void fill_matrices(void)
@@ -109,7 +108,7 @@ static void multiply(float out[SIDE][SIDE])
 			for (int j = 0; j < SIDE; j++)
 				out[i][j] += left[i][k] * right[k][j];
 #ifdef PREFLIGHT_FAULT
-	/* For tests of ddp-run: the node that the variable names computes wrongly. */
+	/* For tests of ddp-run: the node with this name computes wrong results. */
 	const char *node = getenv("SLURMD_NODENAME"), *wrong = getenv("DDP_PREFLIGHT_FAULT");
 
 	if (node && wrong && strcmp(node, wrong) == 0)
@@ -165,7 +164,7 @@ static void *run_copy(void *data)
 
 			memcpy(to + at, from + at, COPY_PIECE);
 			thread->best = fmin(thread->best, ddp_seconds() - started);
-			from[at] = to[at + 1]; /* the copy is used */
+			from[at] = to[at + 1]; /* so that the copy is not optimized away */
 			at = (at + COPY_PIECE) % COPY_BYTES;
 		}
 	}
@@ -174,7 +173,10 @@ static void *run_copy(void *data)
 	return NULL;
 }
 
-/* Run [count] threads for [seconds], and add up how often a second each does its piece of work at best. */
+/*
+ * Run [count] threads for [seconds]. Returns the sum of their best rates, in units of work per
+ * second.
+ */
 static double run_threads(struct thread *threads, int count, void *(*run)(void *), double seconds)
 {
 	double end = ddp_seconds() + seconds, rate = 0;
@@ -192,7 +194,10 @@ static double run_threads(struct thread *threads, int count, void *(*run)(void *
 	return rate;
 }
 
-/* Write the number of CPUs that this process may use, and their name: rates of one kind are compared. Returns the number. */
+/*
+ * Write the number and the name of the CPUs that this process may use to [kind]; rates are compared
+ * only within a kind. Returns the number.
+ */
 static int describe_cpus(char *kind, size_t size)
 {
 	FILE *file = fopen("/proc/cpuinfo", "re");
@@ -210,7 +215,7 @@ static int describe_cpus(char *kind, size_t size)
 	return count < THREADS_MOST ? count : THREADS_MOST;
 }
 
-/* How often cores have been throttled since the node started, of Intel's CPUs; -1: the kernel does not say. */
+/* Returns how often Intel cores were throttled since the node started; -1: unknown. */
 static double count_throttled(void)
 {
 	double sum = -1;
@@ -265,9 +270,9 @@ static void test_cpus(void)
 		info_preflight_say("rate", "CPU time", kind, 100 * cpu / took, "%", "%s", "");
 }
 
-/* --- Files and clock --------------------------------------------------------------------------- */
+/* --- Files and clock ----------------------------------------------------------------------- */
 
-/* The absolute path that is named in messages, for as long as the directory has one. */
+/* Returns the absolute path for messages, if the directory has one. */
 static const char *absolute(const char *path)
 {
 	static char absolute[PATH_SIZE];
@@ -296,7 +301,7 @@ static bool test_space(const char *test, const char *path)
 	return false;
 }
 
-/* The working directory: the user must be able to write a file there. */
+/* Test that the user can write a file in the working directory. */
 static void test_directory(void)
 {
 	char name[64];
@@ -306,7 +311,7 @@ static void test_directory(void)
 		return;
 	snprintf(name, sizeof(name), ".ddp-preflight-%d-%d", rank, (int)getpid());
 	fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	/* A quota, and NFS, may refuse the first byte, or only close(). */
+	/* With a quota, or over NFS, an error may occur only in write() or close(). */
 	if (fd < 0 || write(fd, "", 1) != 1)
 		failed = errno;
 	if (fd >= 0 && close(fd) < 0)
@@ -319,7 +324,7 @@ static void test_directory(void)
 				   strerror(failed));
 }
 
-/* Find [name] as execvp() does. Returns false, with errno, if there is none. */
+/* Find [name] as execvp() does. Returns false and sets errno if there is none. */
 static bool find_program(const char *name, char path[PATH_SIZE])
 {
 	const char *list = getenv("PATH");
@@ -339,7 +344,7 @@ static bool find_program(const char *name, char path[PATH_SIZE])
 	return false;
 }
 
-/* The file is read, since NFS checks rights only then. */
+/* Read the file, because NFS checks permissions only then. */
 static void test_files(char *const *files)
 {
 	for (int i = 0; files[i]; i++) {
@@ -361,16 +366,22 @@ static void test_files(char *const *files)
 	}
 }
 
-/* [launch] is the time that the launch host sent: the delay until now counts as offset, which ddp-run corrects. */
+/*
+ * Report the offset of this node's clock from the time [launch] of the launch host. It includes the
+ * delay of the message, which ddp-run corrects.
+ */
 static void test_clock(double launch)
 {
 	if (launch > 0)
 		info_preflight_say("fact", "clock", "", ddp_date(NULL) - launch, "s", "%s", "");
 }
 
-/* --- GPUs -------------------------------------------------------------------------------------- */
+/* --- GPUs ---------------------------------------------------------------------------------- */
 
-/* A process that has used the driver cannot start others that do, so the tests have one of their own. Returns how many GPUs are in order. */
+/*
+ * Test the GPUs in a child process, because a process that has used the driver cannot fork others
+ * that use it. Returns the number of GPUs that passed.
+ */
 static int test_gpus(void)
 {
 	pid_t pid = info_preflight_fork();
@@ -389,7 +400,7 @@ static int test_gpus(void)
 	return 0;
 }
 
-/* [name] of a directory in which the ranks of a test meet. */
+/* Returns the path of a directory [name] in which the ranks of a test meet. */
 static const char *meeting(char path[PATH_SIZE], const char *name, int number)
 {
 	snprintf(path, PATH_SIZE, "%s/%s-%d-%d", rendezvous, name, phase, number);
@@ -411,9 +422,12 @@ static void test_node(char *const *files, double launch)
 				       phase_limit);
 }
 
-/* --- Commands ---------------------------------------------------------------------------------- */
+/* --- Commands ------------------------------------------------------------------------------ */
 
-/* Entry [index] of the numbers in [list]; their count, less those below 0, in [count]. Returns -1 if there is none. */
+/*
+ * Returns entry [index] of the numbers in [list], and in [count] how many of them are not negative.
+ * Returns -1 if [list] is shorter.
+ */
 static int read_entry(const char *list, int index, int *count)
 {
 	int entry = -1;
@@ -431,7 +445,7 @@ static int read_entry(const char *list, int index, int *count)
 	}
 }
 
-static void obey(const char *command, char *const *files)
+static void run_command(const char *command, char *const *files)
 {
 	char word[16], path[PATH_SIZE];
 	int used = 0, count, entry;
@@ -471,7 +485,7 @@ int info_preflight(char *const *files)
 	info_preflight_say("hello", "", "", ddp_date(NULL), "", "%s", node ? node : host);
 	while (getline(&line, &size, stdin) > 0) {
 		directed = true;
-		obey(line, files);
+		run_command(line, files);
 	}
 	if (!directed)
 		test_node(files, 0);

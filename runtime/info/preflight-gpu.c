@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The driver is loaded at run time, as in card.c, and compiles the kernel below: nodes need no library of CUDA. All GPUs are tested at
- * once, each by a thread, as a job uses them.
+ * preflight-gpu.c - test all GPUs with matrix products
  *
- * The kernel: each warp adds up products of a 16 x 16 and a 16 x 8 matrix of bf16 on tensor cores, in registers. The elements are small
- * whole numbers, so that all sums are exact in f32, and every element of every warp is known.
+ * The driver is loaded at run time, as in card.c, and compiles the kernel below, so that nodes need
+ * no CUDA libraries. All GPUs are tested concurrently, each by one thread, because a job uses them
+ * that way.
+ *
+ * In the kernel, each warp adds up products of a 16 x 16 and a 16 x 8 matrix of bf16 on tensor
+ * cores, in registers. The elements are small integers, so all sums are exact in f32, and the
+ * expected value of every element is known.
  */
 #include "config.h"
 
@@ -29,14 +33,14 @@ enum {
 	COLUMNS = 8,
 	DEPTH = 16,
 	LANES = 32,
-	LANE_WORDS = 6,	 /* of both matrices */
-	SUMS = 4,	 /* independent sums of a warp, of 4 elements a lane each */
-	THREADS = 256,	 /* of a block */
-	BLOCKS_EACH = 2, /* for each multiprocessor */
+	LANE_WORDS = 6,	 /* words of both matrices that a lane holds */
+	SUMS = 4,	 /* independent sums of a warp, with 4 elements per lane each */
+	THREADS = 256,	 /* per block */
+	BLOCKS_EACH = 2, /* per multiprocessor */
 	PRODUCTS = 100000,
 	GPUS_MOST = 64,
-	AMPERE = 8, /* the first with bf16 */
-	/* Of CUdevice_attribute. */
+	AMPERE = 8, /* compute capability of the first GPUs with bf16 */
+	/* Values of CUdevice_attribute. */
 	ATTRIBUTE_PROCESSORS = 16,
 	ATTRIBUTE_MAJOR = 75
 };
@@ -69,7 +73,7 @@ static const char kernel[] =
 		    "st.global.v4.f32 [%d1+32],{%f8,%f9,%f10,%f11};\n"
 		    "st.global.v4.f32 [%d1+48],{%f12,%f13,%f14,%f15};\nret;\n}\n";
 
-/* --- The driver -------------------------------------------------------------------------------- */
+/* --- The driver ---------------------------------------------------------------------------- */
 
 #define DRIVER_CALLS(X)                                                                          \
 	X(init, (unsigned), "cuInit")                                                            \
@@ -101,7 +105,7 @@ static struct driver {
 	DRIVER_CALLS(MEMBER)
 } driver;
 
-/* Returns whether this node has a driver with all calls. It stays loaded. */
+/* Load the driver, which stays loaded. Returns false if it is missing or lacks a function. */
 static bool load_driver(void)
 {
 	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -117,7 +121,7 @@ static const char *error_text(int result)
 	return driver.error(result, &text) == 0 && text ? text : "unknown error";
 }
 
-/* --- The product ------------------------------------------------------------------------------- */
+/* --- The product --------------------------------------------------------------------------- */
 
 static int left_at(int row, int k)
 {
@@ -129,7 +133,7 @@ static int right_at(int k, int column)
 	return (3 * k + column) % 5 - 2;
 }
 
-/* Two numbers as bf16, the upper half of a float. */
+/* Returns two numbers as bf16, which is the upper half of a float. */
 static uint32_t pack(int low, int high)
 {
 	float values[2] = {(float)low, (float)high};
@@ -139,7 +143,10 @@ static uint32_t pack(int low, int high)
 	return bits[0] >> 16 | (bits[1] & 0xffff0000);
 }
 
-/* The words of both matrices that each lane holds: PTX, "Matrix Fragments for mma.m16n8k16". */
+/*
+ * Fill in the words of both matrices that each lane holds; see PTX, "Matrix Fragments for
+ * mma.m16n8k16".
+ */
 static void fill_lanes(uint32_t words[LANES][LANE_WORDS])
 {
 	for (int lane = 0; lane < LANES; lane++) {
@@ -176,7 +183,7 @@ static size_t count_wrong(const float *out, size_t threads)
 	return wrong;
 }
 
-/* --- One GPU ----------------------------------------------------------------------------------- */
+/* --- One GPU ------------------------------------------------------------------------------- */
 
 struct gpu {
 	pthread_t thread;
@@ -184,7 +191,7 @@ struct gpu {
 	char name[64], uuid[48];
 };
 
-/* Return the result of a call of the driver, unless it is 0. */
+/* Return from the function if a call of the driver fails. */
 #define TRY(call)                      \
 	do {                           \
 		int failed = (call);   \
@@ -213,7 +220,10 @@ static int test_copy(const struct gpu *gpu)
 	return driver.unpin(host);
 }
 
-/* The rate of the PCIe link, each way, compared with that of other nodes' GPUs: NVML's maximum is that of GPU and slot together. */
+/*
+ * Report the rate of the PCIe link in one direction, which ddp-run compares with other nodes.
+ * NVML's maximum is the lower one of GPU and slot.
+ */
 static void test_link(const struct gpu *gpu, const struct ddp_card_health *health)
 {
 	static const double lane[] = {0, 0.25, 0.5, 0.985, 1.969, 3.938, 7.563}; /* GB/s */
@@ -225,7 +235,9 @@ static void test_link(const struct gpu *gpu, const struct ddp_card_health *healt
 				   generation, health->width);
 }
 
-/* The state while the GPU computes: an idle one lowers its clocks and the generation of PCIe. */
+/*
+ * Report the state of the GPU under load: an idle GPU lowers its clocks and the generation of PCIe.
+ */
 static void test_health(const struct gpu *gpu)
 {
 	struct ddp_card_health health;
@@ -237,11 +249,11 @@ static void test_health(const struct gpu *gpu)
 	if (health.ecc_errors > 0)
 		snprintf(text, sizeof(text), ": %llu uncorrected ECC errors", health.ecc_errors);
 	else if (health.remap_failed)
-		snprintf(text, sizeof(text), ": a row of memory could not be remapped");
+		snprintf(text, sizeof(text), ": a memory row could not be remapped");
 	if (*text)
 		event = "failed";
 	else if (health.remap_pending)
-		snprintf(text, sizeof(text), ": rows of memory are remapped at its next reset");
+		snprintf(text, sizeof(text), ": memory rows will be remapped at the next reset");
 	else if (health.is_hot || health.is_slowed)
 		snprintf(text, sizeof(text), ": its clocks are reduced%s",
 			 health.is_hot ? " for temperature" : " by hardware");
@@ -350,9 +362,9 @@ static void *test_gpu(void *data)
 	return NULL;
 }
 
-/* --- All GPUs ---------------------------------------------------------------------------------- */
+/* --- All GPUs ------------------------------------------------------------------------------ */
 
-/* How many GPUs Slurm gave this step. */
+/* Returns the number of GPUs that Slurm allocated to this step. */
 static int count_given(void)
 {
 	const char *list = getenv("CUDA_VISIBLE_DEVICES");

@@ -2,9 +2,10 @@
 /*
  * sum-tests.c - all-reduces between nodes, and between GPUs, for ddp-info --preflight
  *
- * Nodes form a world of libddp with one rank each. GPUs form one with a rank for each GPU, in a process of its own, since libddp takes
- * rank and device from the environment, and NCCL wants one process for each GPU. libddp chooses the path: NCCL, which uses NVLink or PCIe
- * in a node and the network's own transport between nodes, else host memory.
+ * Nodes form a world of libddp with one rank each. GPUs form a world with one rank and one process
+ * for each GPU, since libddp reads rank and device from the environment, and NCCL needs one process
+ * for each GPU. libddp chooses the path: NCCL, which uses NVLink or PCIe within a node and the
+ * network between nodes, else host memory.
  */
 #include "config.h"
 
@@ -26,20 +27,20 @@
 #include "node-tests.h"
 
 #define SUM_TIME 0.4   /* seconds */
-#define MOST_NAMED 1.1 /* times the rate: processes have waited for a CPU */
+#define MOST_NAMED 1.1 /* [most] is reported if it is this many times the rate */
 #define SUM_BYTES ((size_t)1 << 18)
 #define GPU_BYTES_LEAST ((size_t)1 << 20)
 #define GPU_BYTES_MOST ((size_t)64 << 20)
 
 enum {
-	SUMS = 4, /* all-reduces until the time is compared */
+	SUMS = 4, /* all-reduces between two checks of the time */
 	GPUS_MOST = 64,
 	NAME_SIZE = 64,
 	PATH_SIZE = 4096,
-	EXIT_UNTESTED = 2 /* of the process of a GPU: libddp has no engine for it */
+	EXIT_UNTESTED = 2 /* exit status of a GPU's process: libddp has no engine for it */
 };
 
-/* A rank: of node [node] of [nodes], or of one of [gpus] GPUs of each node. */
+/* A rank: node [node] of [nodes], or one of [gpus] GPUs of that node. */
 struct place {
 	const char *test, *directory;
 	int node, nodes;
@@ -64,7 +65,7 @@ static void set_number(const char *name, int value)
 	setenv(name, ddp_show("%d", value).text, 1);
 }
 
-/* Describe the world for ddp_init(). */
+/* Set the variables of the world for ddp_init(). */
 static void set_world(const struct place *place)
 {
 	int each = place->gpu < 0 ? 1 : place->gpus, local = place->gpu < 0 ? 0 : place->gpu;
@@ -84,7 +85,7 @@ static void set_world(const struct place *place)
 		set_number(DDP_NAME(DDP_DEVICE), place->gpu);
 	unsetenv(DDP_NAME(DDP_SHARE));
 	unsetenv(DDP_NAME(DDP_HEARTBEAT));
-	/* They are of the whole step. */
+	/* These describe the whole step. */
 	unsetenv("SLURM_PROCID");
 	unsetenv("SLURM_STEP_NUM_TASKS");
 }
@@ -110,7 +111,7 @@ static void say_failed(const struct place *place, int status, const struct ddp *
 				   ddp ? ddp_error(ddp) : ddp_strerror(status));
 }
 
-/* Small whole numbers: the sums of up to 60,000 ranks are exact. */
+/* Small integers: the sums over up to 60,000 ranks are exact. */
 static void fill(float *data, int rank)
 {
 	for (size_t i = 0; i < SUM_BYTES / sizeof(float); i++)
@@ -128,9 +129,9 @@ static size_t count_wrong(const float *data, int size)
 	return wrong;
 }
 
-/* --- In host memory ---------------------------------------------------------------------------- */
+/* --- In host memory ------------------------------------------------------------------------ */
 
-/* Seconds that this thread was ready to run and had no CPU; 0: the kernel does not say. */
+/* Returns the seconds that this thread was ready to run without a CPU; 0: not reported by the kernel. */
 static double waited_s(void)
 {
 	static int fd = -1;
@@ -146,8 +147,9 @@ static double waited_s(void)
 }
 
 /*
- * Bytes a second of the quickest all-reduce within some time, since others may use the network and the CPUs. The slowest rank's time counts.
- * [most] is the same without the time in which a rank waited for a CPU: the network can be no faster.
+ * Returns in [rate] the bytes per second of the fastest of several all-reduces, since other jobs may
+ * use the network and the CPUs. The slowest rank's time counts. [most] is the rate without the time
+ * in which a rank waited for a CPU, an upper bound for the network's.
  */
 static int measure(struct ddp *ddp, float *data, double *rate, double *most)
 {
@@ -182,7 +184,7 @@ static int measure(struct ddp *ddp, float *data, double *rate, double *most)
 	return status;
 }
 
-/* [gpus] becomes the least number of GPUs of a node. */
+/* Sets [gpus] to the minimum number of GPUs on a node. */
 static int reduce(struct ddp *ddp, size_t *wrong, double *rate, double *most, double *gpus)
 {
 	float *data = malloc(SUM_BYTES);
@@ -250,7 +252,7 @@ void info_preflight_sum(const char *test, const char *directory, int number, int
 	}
 }
 
-/* --- In memory of GPUs ------------------------------------------------------------------------- */
+/* --- In GPU memory ------------------------------------------------------------------------- */
 
 static int sum_on_gpu(struct ddp *ddp, void *memory, size_t bytes, enum ddp_op op)
 {
@@ -260,14 +262,14 @@ static int sum_on_gpu(struct ddp *ddp, void *memory, size_t bytes, enum ddp_op o
 	return status == 0 ? ddp_device_wait(ddp, NULL) : status;
 }
 
-/* As measure(), with larger messages while there is time. */
+/* Like measure(), with larger messages while time is left. */
 static int measure_on_gpu(struct ddp *ddp, void *memory, double *rate)
 {
 	double started = ddp_seconds();
 	int status = 0;
 
 	for (size_t bytes = GPU_BYTES_LEAST; bytes <= GPU_BYTES_MOST; bytes *= 4) {
-		double times[] = {(double)INFINITY, 0}; /* of the quickest; of all so far */
+		double times[] = {(double)INFINITY, 0}; /* of the fastest; of all so far */
 
 		for (int i = 0; i < SUMS && status == 0; i++) {
 			double begun = ddp_seconds();
@@ -314,7 +316,10 @@ static int reduce_on_gpu(struct ddp *ddp, int gpu, size_t *wrong, double *rate)
 	return status;
 }
 
-/* Rates of the same GPUs over the same path are compared: "8 x NVIDIA H100 80GB HBM3, NCCL 2.28.9". */
+/*
+ * Write a kind such as "8 x NVIDIA H100 80GB HBM3, NCCL 2.28.9": ddp-run compares rates of the same
+ * GPUs over the same path.
+ */
 static int describe(struct ddp *ddp, const struct place *place, char kind[96])
 {
 	const char *path = ddp_device_path(ddp);
@@ -334,7 +339,7 @@ static int describe(struct ddp *ddp, const struct place *place, char kind[96])
 	return status;
 }
 
-/* The process of one GPU. Returns its exit status. */
+/* Runs in the process of one GPU. Returns its exit status. */
 static int run_gpu(const struct place *place)
 {
 	struct ddp *ddp = NULL;
@@ -346,7 +351,7 @@ static int run_gpu(const struct place *place)
 
 	if (status == 0)
 		status = ddp_device_join(ddp);
-	/* The program may have another NCCL. */
+	/* That says nothing about the program, which may use another NCCL. */
 	untested = status == DDP_ERR_UNSUPPORTED || status == DDP_ERR_MISMATCH;
 	if (untested)
 		info_preflight_say("untested", place->test, "", (double)NAN, "", "%.*s",

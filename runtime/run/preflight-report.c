@@ -44,7 +44,10 @@ static void add_cells(struct ddp_text *cells, const struct preflight_results *re
 	ddp_text_add(cells, "\t");
 }
 
-/* One line for all rows with the test and kind of row [first] that are in order. Returns false if an earlier row has had it. */
+/*
+ * Add one line for all passed rows with the test and kind of row [first]. Returns false if an
+ * earlier row has already added it.
+ */
 static bool add_summary(struct ddp_text *cells, const struct preflight_results *results,
 			size_t first)
 {
@@ -91,7 +94,7 @@ static size_t count_nodes(const struct preflight_results *results, enum prefligh
 	return count;
 }
 
-/* Rows that are in order share one line for each test; each other row has a line. */
+/* Add the table: passed rows share one line for each test, and every other row has its own line. */
 static void add_table(struct ddp_text *text, const struct preflight_results *results)
 {
 	static const struct ddp_table_column columns[] = {{.head = "node", .words = true},
@@ -122,7 +125,10 @@ static void add_table(struct ddp_text *text, const struct preflight_results *res
 	ddp_text_free(&cells);
 }
 
-/* Whether [row] is a reason to drain a node: CPU time depends on other jobs, and few values say little about one of them. */
+/*
+ * Whether [row] is a reason to drain a node. CPU time is none, because it depends on other jobs;
+ * nor are medians of few values.
+ */
 static bool is_drain_reason(const struct preflight_row *row)
 {
 	return row->verdict > PREFLIGHT_SLOW || !row->is_rate ||
@@ -130,8 +136,8 @@ static bool is_drain_reason(const struct preflight_row *row)
 }
 
 /*
- * The worst row of a node that has failed, or is slow; else a pair that counts for it. With [drain] it is a reason to drain the node: NULL:
- * there is none.
+ * Returns the worst row of a failed or slow node, else a pair that counts for it. With [drain],
+ * only reasons to drain the node count. NULL: there is none.
  */
 static const struct preflight_row *find_reason(const struct preflight_results *results, int node,
 					       bool drain)
@@ -164,7 +170,7 @@ static void add_reason(struct ddp_text *text, const struct preflight_row *row)
 	}
 }
 
-/* The first row that is a bad pair which counts for neither of its nodes. */
+/* Returns the first bad pair that counts for neither of its nodes; NULL: none. */
 static const struct preflight_row *find_unassigned(const struct preflight_results *results)
 {
 	for (size_t i = 0; i < results->count; i++) {
@@ -221,7 +227,7 @@ static void add_report(struct ddp_text *text, const struct preflight_results *re
 	else if (pair)
 		ddp_text_add(
 			text,
-			"nodes %s and %s: which of them is the reason for the result of their pair is not known\n",
+			"nodes %s and %s: the test of this pair does not show which of the two is the cause\n",
 			node_name(results, pair->node), node_name(results, pair->partner));
 }
 

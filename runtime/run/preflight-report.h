@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* preflight-report.h - the results of a preflight as a table and as preflight.json */
+/* preflight-report.h - print the results of a preflight as a table, and write preflight.json */
 #ifndef DDP_RUN_PREFLIGHT_REPORT_H
 #define DDP_RUN_PREFLIGHT_REPORT_H
 
@@ -10,26 +10,26 @@
 
 struct preflight_results {
 	const struct node_list *nodes;
-	enum preflight_verdict *verdicts; /* of each node */
+	enum preflight_verdict *verdicts; /* [nodes] */
 	struct preflight_row *rows;
 	size_t count;
 	struct preflight_row
-		all[2]; /* all-reduces of all nodes, and of all GPUs; test "": there was none */
+		all[2]; /* all-reduces of all nodes, and of all GPUs; test "": not run */
 	int rounds, rounds_wanted;
 	char untested
 		[2]
-		[160]; /* why pairs and all nodes were not; why sums of GPUs were not; "": they were, or there are no GPUs */
+		[160]; /* why tests of pairs and all nodes were not run; the same for sums of GPUs; "": they were, or there are no GPUs */
 	double took;   /* seconds */
-	double slow;   /* part of the median */
+	double slow;   /* fraction of the median below which a node is slow */
 };
 
 /*
- * Print the table, the reasons, and how a node would be drained, on stderr. Write preflight.json into [dir], "": nowhere. Returns whether
- * all tests are in order.
+ * Print on stderr the table, the reasons, and the command to drain a node. Write preflight.json to
+ * [dir], unless that is "". Returns true if all tests passed.
  */
 bool preflight_report(const struct preflight_results *results, const char *dir);
 
-/* Print the table of preflight.json in [dir] again. Returns false if there is none. */
+/* Print the table in [dir]/preflight.json. Returns false if there is none. */
 bool preflight_explain(const char *dir, FILE *screen);
 
 #endif /* DDP_RUN_PREFLIGHT_REPORT_H */

@@ -9,7 +9,7 @@
 
 #include "base/xalloc.h"
 
-#define SPREADS 2.0 /* below the median is slow, in standard deviations */
+#define SPREADS 2.0 /* standard deviations below the median at which a value is slow */
 
 const char *preflight_word(enum preflight_verdict verdict)
 {
@@ -22,7 +22,7 @@ const char *preflight_word(enum preflight_verdict verdict)
 	return words[verdict];
 }
 
-/* --- The tournament ---------------------------------------------------------------------------- */
+/* --- The tournament ------------------------------------------------------------------------ */
 
 int preflight_rounds(int nodes, bool full)
 {
@@ -33,13 +33,19 @@ int preflight_rounds(int nodes, bool full)
 	return full || rounds > all ? all : rounds;
 }
 
-/* The circle method: the last of an even number of places stays, the others move on by one each round. */
+/*
+ * The circle method: the last node of an even number keeps its place, and the others move by one
+ * place in each round.
+ */
 void preflight_pairs(int nodes, int round, int *partner)
 {
 	int places = nodes + nodes % 2, circle = places - 1;
 
 	for (int i = 0; i < nodes; i++) {
-		/* Those whose numbers add up to 2 * round, modulo the circle, meet. */
+		/*
+		 * Two nodes meet if the sum of their numbers is 2 * round, modulo the size of the
+		 * circle.
+		 */
 		int other =
 			i == circle ? round % circle : (2 * (round % circle) + circle - i) % circle;
 
@@ -49,7 +55,7 @@ void preflight_pairs(int nodes, int round, int *partner)
 	}
 }
 
-/* --- Medians ----------------------------------------------------------------------------------- */
+/* --- Medians ------------------------------------------------------------------------------- */
 
 static bool is_compared(const struct preflight_row *row)
 {
@@ -74,7 +80,10 @@ static int compare_numbers(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* The standard deviation of [count] sorted rows, by the median of their distances from [median]: a few outliers do not change it. */
+/*
+ * Returns the standard deviation of [count] sorted rows, estimated from the median distance from
+ * [median], so that outliers have little effect.
+ */
 static double find_spread(struct preflight_row *const *sorted, size_t count, double median)
 {
 	double *distances = ddp_xcalloc(count, sizeof(*distances), "distances"), spread;
@@ -87,7 +96,7 @@ static double find_spread(struct preflight_row *const *sorted, size_t count, dou
 	return spread;
 }
 
-/* Judge rows of one test and kind. Of two values the median is the larger. */
+/* Mark slow rows among those of one test and kind. The median of two values is the larger one. */
 static void mark_group(struct preflight_row **sorted, size_t count, double slow)
 {
 	double median = sorted[count / 2]->value, limit = slow * median;
@@ -125,9 +134,9 @@ static void mark_slow(struct preflight_row *rows, size_t count, double slow)
 	free(sorted);
 }
 
-/* --- Nodes ------------------------------------------------------------------------------------- */
+/* --- Nodes --------------------------------------------------------------------------------- */
 
-/* Pairs of a node: how many were tested, and how many of them are bad. */
+/* Numbers of tested and of bad pairs of a node. */
 struct pairs {
 	int all, bad;
 };
@@ -137,7 +146,7 @@ static bool is_pair(const struct preflight_row *row, const char *test)
 	return row->partner >= 0 && strcmp(row->test, test) == 0;
 }
 
-/* Count the pairs of each node in [test] whose nodes' verdicts do not explain them. */
+/* Count for each node its pairs in [test] that the verdicts on the two nodes do not explain. */
 static void count_pairs(const struct preflight_row *rows, size_t count, const char *test,
 			const enum preflight_verdict *verdicts, enum preflight_verdict level,
 			struct pairs *pairs)
@@ -166,7 +175,10 @@ bool preflight_all_pairs_failed(const struct preflight_row *rows, size_t count, 
 	return pairs > 1 && failed == pairs;
 }
 
-/* The node with most bad pairs has caused them, if these are enough; then the next, without its pairs; and so on. */
+/*
+ * Blame the node with the most bad pairs, if they are enough; then the next node, without pairs of
+ * the first; and so on.
+ */
 static void find_causes(const struct preflight_row *rows, size_t count, const char *test, int nodes,
 			enum preflight_verdict level, enum preflight_verdict *verdicts)
 {

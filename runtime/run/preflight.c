@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * preflight.c - run ddp-info --preflight on nodes, direct it, and judge what it measured
+ * preflight.c - run ddp-info --preflight on nodes, control it, and judge its results
  *
- * One step of Slurm runs one process on each node. ddp-run sends commands to all of them through srun's stdin and reads their results
- * from srun's stdout; info/node-tests.h has the protocol. Phases, each of which ends when all nodes have answered, or at its limit:
+ * One step of Slurm runs one process on each node. ddp-run sends commands to all of them through
+ * srun's stdin and reads their results from srun's stdout; info/node-tests.h has the protocol. Each
+ * phase ends when all nodes have answered, or at its limit:
  *
- *	1. start    Each process prints its node's name. The time counts from the first one on. If srun cannot start one, it ends the step: the
- *	            tests begin again without that node.
- *	2. node     Tests of the node. If a value is slow, again, on that node alone.
- *	3. pairs    Rounds of pairs. A node that has failed takes part in no more of them. Slow pairs again.
- *	4. all      One all-reduce of the nodes that are left.
+ *  1. start    Each process prints its node's name. The time limit counts from the first one. If srun cannot start a process, it ends
+ *              the step; the tests then begin again without that node.
+ *  2. node     Tests of the node. If a value is slow, they are repeated on that node alone.
+ *  3. pairs    Rounds of pairs. A node that has failed takes no further part. Slow pairs are repeated.
+ *  4. all      One all-reduce of the remaining nodes.
  */
 #include "config.h"
 
@@ -35,17 +36,16 @@
 #include "srun-output.h"
 
 /* Seconds. */
-#define TURN 0.2	/* of the loop */
-#define TOTAL 30.0	/* for all tests */
-#define ROUND_MORE 2.0	/* for each round of =full */
-#define ANSWER_MORE 3.0 /* after the limit of a test, for the answer to arrive */
-#define LEFT_LEAST 3.0	/* for one more round */
-#define LEFT_LEAST_GPU \
-	12.0 /* if GPUs are part of it: NCCL needs seconds to start, and a third is the limit of a test */
-#define LEAVE 3.0      /* for srun to end */
-#define ENDED_MORE 1.0 /* after the end of a process, for srun to say that others have ended too */
-#define STATES_LIMIT 10.0 /* for Slurm to say the states of nodes */
-#define CLOCK_MOST 1.0	  /* between the clocks of a node and of this host */
+#define TURN 0.2	    /* interval of the loop */
+#define TOTAL 30.0	    /* for all tests */
+#define ROUND_MORE 2.0	    /* added for each round of =full */
+#define ANSWER_MORE 3.0	    /* added to the limit of a test, for the answer to arrive */
+#define LEFT_LEAST 3.0	    /* minimum time for another round */
+#define LEFT_LEAST_GPU 12.0 /* the same with GPUs: a test gets a third, and NCCL starts slowly */
+#define LEAVE 3.0	    /* for srun to exit */
+#define ENDED_MORE 1.0 /* after the end of a process, for srun to report others that have ended */
+#define STATES_LIMIT 10.0 /* for Slurm to report the states of nodes */
+#define CLOCK_MOST 1.0	  /* largest offset of a node's clock from this host's */
 
 enum {
 	FIELDS = 8,
@@ -54,43 +54,43 @@ enum {
 };
 
 struct peer {
-	int rank;	 /* -1: it has not started */
-	int done;	 /* the last phase that it has ended; -1: none */
-	bool out;	 /* it has failed, or did not answer: it takes part in nothing more */
+	int rank;	 /* -1: not started */
+	int done;	 /* last phase that it completed; -1: none */
+	bool out;	 /* failed or did not answer, so it takes no further part */
 	char gone[160];	 /* why no process is started on it; "": one is */
-	char ended[96];	 /* how its process ended before srun's input did; "": it has not */
-	bool asked;	 /* it is part of the phase */
-	char begun[24];	 /* the last test that it began */
-	double heard_at; /* when its last line came, by ddp_seconds() */
+	char ended[96];	 /* how its process ended before srun's input did; "": it has not ended */
+	bool asked;	 /* takes part in the phase */
+	char begun[24];	 /* last test that it began */
+	double heard_at; /* time of its last line, as in ddp_seconds() */
 };
 
 struct flight {
 	struct launch *launch;
 	struct preflight_results results;
-	size_t room;	   /* for rows */
-	struct peer *peer; /* of each node */
-	int *partners;	   /* of each node in this phase; -1: none */
-	int *node_of;	   /* of each rank; -1: not known */
+	size_t capacity;   /* capacity of the rows */
+	struct peer *peer; /* [nodes] */
+	int *partners;	   /* [nodes] in this phase; -1: none */
+	int *node_of;	   /* [ranks]; -1: unknown */
 
 	pid_t srun;
-	int to, from, step_fd; /* its stdin, its output, the plugin's message */
+	int to, from, step_fd; /* srun's stdin, srun's output, the plugin's message */
 	struct ddp_text input;
 	bool ended;	/* srun has closed its output */
 	bool aborted;	/* srun could not start a process, and ends the step */
-	bool stopping;	/* ddp-run ends the step */
+	bool stopping;	/* ddp-run is ending the step */
 	bool cut_short; /* too little time was left to begin again */
-	bool shared; /* all nodes have the same error: the other results are of interest only if a node has failed */
+	bool shared; /* all nodes have the same error, so other results matter only if a node has failed */
 	char dir[PATH_MAX];  /* failure directory; "": none */
 	char meet[PATH_MAX]; /* without the plugin: rendezvous directory */
 	char why[256];	     /* srun's last error */
 	struct srun_said said;
-	size_t first_repeated; /* row of the last repetition */
-	bool has_gpu_sums;     /* rounds test GPUs too */
+	size_t first_repeated; /* row that was repeated last */
+	bool has_gpu_sums;     /* rounds include tests of GPUs */
 
 	int phase;
-	size_t phase_rows;		/* rows before it */
-	double phase_time, phase_limit; /* the limit is that of each test */
-	double limit, end;		/* of all tests; the end by ddp_seconds() */
+	size_t phase_rows;		/* rows before the phase */
+	double phase_time, phase_limit; /* phase_limit: of each test */
+	double limit, end;		/* of all tests; [end] as in ddp_seconds() */
 };
 
 static bool is_strict(const struct launch *launch)
@@ -98,20 +98,20 @@ static bool is_strict(const struct launch *launch)
 	return run_options_have_word(&launch->options, RUN_OPTION_PREFLIGHT, "strict");
 }
 
-/* --- Rows -------------------------------------------------------------------------------------- */
+/* --- Rows ---------------------------------------------------------------------------------- */
 
 static struct preflight_row *add_row(struct flight *flight, int node, int partner, const char *test)
 {
 	struct preflight_row *row;
 
-	if (flight->results.count == flight->room) {
-		size_t room = 2 * flight->room + 64;
-		struct preflight_row *rows = ddp_xcalloc(room, sizeof(*rows), "results");
+	if (flight->results.count == flight->capacity) {
+		size_t capacity = 2 * flight->capacity + 64;
+		struct preflight_row *rows = ddp_xcalloc(capacity, sizeof(*rows), "results");
 
 		memcpy(rows, flight->results.rows, flight->results.count * sizeof(*rows));
 		free(flight->results.rows);
 		flight->results.rows = rows;
-		flight->room = room;
+		flight->capacity = capacity;
 	}
 	row = &flight->results.rows[flight->results.count++];
 	*row = (struct preflight_row){.node = node, .partner = partner, .value = (double)NAN};
@@ -119,7 +119,7 @@ static struct preflight_row *add_row(struct flight *flight, int node, int partne
 	return row;
 }
 
-/* Whether both texts are of the same GPU, or file, which is named before a colon. */
+/* Whether both texts concern the same GPU or file, which is named before a colon. */
 static bool is_same_item(const char *a, const char *b)
 {
 	size_t length = strcspn(a, ":");
@@ -127,11 +127,11 @@ static bool is_same_item(const char *a, const char *b)
 	return length == strcspn(b, ":") && strncmp(a, b, length) == 0;
 }
 
-/* The row for a result, which is added if this phase, or one that it repeats, has none yet. */
+/* Returns the row for a result. Adds it if this phase, or a phase that it repeats, has none yet. */
 static struct preflight_row *find_row(struct flight *flight, int node, int partner,
 				      char *const field[5])
 {
-	bool gpu = strncmp(field[4], "GPU ", 4) == 0; /* each has separate rows */
+	bool gpu = strncmp(field[4], "GPU ", 4) == 0; /* each GPU has its own rows */
 	int low = partner >= 0 && partner < node ? partner : node,
 	    high = partner < node ? node : partner;
 
@@ -153,7 +153,7 @@ static void set_silent(struct flight *flight, struct preflight_row *row)
 	snprintf(row->text, sizeof(row->text), "no answer in %.0f s", flight->phase_limit);
 }
 
-/* Node [node] has not answered to [test], and takes part in nothing more. */
+/* Node [node] has not answered in [test], and takes no further part. */
 static void add_unanswered(struct flight *flight, int node, const char *test)
 {
 	struct preflight_row *row = add_row(flight, node, -1, test);
@@ -168,8 +168,9 @@ static void add_unanswered(struct flight *flight, int node, const char *test)
 }
 
 /*
- * The offset of a node's clock. The node has subtracted the time of the command from that at which it received it: a bound from above. The
- * bound from below is its time, less that at which its answer arrived here.
+ * Judge the offset of a node's clock. An upper bound is the time at which the node received the
+ * command minus the time in it; a lower bound is the time in the node's answer minus the time at
+ * which it arrived here.
  */
 static void judge_clock(const struct flight *flight, struct preflight_row *row)
 {
@@ -183,7 +184,7 @@ static void judge_clock(const struct flight *flight, struct preflight_row *row)
 		 row->value > 0 ? "ahead" : "behind");
 }
 
-/* --- Lines of nodes ---------------------------------------------------------------------------- */
+/* --- Lines of nodes ------------------------------------------------------------------------ */
 
 static enum preflight_verdict read_event(const char *event)
 {
@@ -193,7 +194,10 @@ static enum preflight_verdict read_event(const char *event)
 					      : PREFLIGHT_OK;
 }
 
-/* [field]: test, kind, value, unit and text of a result. Of two results the worse is kept; of two rates the better one. */
+/*
+ * Store a result: [field] has test, kind, value, unit and text. If there are two results, keep the
+ * worse; of two rates, keep the better.
+ */
 static void read_result(struct flight *flight, struct preflight_row *row, const char *event,
 			char *const field[5])
 {
@@ -203,7 +207,7 @@ static void read_result(struct flight *flight, struct preflight_row *row, const 
 
 	if (verdict < row->verdict && !(is_rate && row->is_rate))
 		return;
-	/* The repetition of a slow test may have too little time. */
+	/* A repetition of a slow test may have had too little time. */
 	if (verdict == PREFLIGHT_SILENT && row->is_rate && !isnan(row->value))
 		return;
 	if (is_rate && row->is_rate && value < row->value)
@@ -251,7 +255,7 @@ static int find_node(const struct flight *flight, const char *name)
 	return -1;
 }
 
-/* "n5: Communication connection failure". */
+/* Parse a message such as "n5: Communication connection failure". */
 static void read_launch_failure(struct flight *flight, const char *text)
 {
 	char name[FACTS_NAME];
@@ -267,7 +271,7 @@ static void read_launch_failure(struct flight *flight, const char *text)
 	flight->aborted = !flight->stopping;
 }
 
-/* A process that ends before its input does has failed. */
+/* A process that ends before srun's input does has failed. */
 static void read_ended(struct flight *flight, const struct srun_task *task)
 {
 	int node = find_node(flight, task->node);
@@ -277,7 +281,7 @@ static void read_ended(struct flight *flight, const struct srun_task *task)
 	snprintf(flight->peer[node].ended, sizeof(flight->peer[node].ended),
 		 task->how == FACTS_EXIT     ? "ddp-info ended with exit status %d"
 		 : task->how == FACTS_SIGNAL ? "ddp-info was ended by signal %d"
-					     : "ddp-info was killed for want of memory",
+					     : "ddp-info was killed for lack of memory",
 		 task->code);
 }
 
@@ -350,7 +354,7 @@ static void read_lines(struct flight *flight)
 	}
 }
 
-/* The plugin's message about the step; see contract.h. */
+/* Read the plugin's message about the step; see contract.h. */
 static void read_step(struct flight *flight)
 {
 	char message[2 * PATH_MAX + 128];
@@ -364,7 +368,7 @@ static void read_step(struct flight *flight)
 	(void)sscanf(message, "job %*s step %*s failed %4095[^\n]", flight->dir);
 }
 
-/* --- Phases ------------------------------------------------------------------------------------ */
+/* --- Phases -------------------------------------------------------------------------------- */
 
 static bool has_any_started(const struct flight *flight)
 {
@@ -382,7 +386,7 @@ static bool has_started(const struct flight *flight)
 	return true;
 }
 
-/* Whether the process of a node that is asked has ended. */
+/* Whether the process of a node in this phase has ended. */
 static bool has_any_ended(const struct flight *flight)
 {
 	for (size_t i = 0; i < flight->results.nodes->count; i++)
@@ -391,7 +395,10 @@ static bool has_any_ended(const struct flight *flight)
 	return false;
 }
 
-/* Whether all processes have ended: Slurm ended the step, which says nothing about the nodes. */
+/*
+ * Whether all processes have ended. In that case Slurm ended the step, which says nothing about the
+ * nodes.
+ */
 static bool has_step_ended(const struct flight *flight)
 {
 	for (size_t i = 0; i < flight->results.nodes->count; i++)
@@ -400,7 +407,7 @@ static bool has_step_ended(const struct flight *flight)
 	return true;
 }
 
-/* Whether each node that is asked has ended the phase, or its present test has lasted too long. */
+/* Whether each node in this phase has completed it, or has exceeded the limit of a test. */
 static bool is_done(const struct flight *flight)
 {
 	double late = ddp_seconds() - flight->phase_limit - ANSWER_MORE;
@@ -415,7 +422,10 @@ static bool is_done(const struct flight *flight)
 	return true;
 }
 
-/* Read lines until [is_reached], srun ends, ddp-run is to end, or [seconds] are over. */
+/*
+ * Read lines until [is_reached] returns true, srun ends, ddp-run is requested to end, or [seconds]
+ * have passed.
+ */
 static void wait_for(struct flight *flight, double seconds,
 		     bool (*is_reached)(const struct flight *flight))
 {
@@ -455,8 +465,9 @@ static void judge(struct flight *flight)
 }
 
 /*
- * Run a phase. [entries] are the numbers of the command, one of each node; nodes whose number is -1 are not asked. With [repeated] its
- * results are compared with those of all phases before. If srun is stopped, and its stdin full, the command is lost, and no node answers.
+ * Run a phase. [entries] are the numbers in the command, one for each node; a node with -1 takes no
+ * part. With [repeated] the results are compared with those of all earlier phases. If srun is
+ * stopped, and its stdin is full, the command is lost, and no node answers.
  */
 static void run_phase(struct flight *flight, const char *word, const int *entries, bool repeated)
 {
@@ -498,7 +509,7 @@ static void run_phase(struct flight *flight, const char *word, const int *entrie
 		flight->peer[i].out |= flight->results.verdicts[i] >= PREFLIGHT_FAILED;
 }
 
-/* Numbers for a command, all of them -1. */
+/* Returns the numbers for a command, all -1. */
 static int *new_entries(const struct flight *flight)
 {
 	int *entries = ddp_xcalloc(flight->results.nodes->count, sizeof(int), "numbers of nodes");
@@ -507,7 +518,7 @@ static int *new_entries(const struct flight *flight)
 	return entries;
 }
 
-/* All nodes that take part, numbered from 0. Returns how many. */
+/* Number all nodes that take part, from 0. Returns how many there are. */
 static int number_nodes(const struct flight *flight, int *entries)
 {
 	int count = 0;
@@ -563,13 +574,16 @@ static void run_pairs(struct flight *flight)
 	free(alive);
 }
 
-/* Measure again what is slow, [of_pairs] or of nodes: others may have disturbed it. The better value counts. Returns whether there was any. */
+/*
+ * Repeat slow tests, of pairs or of nodes, since other processes may have caused the result; the
+ * better value is used. Returns false if there are none.
+ */
 static bool repeat_slow(struct flight *flight, bool of_pairs)
 {
 	int *entries = new_entries(flight), count = 0;
 	size_t first = 0;
 
-	/* A node that is slow with several partners repeats one pair at a time, each in turn. */
+	/* If a node is slow with several partners, repeat one pair at a time, in turn. */
 	for (size_t i = 1; i <= flight->results.count; i++) {
 		size_t at = (flight->first_repeated + i) % flight->results.count;
 		const struct preflight_row *row = &flight->results.rows[at];
@@ -593,7 +607,7 @@ static bool repeat_slow(struct flight *flight, bool of_pairs)
 	return count > 0;
 }
 
-/* How many nodes have answered in the first phase. */
+/* Returns the number of nodes that answered in the first phase. */
 static int count_tested(const struct flight *flight)
 {
 	int count = 0;
@@ -603,14 +617,14 @@ static int count_tested(const struct flight *flight)
 	return count;
 }
 
-/* Tests that all nodes may fail alike, and what has the error then. */
+/* Tests that may fail on all nodes for the same reason, and the cause that is then reported. */
 static const struct {
 	const char *test, *of;
 } shared_tests[] = {{"program", "the command"},
 		    {"directory", "the directory"},
 		    {"GPU sum", "NCCL or its settings"}};
 
-/* The index of [test] in shared_tests; -1: it is not one. */
+/* Returns the index of [test] in shared_tests; -1: not found. */
 static int find_shared(const char *test)
 {
 	for (int i = 0; i < (int)(sizeof(shared_tests) / sizeof(shared_tests[0])); i++)
@@ -619,7 +633,10 @@ static int find_shared(const char *test)
 	return -1;
 }
 
-/* Whether all tested nodes have failed as [row] has; by the same error of a file, or by any error of NCCL, of more than one node. */
+/*
+ * Whether all tested nodes, more than one, have failed like [row]: with the same error of a file,
+ * or with any error of NCCL.
+ */
 static bool is_shared(const struct flight *flight, const struct preflight_row *row)
 {
 	bool is_gpu = strcmp(row->test, "GPU sum") == 0;
@@ -637,15 +654,20 @@ static bool is_shared(const struct flight *flight, const struct preflight_row *r
 	return count == count_tested(flight) && count > is_gpu;
 }
 
-/* Whether the program fails for [row], which is shared: it cannot be read, or the directory is full, and the row has its free space. */
+/*
+ * Whether the shared error in [row] means that the program would fail: it cannot be read, or the
+ * directory is full (the row then has the free space).
+ */
 static bool ends_tests(const struct preflight_row *row)
 {
 	return strcmp(row->test, "program") == 0 || !isnan(row->value);
 }
 
 /*
- * If all tested nodes fail alike to read the program, to write to the directory, or to sum on their GPUs, that is no fault of the nodes:
- * print a line, and remove these rows. Returns whether the program cannot be read, or the directory is full: then the program fails, and no pairs are tested.
+ * If all tested nodes fail alike to read the program, to write to the directory, or to sum on their
+ * GPUs, the nodes are not the cause: print a line, and remove these rows. Returns true if the
+ * program cannot be read, or the directory is full: then the program would fail, and no pairs are
+ * tested.
  */
 static bool drop_shared(struct flight *flight)
 {
@@ -690,7 +712,7 @@ static void run_phases(struct flight *flight)
 	flight->limit = flight->launch->options.number[RUN_OPTION_PREFLIGHT_LIMIT];
 	if (flight->limit <= 0)
 		flight->limit = TOTAL;
-	/* Slurm may need some time to start the step: it says nothing about the nodes. */
+	/* Slurm may need some time to start the step, which says nothing about the nodes. */
 	wait_for(flight, flight->limit, has_any_started);
 	if (flight->end <= 0)
 		flight->end = ddp_seconds() + flight->limit;
@@ -722,7 +744,7 @@ static void run_phases(struct flight *flight)
 	free(entries);
 }
 
-/* --- srun -------------------------------------------------------------------------------------- */
+/* --- srun ---------------------------------------------------------------------------------- */
 
 static void add_option(char **words, size_t *count, const char *name, const char *value)
 {
@@ -732,7 +754,10 @@ static void add_option(char **words, size_t *count, const char *name, const char
 		words[(*count)++] = word;
 }
 
-/* [launch]'s program, and its first argument if that is a file, as of an interpreter; nothing if the program is in a container. */
+/*
+ * Add [launch]'s program, and its first argument if that is a file, as for an interpreter. Add
+ * nothing if the program runs in a container.
+ */
 static void add_files(char **words, size_t *count, const struct launch *launch)
 {
 	char *const *program = &launch->words[launch->program];
@@ -746,15 +771,15 @@ static void add_files(char **words, size_t *count, const struct launch *launch)
 		words[(*count)++] = program[1];
 }
 
-/* The directory in which nodes meet, as the user gave it; NULL: not given. */
+/* Returns the directory for the rendezvous that the user gave; NULL: none. */
 static const char *find_base(const struct launch *launch)
 {
 	return launch_option(launch, "ddp-rdzv", "SLURM_DDP_RDZV");
 }
 
 /*
- * Without the plugin ddp-run makes the directories, and the processes of the tests are ranks that were started by hand. ddp-exec would wait
- * for all nodes.
+ * Without the plugin, create the directories, and let the processes of the tests be ranks that are
+ * started by hand, because ddp-exec would wait for all nodes.
  */
 static void set_directories(struct flight *flight, char name[64])
 {
@@ -776,7 +801,7 @@ static void set_directories(struct flight *flight, char name[64])
 		flight->meet[0] = flight->dir[0] = '\0';
 }
 
-/* The nodes on which processes are started. */
+/* Returns the nodes on which processes are started. */
 static struct node_list find_present(const struct flight *flight)
 {
 	struct node_list nodes = {.name = NULL};
@@ -869,7 +894,7 @@ static bool never(const struct flight *flight)
 	return false;
 }
 
-/* Whether srun has ended within [seconds]. */
+/* Wait up to [seconds] for srun to exit. Returns whether it did. */
 static bool has_ended(struct flight *flight, double seconds)
 {
 	double end = ddp_seconds() + seconds;
@@ -883,7 +908,10 @@ static bool has_ended(struct flight *flight, double seconds)
 	return true;
 }
 
-/* End srun: it ends at the end of its input, if all nodes do. Returns whether Slurm may consider the step as running. */
+/*
+ * End srun, which exits at the end of its input if all nodes do. Returns whether Slurm may still
+ * consider the step as running.
+ */
 static bool stop(struct flight *flight)
 {
 	bool left;
@@ -892,7 +920,7 @@ static bool stop(struct flight *flight)
 	flight->stopping = true;
 	flight->aborted = false;
 	left = !has_ended(flight, LEAVE);
-	/* On SIGTERM it ends the step. */
+	/* On SIGTERM srun ends the step. */
 	if (left && kill(flight->srun, SIGTERM) == 0 && !has_ended(flight, LEAVE)) {
 		kill(flight->srun, SIGKILL);
 		(void)waitpid(flight->srun, NULL, 0);
@@ -905,7 +933,7 @@ static bool stop(struct flight *flight)
 	return left;
 }
 
-/* --- A preflight ------------------------------------------------------------------------------- */
+/* --- A preflight --------------------------------------------------------------------------- */
 
 static void set_found(const struct flight *flight, struct preflight_found *found)
 {
@@ -938,7 +966,7 @@ static void free_flight(struct flight *flight)
 	srun_said_free(&flight->said);
 }
 
-/* Set why no process is started on the nodes [gone], by their states. */
+/* For the nodes in [gone], set why no process is started on them, from their states in Slurm. */
 static void set_gone(struct flight *flight, const struct node_list *gone)
 {
 	char *names = nodes_joined(gone);
@@ -968,7 +996,10 @@ static void set_gone(struct flight *flight, const struct node_list *gone)
 	free(names);
 }
 
-/* Forget the results of a step that srun aborted, and all processes. Nodes that are gone have failed. */
+/*
+ * Discard the results and the processes of a step that srun aborted. Nodes that are gone have
+ * failed.
+ */
 static void begin_again(struct flight *flight)
 {
 	flight->phase = -1;
@@ -995,7 +1026,10 @@ static void begin_again(struct flight *flight)
 	}
 }
 
-/* Start the step and run the phases; again, while there is time, without nodes on which srun cannot start a process. */
+/*
+ * Start the step and run the phases. If srun cannot start a process on some nodes, do that again
+ * without them while there is time.
+ */
 static bool run_tests(struct flight *flight)
 {
 	struct node_list present;
@@ -1011,7 +1045,7 @@ static bool run_tests(struct flight *flight)
 		flight->launch->overlap |= stop(flight) || again;
 		flight->ended = ended;
 		present = find_present(flight);
-		/* Of nodes that are tested no more, only the failed starts are known. */
+		/* For nodes that are no longer tested, only failed starts are known. */
 		if (again && present.count > 0 && flight->end > 0 && left_s(flight) <= LEFT_LEAST) {
 			begin_again(flight);
 			judge(flight);
