@@ -87,7 +87,7 @@ static void test_sum(const char *test, int nodes, int gpus, bool hosts)
 		   gpus, hosts ? ", as hosts of NCCL" : "");
 }
 
-/* How many GPUs there are, found by a process of its own: this one must not use the driver before it forks. */
+/* How many GPUs there are, found by another process: this one must not use the driver before it forks. */
 static int count_gpus(void)
 {
 	pid_t pid = fork();
