@@ -502,7 +502,11 @@ static void run_phase(struct flight *flight, const char *word, const int *entrie
 
 		if (!peer->asked || peer->done >= flight->phase || attempt_end_requested())
 			continue;
-		add_unanswered(flight, (int)i, *peer->begun ? peer->begun : word);
+		/* A repetition has less time: the node stays slow, and takes part in nothing more. */
+		if (repeated && !*peer->ended)
+			peer->out = true;
+		else
+			add_unanswered(flight, (int)i, *peer->begun ? peer->begun : word);
 	}
 	judge(flight);
 	for (size_t i = 0; i < flight->results.nodes->count; i++)

@@ -382,7 +382,7 @@ release()
 	has_not "$err" '^node n2 '
 	for _ in 1 2 3 4; do
 		# Linux may share a CPU among sessions, each with its priority (sched_autogroup_enabled).
-		nice -n -10 setsid taskset -c "${cpus[1]}" sh -c '! [ -w /proc/self/autogroup ] || echo -10 >/proc/self/autogroup; while :; do :; done' 3>&- &
+		nice -n -5 setsid taskset -c "${cpus[1]}" sh -c '! [ -w /proc/self/autogroup ] || echo -5 >/proc/self/autogroup; while :; do :; done' 3>&- &
 	done
 	preflight 3 --preflight --spare-nodes 1 sh -c 'echo $SLURMD_NODENAME'
 	same "$rc" 0
