@@ -284,7 +284,10 @@ DDP_API int ddp_arena_destroy(struct ddp *ddp, void *memory);
  */
 DDP_API int ddp_device_join(struct ddp *ddp);
 
-/* "NCCL 2.28.9", "staged through host memory, 2 ranks share GPU 0 on n1"; "" before ddp_device_join(). */
+/*
+ * Returns how collectives on device memory travel, for a log: for example "NCCL 2.28.9" or "staged through host memory,
+ * 2 ranks share GPU 0 on n1". "" before ddp_device_join().
+ */
 DDP_API const char *ddp_device_path(const struct ddp *ddp);
 
 /*

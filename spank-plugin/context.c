@@ -97,7 +97,7 @@ static const char *argument_or_null(const char *argument)
 	return argument;
 }
 
-/* Check the environment's defaults of the other options, which matter once --ddp is given. */
+/* Check the defaults that variables give to the options other than --ddp. They matter only with --ddp. */
 static int check_defaults(const struct ddp_values *values, struct ddp_message *message)
 {
 	struct ddp_values scratch = *values;

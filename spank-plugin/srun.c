@@ -94,8 +94,8 @@ int ddp_srun_init(spank_t spank, int argc, char **argv)
 	srun.owner = getpid();
 	if (ddp_values_from_plugstack(&srun.values, argc, argv, &message) < 0)
 		ddp_fail(&srun.disabled,
-			 "disabled by its line in plugstack.conf on this host: %s; tell your "
-			 "administrator",
+			 "disabled, since its line in plugstack.conf on this host is wrong: %s; "
+			 "tell your administrator",
 			 message.text);
 	return ddp_register_options(spank, on_option);
 }

@@ -77,7 +77,8 @@ int ddp_slurmd_init(int argc, char **argv)
 	struct ddp_message message;
 
 	if (read_arguments(argc, argv, &message) < 0)
-		ddp_say_error("disabled by its line in plugstack.conf: %s", message.text);
+		ddp_say_error("disabled, since its line in plugstack.conf is wrong: %s",
+			      message.text);
 	return 0;
 }
 
@@ -86,7 +87,8 @@ int ddp_stepd_init(spank_t spank, int argc, char **argv)
 	struct ddp_message message;
 
 	if (read_arguments(argc, argv, &message) < 0)
-		ddp_fail(&stepd.broken, "disabled by its line in plugstack.conf on this node: %s",
+		ddp_fail(&stepd.broken,
+			 "disabled, since its line in plugstack.conf on this node is wrong: %s",
 			 message.text);
 	(void)ddp_register_options(spank, on_option);
 	return 0;
@@ -236,9 +238,9 @@ static int check_directory_in_task(const char *host, struct ddp_message *message
 		if (node_sees && !stepd.directory_seen)
 			(void)ddp_fail(
 				&stepd.directory_problem,
-				"tasks on node %s do not see %s, which the node has, for they have "
-				"file systems of their own (%s); give a directory that they see "
-				"with --ddp-rdzv=DIR",
+				"tasks on node %s do not see %s, although the node does: they have "
+				"other mounts (%s); give a directory that tasks see with "
+				"--ddp-rdzv=DIR",
 				host, ch->directory, why.text);
 	}
 	if (stepd.directory_seen || node_sees || !ch->directory[0] || !ch->base_asked)

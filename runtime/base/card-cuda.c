@@ -20,7 +20,7 @@
 	"another process has it, in an exclusive compute mode: use another GPU, or set the default " \
 	"mode (nvidia-smi -c DEFAULT), in which ranks can share it"
 #define REBUILD "build with --enable-all-gpus, or with this GPU in NVCC_ARCH"
-#define MPS "ask the administrator of this node's MPS daemon"
+#define MPS "ask whoever runs the MPS daemon of this node"
 
 /*
  * Advice that CUDA's own text does not contain. Numbers stand for names that older toolkits lack.

@@ -24,8 +24,8 @@ static void arena_free(struct ddp_arena *arena)
 }
 
 /*
- * Check that all ranks request the same size. ddp_region_create() checks that within a group, this
- * all-reduce across groups.
+ * Check that all groups request the same size. ddp_region_create() has checked the members of a
+ * group.
  */
 static int agree_on_size(struct ddp *ddp, size_t bytes)
 {

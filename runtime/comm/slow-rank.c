@@ -73,7 +73,7 @@ static void log_slow_rank(struct ddp *ddp, int rank, const struct ddp_pace *pace
 		strftime(since, sizeof(since), "%F %T", &date);
 	snprintf(
 		text, sizeof(text),
-		"%.*s is slow: %.1f s of the last %.1f s between collectives, the other ranks %.1f s (median); since %s",
+		"%.*s is slow: it spent %.1f s of the last %.1f s between collectives, the median of the other ranks is %.1f s; since %s",
 		128, ddp_rank_name(ddp, rank), pace->between / 1e3, pace->all / 1e3, median / 1e3,
 		since);
 	ddp_recorder_set_slow(ddp->recorder, text);

@@ -7,8 +7,8 @@
 #include "device-engine.h"
 
 /*
- * Fill in [card] for device [index], which must be current, and its host, except the rank and
- * NCCL's version. Create a stream of the highest priority and an event on the device; after an
+ * Describe device [index], which must be current, and this host in [card]. Its rank and NCCL version
+ * are left to the caller. Create a stream of the highest priority and an event on the device; after an
  * error the caller destroys those that were created. Returns 0 or the value of ddp_card_error() for
  * [who].
  */

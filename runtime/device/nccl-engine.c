@@ -173,7 +173,8 @@ static int check_health(struct ddp_device *device, struct ddp_error *error)
 			result = ncclInternalError;
 		if (result != ncclInProgress)
 			nccl_error(device, result, &device->failure,
-				   "the communicator of %d ranks failed", device->size);
+				   "an operation of the communicator of %d ranks failed",
+				   device->size);
 	}
 	status = device->failure.status;
 	if (status && error)

@@ -612,9 +612,9 @@ static int guess(const char *why, struct ddp_facts *facts, struct ddp_plan *plan
 	if (!users && !place_resolves(channel.address))
 		return ddp_fail(
 			message,
-			"%s; if a task started late, increase DDP_TIMEOUT (seconds); if the nodes "
-			"do not share this directory, give another with --ddp-rdzv=DIR, or set "
-			"MASTER_ADDR (%s, the name of rank 0's node, does not resolve here)",
+			"%s, and %s, the name of rank 0's node, does not resolve here; remedies: "
+			"increase DDP_TIMEOUT (seconds) if a task started late; give a shared "
+			"directory with --ddp-rdzv=DIR; or set MASTER_ADDR",
 			why, channel.address);
 	choose_port();
 	if (make_step_env(NULL, message) < 0 ||

@@ -239,9 +239,9 @@ static bool mps_gone(const struct facts *facts, const struct info_card *card)
 {
 	return card->mps == DDP_MPS_STALE &&
 	       warn(facts,
-		    "the MPS daemon of %s on %s has ended and left its socket: programs run "
-		    "without MPS; start it again (nvidia-cuda-mps-control -d), or remove "
-		    "the directory",
+		    "the MPS daemon of %s on %s has ended, but its socket is still there, so "
+		    "programs run without MPS: start it again (nvidia-cuda-mps-control -d), "
+		    "or remove the directory",
 		    card->mps_directory, card->host);
 }
 

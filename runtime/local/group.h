@@ -115,8 +115,8 @@ int ddp_group_aborted(const struct ddp_group *group, struct ddp_error *error);
 
 /*
  * Check the processes of members that have not left. Returns 0, or DDP_ERR_PEER naming one that has
- * ended. Takes a few microseconds. Waiting calls do it themselves; the owner's watch may do it
- * elsewhere.
+ * ended. Takes a few microseconds. Calls that wait check by themselves; a watch thread may call this
+ * while the program computes.
  */
 int ddp_group_check_members(struct ddp_group *group, struct ddp_error *error);
 

@@ -214,8 +214,8 @@ struct run_nodes nodes_count(struct launch *launch, const struct attempt *attemp
 int nodes_preflight(struct launch *launch, const struct run_rules *rules);
 
 /*
- * Run --preflight after [attempt], if it ended by a fault of a node or GPU, on its nodes. If one
- * fails, the attempt counts as ended by it.
+ * If [attempt] ended by a fault of a node or GPU, test its nodes. If a node fails the test, set the
+ * attempt's end to RUN_END_NODE.
  */
 void nodes_preflight_again(struct launch *launch, struct attempt *attempt);
 

@@ -19,7 +19,7 @@
 enum {
 	TAIL_LINES = 20,
 	TRACEBACK_LINES = 14,
-	NAMED = 6, /* ranks that also failed, and groups of ranks that followed */
+	NAMED = 6, /* "also failed" lines, and "as a result" lines */
 	HUNG = 16, /* hung ranks */
 	WIDEST = 160,
 	NODES_ASKED = 16,
@@ -333,12 +333,12 @@ static void put_followers(struct ddp_text *out, const struct facts *facts)
 		if (shown || groups++ >= NAMED)
 			continue;
 		ddp_list_numbers(is_like, &group, facts->size, numbers, sizeof(numbers));
-		ddp_text_add(out, "followed: rank%s %s: %s, %s\n",
+		ddp_text_add(out, "as a result: rank%s %s: %s, %s\n",
 			     strpbrk(numbers, ",-") ? "s" : "", numbers, show_end(group.like).text,
 			     plain(group.like->why).text);
 	}
 	if (groups > NAMED)
-		ddp_text_add(out, "followed: other ranks, in %d more groups\n", groups - NAMED);
+		ddp_text_add(out, "as a result: other ranks, in %d more groups\n", groups - NAMED);
 }
 
 static void put_hung(struct ddp_text *out, const struct facts *facts)

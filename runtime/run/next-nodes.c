@@ -598,7 +598,10 @@ void nodes_choose(struct launch *launch, struct attempt *attempt, const char *ba
 	} else if (listed && attempt->end != RUN_END_REFUSED && can_replace(launch, attempt, bad)) {
 		use_nodes(launch, &launch->usable, attempt->nodes.count);
 	} else if (listed && (launch->overlap || has_spares)) {
-		/* Name the nodes: srun might choose those of another step with --overlap, and a spare node since Slurm 24.11. */
+		/*
+		 * Otherwise srun may choose other nodes: with --overlap those of another step, and since
+		 * Slurm 24.11 a spare node.
+		 */
 		use_nodes(launch, &attempt->nodes, attempt->nodes.count);
 	}
 	attempt->next_nodes = launch->list.count > 0 ? &launch->list : &attempt->nodes;

@@ -78,11 +78,12 @@ const struct ddp_attempt *ddp_attempts_find(const struct ddp_attempts *list, uin
 /* --- Earlier attempts ------------------------------------------------------------------- */
 
 /*
- * Whether [attempt] is younger than this process and, unless [left] is 0, began after [left] on
- * ddp_now()'s clock: then it is the one that this process waits for, or a later one. The ages are
- * compared through timestamps of the attempt's hello and of a new file named after [process], this
- * process's random number. An NFS server sets both times. On Lustre and GPFS the nodes set them, so
- * the answer is as good as their clocks; if the attempt's time is in the future, it is false.
+ * Whether [attempt] started after this process and, if [left] is not 0, after the time [left] on
+ * ddp_now()'s clock. If so, it is the attempt that this process waits for, or a later one. The start
+ * times are compared through timestamps of two files: the attempt's hello file, and a new file named
+ * after [process], this process's random number. An NFS server sets both timestamps. On Lustre and
+ * GPFS the nodes set them, so the answer is as good as their clocks. Returns false if the attempt's
+ * timestamp is in the future.
  */
 bool ddp_attempt_is_younger(const char *directory, uint64_t attempt, uint64_t process,
 			    uint64_t left);

@@ -109,7 +109,7 @@ static int settle(struct run *run)
 	if (status < 0 || run->pending == 0)
 		return status;
 	return ddp_error_set(&run->error, DDP_ERR_ENGINE,
-			     "engine %s did not report %llu steps as finished",
+			     "engine %s has not reported %llu of the started steps as finished",
 			     run->class->head.name, (unsigned long long)run->pending);
 }
 

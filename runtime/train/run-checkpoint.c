@@ -22,8 +22,8 @@
 #include "run.h"
 
 /*
- * Metadata: the network and its data first, then the position. The options that affect the result
- * follow.
+ * Metadata, in this order: the network and its data; the position in the training (epoch, step);
+ * the options that affect the result.
  */
 #define FIELDS(X)                   \
 	X(NETWORK, "network")       \

@@ -291,7 +291,7 @@ not_shared()
 	has "$err" '^ddp: no rendezvous directory: rank|^ddp: no rendezvous directory: .*did not arrive in 3 s'
 	not_shared ONE=1
 	same "$rc" 1
-	has "$err" "^ddp-exec: .*; if a task started late, increase DDP_TIMEOUT \(seconds\); if the nodes do not share this directory, give another with --ddp-rdzv=DIR, or set MASTER_ADDR \(n1, the name of rank 0's node, does not resolve here\)$"
+	has "$err" "^ddp-exec: .*, and n1, the name of rank 0's node, does not resolve here; remedies: increase DDP_TIMEOUT \(seconds\) if a task started late; give a shared directory with --ddp-rdzv=DIR; or set MASTER_ADDR$"
 	printf '%s\n' n2 n1 | as_user tee "$WORK/hosts" >/dev/null
 	layout= not_shared SLURM_HOSTFILE="$WORK/hosts" SLURM_DISTRIBUTION=arbitrary
 	same "$rc" 1

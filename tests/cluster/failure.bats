@@ -296,7 +296,7 @@ install_private_plugin()
 1@n1 RANK=1 DDP_RENDEZVOUS=UNSET DDP_INIT_METHOD=UNSET DDP_ERROR=UNSET
 2@n2 RANK=2 DDP_RENDEZVOUS=UNSET DDP_INIT_METHOD=UNSET DDP_ERROR=UNSET
 3@n2 RANK=3 DDP_RENDEZVOUS=UNSET DDP_INIT_METHOD=UNSET DDP_ERROR=UNSET"
-		same "$(count_lines "$err" "^ddp: no rendezvous directory: tasks on node n1 do not see $WORK/own/\.ddp/[^ ]*, which the node has, for they have file systems of their own (No such file or directory); give a directory that they see with --ddp-rdzv=DIR; DDP_INIT_METHOD stays unset, env:// is not concerned$")" 1
+		same "$(count_lines "$err" "^ddp: no rendezvous directory: tasks on node n1 do not see $WORK/own/\.ddp/[^ ]*, although the node does: they have other mounts (No such file or directory); give a directory that tasks see with --ddp-rdzv=DIR; DDP_INIT_METHOD stays unset, env:// is not concerned$")" 1
 	done
 	# A directory that the tasks see is used without a message.
 	PRIVATE=$WORK/own try mc srun -N2 --ddp --ddp-rdzv="$WORK" sh -c '[ -d "$DDP_RENDEZVOUS" ]'
@@ -331,7 +331,7 @@ in_container()
 	within 60 in_container "$WORK/own" "$SHOW" RANK DDP_RENDEZVOUS DDP_INIT_METHOD DDP_ERROR
 	same "$(sort -n <<<"$out")" "0@n2 RANK=0 DDP_RENDEZVOUS=UNSET DDP_INIT_METHOD=UNSET DDP_ERROR=UNSET
 1@n2 RANK=1 DDP_RENDEZVOUS=UNSET DDP_INIT_METHOD=UNSET DDP_ERROR=UNSET"
-	same "$(count_lines "$err" "^ddp: no rendezvous directory: tasks on node n2 do not see $WORK/own/\.ddp/[^ ]*, which the node has, for they have file systems of their own ")" 1
+	same "$(count_lines "$err" "^ddp: no rendezvous directory: tasks on node n2 do not see $WORK/own/\.ddp/[^ ]*, although the node does: they have other mounts ")" 1
 	within 60 in_container "$WORK" --ddp-rdzv="$WORK" sh -c '[ -d "$DDP_RENDEZVOUS" ]'
 	has_not "$err" ddp:
 }

@@ -47,7 +47,7 @@ nothing_left() { same "$(ls -A "$WORK")" ""; }
 	nothing_left
 }
 
-# start_rank RANK OPTION...: starts meet in a shell in which a user has set the variables of env://.
+# start_rank RANK OPTION...: starts the program "meet" in a shell in which a user has set the variables of env://.
 start_rank()
 {
 	local rank=$1

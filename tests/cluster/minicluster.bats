@@ -20,7 +20,7 @@ teardown()
 	rm -rf "$TOP"
 }
 
-# trap_of_another DIRECTORY: makes a directory of another user, with a FIFO in place of a cluster's record.
+# trap_of_another DIRECTORY: makes a directory of another user in which the file "cluster" is a FIFO: reading it would hang.
 trap_of_another()
 {
 	[ "$(id -u)" -eq 0 ] || skip "a second user needs root"

@@ -74,7 +74,7 @@ unset_all="RANK=UNSET WORLD_SIZE=UNSET LOCAL_RANK=UNSET MASTER_ADDR=UNSET MASTER
 		same "$(sort <<<"$out")" "0@n1 $unset_all
 1@n2 $unset_all"
 		same "$(wc -l <<<"$err")" 1
-		has "$err" "^srun: error: ddp: disabled by its line in plugstack.conf on this host: .*${argument%%=*}.*; tell your administrator$"
+		has "$err" "^srun: error: ddp: disabled, since its line in plugstack.conf on this host is wrong: .*${argument%%=*}.*; tell your administrator$"
 	done
 	plain_works
 	try mc srun --ddp sh -c 'echo "$DDP_ERROR"'
@@ -90,7 +90,7 @@ unset_all="RANK=UNSET WORLD_SIZE=UNSET LOCAL_RANK=UNSET MASTER_ADDR=UNSET MASTER
 	try mc srun -N2 --ddp touch ran
 	same "$rc:$out" "1:"
 	same "$(count_lines "$err" 'error: ddp:')" 1
-	has "$err" '^srun: error: ddp: disabled by its line in plugstack.conf on this host: there is no argument "nonsense=1"; .*; tell your administrator$'
+	has "$err" '^srun: error: ddp: disabled, since its line in plugstack.conf on this host is wrong: there is no argument "nonsense=1"; .*; tell your administrator$'
 	[ ! -e "$WORK/ran" ]
 	try mc sbatch -W -o job.out --ddp --wrap 'srun -N1 touch ran; echo "status $?"'
 	same "$rc" 0
@@ -327,7 +327,7 @@ another_release()
 	same "$(sed 's/.*@n. //' <<<"$out" | sort -u)" "$unset_all"
 	same "$(wc -l <<<"$out")" 4
 	for node in n1 n2; do
-		has "$err" "^slurmstepd-$node: error: ddp: disabled by its line in plugstack.conf on this node: there is no argument \"nonsense=1\"; "
+		has "$err" "^slurmstepd-$node: error: ddp: disabled, since its line in plugstack.conf on this node is wrong: there is no argument \"nonsense=1\"; "
 	done
 	same "$(wc -l <<<"$err")" 2
 	try submit srun --ddp sh -c 'echo "$DDP_ERROR"; ls -A'
@@ -346,7 +346,7 @@ another_release()
 	try submit srun -N2 -n4 --ddp touch ran
 	same "$rc:$out" "1:"
 	for node in n1 n2; do
-		same "$(grep -c "^slurmstepd-$node: error: ddp: disabled by its line in plugstack.conf on this node: " <<<"$err")" 1
+		same "$(grep -c "^slurmstepd-$node: error: ddp: disabled, since its line in plugstack.conf on this node is wrong: " <<<"$err")" 1
 	done
 	[ ! -e "$WORK/ran" ]
 	same "$(ls -A "$WORK")" ""
@@ -373,7 +373,7 @@ after"
 	same "$(sort <<<"$out")" "0@n1 $unset_all
 1@n2 $unset_all"
 	same "$(wc -l <<<"$err")" 1
-	has "$err" "^srun: error: ddp: disabled by its line in plugstack.conf on this host"
+	has "$err" "^srun: error: ddp: disabled, since its line in plugstack.conf on this host"
 }
 
 # Slurm 22.05 passes the option to slurmd, which ignores it and writes only to its own log. The plugin does not run on the node,

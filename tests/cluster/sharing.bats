@@ -135,7 +135,7 @@ turns="by time-slicing: their kernels take turns"
 	stop_listening
 	info -N1 -w n1 -n4 --gres=shard:8
 	has "$(sharing_lines)" "share $gpu0 on n1 $turns; .*nothing enforces it\$"
-	has "$(warnings)" "^warning: the MPS daemon of $TOP/mps on n1 has ended and left its socket: programs run without MPS; "
+	has "$(warnings)" "^warning: the MPS daemon of $TOP/mps on n1 has ended, but its socket is still there, so programs run without MPS: "
 }
 
 @test "MPS daemons of other users, with and without access, are ignored" {

@@ -201,12 +201,12 @@ network()
 	echo "optional $TOP/ddp.so nonsense" >"$MINICLUSTER_DIR/plugstack.conf"
 	check_by "$TOP/p-srun.conf" -w n1
 	same "$rc" 1
-	row WRONG n1 step 'disabled by its line in plugstack.conf on this node: there is no argument "nonsense"'
+	row WRONG n1 step 'disabled, since its line in plugstack.conf on this node is wrong: there is no argument "nonsense"'
 	# With required no task starts, so the row shows what Slurm printed.
 	echo "required $TOP/ddp.so nonsense" >"$MINICLUSTER_DIR/plugstack.conf"
 	check_by "$TOP/p-srun.conf"
 	same "$rc" 1
-	row WRONG 'n\[1-3\]' node 'disabled by its line in plugstack.conf on this node: there is no argument "nonsense"'
+	row WRONG 'n\[1-3\]' node 'disabled, since its line in plugstack.conf on this node is wrong: there is no argument "nonsense"'
 }
 
 @test "a node without ddp.so, and a node without ddp-info, are errors" {

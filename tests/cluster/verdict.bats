@@ -80,7 +80,7 @@ task-1"
 	done
 	has "$text" '^rank 2 on n2, pid [0-9]+, failed first: exit status 7$'
 	has "$text" '^    last\? words$'
-	has "$text" '^followed: ranks 0-1,3: '
+	has "$text" '^as a result: ranks 0-1,3: '
 	has "$text" '^next: stopped'
 }
 
@@ -113,7 +113,7 @@ END
 	has "$(field first.traceback)" 'raise ValueError\("loss is nan in step 3"\)'
 	same "$(field ranks.0.follows)" True
 	has "$text" '^    ValueError: loss is nan in step 3$'
-	has "$text" '^followed: rank 0: '
+	has "$text" '^as a result: rank 0: '
 }
 
 @test "a rank that does not arrive in a collective of libddp is named by the ranks that waited, and by --hang" {
@@ -140,7 +140,7 @@ END
 	same "$(field first.rank first.node first.why)" "3 n2 other ranks name it"
 	same "$(field collectives)" "did not arrive in #12 all-reduce 1 F32 max: rank 3"
 	has "$text" '^collectives: did not arrive in #12 all-reduce 1 F32 max: rank 3$'
-	has "$text" '^followed: .*rank 3 on n2'
+	has "$text" '^as a result: .*rank 3 on n2'
 	has "$text" '^  the last lines of all ranks:$'
 	has "$text" '^    ddp\[[0-9]@n[12]\]: .*rank 3 on n2 did not arrive in all-reduce #12 in 20 s'
 

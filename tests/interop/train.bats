@@ -24,7 +24,7 @@ setup_file()
 {
 	export GLOO_SOCKET_IFNAME=lo DDP_SOCKET_IFNAME=lo XDG_CACHE_HOME=$BATS_FILE_TMPDIR
 	local build=${DDP_BUILDDIR:?}
-	# a world without the caller's environment
+	# The programs must not inherit ranks or settings from the caller.
 	unset "${!SLURM_@}" "${!DDP_@}" "${!DNNL_@}" RANK WORLD_SIZE TORCHELASTIC_RUN_ID OPENBLAS_CORETYPE
 	export DDP_MODULES=$build/runtime/.libs
 	export TRAIN=$build/runtime/train/ddp-train INTEROP=$build/tests/interop

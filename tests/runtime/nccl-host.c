@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * nccl-host.c - an emulation of ddp_nccl.so in host memory: collectives between processes of one
- * host. Compiled with WITHOUT_NCCL, an emulation of ddp_gpu.so, whose collectives are not used
+ * host. If WITHOUT_NCCL is defined, it emulates ddp_gpu.so instead, and has no collectives
  *
  * The ranks share a memfd of rank 0, which they open through /proc, so no file is left.
  * DDP_HOST_GPU is the name of a rank's GPU; if it is unset, all ranks have the same GPU. With
- * DDP_HOST_GPUS each device of each node is a GPU of its own. DRIVER_FAULT is a fault of one node, or of all, as in tests/cluster/driver.c: "n2 sum" or "all sum"
- * for wrong sums, "n2 crash" for a process that ends in its first collective. Error
- * texts are as unspecific as NCCL's, and less specific with DDP_HOST_VAGUE. An operation that waits
- * for a rank that has ended waits until the communicator is aborted, like a kernel of NCCL.
+ * DDP_HOST_GPUS each device of each node is another GPU. DRIVER_FAULT names a node, or "all", and a
+ * fault, as in tests/cluster/driver.c: "n2 sum" for wrong sums, "n2 crash" for a process that ends in
+ * its first collective. Error texts are as short as NCCL's; DDP_HOST_VAGUE makes them shorter. An
+ * operation that waits for a rank that has ended waits until the communicator is aborted, like a
+ * kernel of NCCL.
  */
 #include "config.h"
 

@@ -599,7 +599,7 @@ TEST(test_arguments)
 	close_clean();
 }
 
-/* More operations than the engine tracks. The oldest is still known. */
+/* With more operations in flight than the engine tracks, it still names the oldest. */
 TEST(test_more_operations_than_tracked)
 {
 	struct ddp_error error = {0, ""};

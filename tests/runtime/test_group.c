@@ -714,8 +714,8 @@ static void body_lost(struct member *member)
 #endif
 
 /*
- * Rows 0 to 2: processes; 3 to 5: containers; 6 to 8: containers on Linux before 5.3, which has no
- * pidfds, so that the end of a connection shows that a member has ended.
+ * Rows 0 to 2: processes; 3 to 5: containers; 6 to 8: containers on Linux before 5.3. It has no
+ * pidfds, so a closed connection shows that a member has ended.
  */
 TEST_LOOP(test_lost, 0, 9)
 {

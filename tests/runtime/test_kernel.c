@@ -27,7 +27,7 @@ static const char *const op_names[] = {"sum", "max", "min"};
 			ck_abort_msg(__VA_ARGS__); \
 	} while (0)
 
-/* Best instruction set of this machine or valgrind. Worse ones are tested too. */
+/* Best instruction set of this CPU that valgrind, if it runs the test, supports. Worse ones are tested too. */
 static enum ddp_simd best;
 
 /* --- Numbers without the kernels ------------------------------------------------------------ */

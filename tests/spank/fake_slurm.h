@@ -120,7 +120,7 @@ struct fake_slurmctld {
 	uint32_t job_state;
 	const char *job_nodes; /* the job's nodes: "n1,n2" */
 	const char *job_gres
-		[FAKE_NODES]; /* GRES of the job on each, in a detailed answer: "shard:5(1/4,4/4)" */
+		[FAKE_NODES]; /* GRES of the job on each node, as "scontrol -d" shows it: "shard:5(1/4,4/4)" */
 
 	struct fake_node_record nodes[FAKE_NODES];
 

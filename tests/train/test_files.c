@@ -244,11 +244,11 @@ static const struct {
 	const char *want;
 } damages[] = {
 	{"magic", IMAGES_FILE, false, 3, 1, 0,
-	 "@/train-images-idx3-ubyte: byte 0: magic number 00000801, expected 00000803: IDX, bytes "
-	 "in 3 dimensions"},
+	 "@/train-images-idx3-ubyte: byte 0: magic number 00000801, expected 00000803 (IDX, bytes "
+	 "in 3 dimensions)"},
 	{"kind", LABELS_FILE, false, 2, 9, 0,
-	 "@/train-labels-idx1-ubyte: byte 0: magic number 00000901, expected 00000801: IDX, bytes "
-	 "in 1 dimension"},
+	 "@/train-labels-idx1-ubyte: byte 0: magic number 00000901, expected 00000801 (IDX, bytes "
+	 "in 1 dimension)"},
 	{"high", IMAGES_FILE, false, 11, 27, 0,
 	 "@/train-images-idx3-ubyte: byte 8: images are 27 pixels high, expected 28"},
 	{"wide", IMAGES_FILE, false, 12, 1, 0,
@@ -276,8 +276,8 @@ static const struct {
 	 "@/train-labels-idx1-ubyte: byte 10: label 10 of image 2, expected 0 to 9"},
 #ifdef HAVE_ZLIB
 	{"gz-magic", IMAGES_FILE, true, 0, 60, 0,
-	 "@/train-images-idx3-ubyte: byte 0: magic number 3c000803, expected 00000803: IDX, bytes "
-	 "in 3 dimensions"},
+	 "@/train-images-idx3-ubyte: byte 0: magic number 3c000803, expected 00000803 (IDX, bytes "
+	 "in 3 dimensions)"},
 	{"gz-short", IMAGES_FILE, true, -1, 0, IMAGES - 1,
 	 "@/train-images-idx3-ubyte: ends at byte 3935 unpacked, expected 3936"},
 	{"gz-long", LABELS_FILE, true, -1, 0, LABELS + 1,
@@ -591,8 +591,8 @@ TEST(test_cifar_damage)
 		 "@: @/data_batch_1.bin is there, but no data_batch_4.bin, there or in "
 		 "cifar-10-batches-bin/");
 	open_bad(SET_CIFAR100, false, "part", DDP_ERR_FILE,
-		 "@: no CIFAR-100 for training: looked for train.bin, there and in "
-		 "cifar-100-binary/, and for cifar-100-binary.tar.gz");
+		 "@: no CIFAR-100 for training: it has neither train.bin nor "
+		 "cifar-100-binary/train.bin nor cifar-100-binary.tar.gz");
 	bytes = cifar_records(0, 3, 2);
 	bytes.data[3074 + 1] = 100;
 	put("part", "test.bin", bytes);

@@ -233,7 +233,7 @@ TEST_LOOP(test_no_share, 0, 5)
 }
 
 /*
- * The status of an error of a rank's own is preferred to those of ranks that report the lost peer.
+ * If a rank failed and others lost their peer, the result is the exit status of the rank that failed.
  */
 TEST(test_cause)
 {

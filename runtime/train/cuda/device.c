@@ -446,7 +446,7 @@ int device_capture_end(struct device *device, struct device_graph **graph, struc
 		result = cudaGraphInstantiateWithFlags(&made->launched, recorded, flags);
 	if (result == cudaSuccess)
 		result = cudaGraphUpload(made->launched, device->streams[DEVICE_COMPUTE]);
-	status = ddp_card_error(device->who, result, error, "preparing a graph of %zu nodes",
+	status = ddp_card_error(device->who, result, error, "preparing a CUDA graph of %zu nodes",
 				made->nodes);
 	if (recorded)
 		(void)cudaGraphDestroy(recorded);

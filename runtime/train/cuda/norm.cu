@@ -38,7 +38,8 @@ struct rows {
 	unsigned across, down;
 };
 
-/* Each thread gets at least [least] rows of a part. There are at most [most] parts. */
+/* Divide the rows into at most [most] parts, one for each block, so that a thread has at least
+ * [least] rows of its part. */
 static inline struct rows rows_divide(size_t count, size_t channels, int pack, size_t least,
 				      size_t most)
 {

@@ -511,7 +511,7 @@ static int read_header(struct source *source, int dimensions, uint32_t side, uin
 	if (big_endian(header) != magic)
 		return ddp_error_set(error, DDP_ERR_FORMAT,
 				     "%s: byte 0: magic number %08" PRIx32 ", expected %08" PRIx32
-				     ": IDX, bytes in %d dimension%s",
+				     " (IDX, bytes in %d dimension%s)",
 				     source->path, big_endian(header), magic, dimensions,
 				     dimensions == 1 ? "" : "s");
 	for (int i = 1; i < dimensions; i++) {
@@ -637,11 +637,10 @@ static int open_archive(struct set *set, const struct layout *layout,
 
 	if (!find(layout, options->directory, &layout->archive, 1, path))
 		return ddp_error_set(error, DDP_ERR_FILE,
-				     "%s: no %s for %s: looked for %s, there and in %s, and for "
-				     "%s.gz",
+				     "%s: no %s for %s: it has neither %s nor %s%s nor %s.gz",
 				     options->directory, layout->title,
 				     options->test ? "testing" : "training", names[0],
-				     layout->below[1], layout->archive);
+				     layout->below[1], names[0], layout->archive);
 	for (int i = 0; names[i]; i++) {
 		set->files[i].member = names[i];
 		set->files[i].length = layout->most[options->test] * set->image_stride;

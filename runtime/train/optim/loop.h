@@ -11,7 +11,7 @@
 #include "base/simd.h"
 #include "optim.h"
 
-/* Numbers that are equal for all elements; 0 or 1 if the optimizer does not use them. */
+/* Parameters shared by all elements. A parameter that the optimizer does not use has the value that changes nothing: 0 or 1. */
 struct optim_numbers {
 	float decay;	/* weight decay: times the value, added to the gradient */
 	float momentum; /* SGD */
