@@ -71,7 +71,7 @@ tests_on()
 {
 	local pid
 	for pid in $(pgrep -f '^[^ ]*ddp-info --preflight'); do
-		# Another cluster on this machine may run the same.
+		# Another cluster on this host may run the same.
 		! tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -cx -e "SLURMD_NODENAME=$1" -e "SLURM_CONF=$MINICLUSTER_DIR/slurm.conf" |
 			grep -qx 2 || found=$pid
 	done
@@ -367,9 +367,9 @@ release()
 	has "$(for dir in "$WORK"/.ddp/failed-*; do mc ddp-run --explain "$dir"; done)" '^preflight of 3 nodes'
 }
 
-# All nodes have one CPU of the machine, and n2 alone has another one, which four processes of a higher priority keep busy. The CPUs also
-# serve what else runs on the machine, so the test says nothing about how small a load is found.
-@test "a node whose CPUs also serve another load is slow in CPU time, and is replaced" {
+# All nodes run on one CPU of this host, except n2, which runs on another that four processes of higher priority keep busy. As other
+# programs on the host use the CPUs too, the test does not show how small a load is detected.
+@test "a node whose CPUs are busy with other processes is reported as slow in CPU time, and replaced" {
 	local cpus
 	need_root
 	read -ra cpus < <(/usr/bin/python3 -c 'import os; print(*os.sched_getaffinity(0))')
@@ -392,7 +392,7 @@ release()
 	same "$(nodes)" "n1 n3 "
 }
 
-# gpus FAULT OPTION...: a preflight of three nodes with two emulated GPUs each; FAULT is as in driver.c.
+# gpus FAULT OPTION...: runs a preflight of three nodes with two emulated GPUs each; driver.c has the faults.
 gpus()
 {
 	local fault=$1
@@ -423,10 +423,10 @@ gpus()
 	has "$err" '^n3 +GPU state .* failed +GPU 0: 2 uncorrected ECC errors$'
 }
 
-# with_nccl COMMAND...: the GPUs of a node, and of several, have an NCCL, which is emulated as well.
+# with_nccl COMMAND...: runs COMMAND with an emulated NCCL.
 with_nccl() { DDP_MODULES=$TOP/modules DDP_HOST_GPUS=1 "$@"; }
 
-@test "GPUs: sums within a node, of pairs of nodes and of all nodes, by NCCL" {
+@test "GPUs: NCCL sums within a node, of pairs of nodes and of all nodes are ok" {
 	with_nccl gpus none --preflight-limit 90
 	same "$rc" 0
 	has "$err" '^3 nodes +GPU sum +.* GB/s .* ok'
@@ -436,7 +436,7 @@ with_nccl() { DDP_MODULES=$TOP/modules DDP_HOST_GPUS=1 "$@"; }
 	has_not "$err" 'not tested'
 }
 
-@test "GPUs: a process that crashes in a sum, and a wrong sum" {
+@test "GPUs: a crash in a sum, and a wrong sum, fail the node" {
 	with_nccl gpus "n2 crash" --min-nodes 2
 	same "$rc" 0
 	same "$(nodes)" "n1 n3 "
@@ -462,7 +462,7 @@ with_nccl() { DDP_MODULES=$TOP/modules DDP_HOST_GPUS=1 "$@"; }
 	has "$err" '^GPUs +GPU sum +- +- +not tested +no engine nccl: .*No such file or directory$'
 }
 
-@test "GPUs: a PCIe link below its maximum, and one below that of other nodes" {
+@test "GPUs: a PCIe link below its maximum, and one below those of other nodes, are slow" {
 	gpus "n2 link"
 	has "$err" '^node n2 is slow: GPU PCIe: |^node n2 is slow: GPU state: GPU [01]: PCIe of generation 3 of 5$'
 	has "$err" '^n2 +GPU state .* slow +GPU [01]: PCIe of generation 3 of 5$'
@@ -471,7 +471,7 @@ with_nccl() { DDP_MODULES=$TOP/modules DDP_HOST_GPUS=1 "$@"; }
 	has_not "$err" 'PCIe of generation'
 }
 
-@test "GPUs: a hot one is reported as slow, and has failed with =strict" {
+@test "GPUs: a hot GPU is slow, and fails its node with --preflight=strict" {
 	gpus "n3 hot" --spare-nodes 0
 	same "$rc" 0
 	same "$(nodes)" "n1 n2 n3 "
