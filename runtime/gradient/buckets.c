@@ -43,7 +43,7 @@ static int compute_bytes(const struct ddp_parameter *parameters, size_t count, s
 	return 0;
 }
 
-/* Place the views one after the other, each at a multiple of DDP_VIEW_ALIGNMENT. */
+/* Set the offsets of the views: one after the other, each at a multiple of DDP_VIEW_ALIGNMENT. */
 static void place_views(struct ddp_layout *layout, const struct ddp_parameter *parameters,
 			const size_t *bucket, size_t size)
 {

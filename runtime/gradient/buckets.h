@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * buckets.h - assigns gradients to buckets, which are summed as a unit, and to places in the arena
+ * buckets.h - assigns each gradient to a bucket and an offset in the arena
+ *
+ * A bucket is a set of gradients that one all-reduce sums. A view is the memory of one parameter's
+ * gradient in a bucket. The arena is the memory of all buckets.
  *
  * gradient/ implements ddp.h's gradients, scaler, moments and evaluations. It calls ddp.h,
- * comm/comm.h and base/. Start reading in gradients.c at ddp_gradients_ready(); the arithmetic is
+ * comm/comm.h and base/. Start reading in gradients.c at ddp_gradients_ready(). The arithmetic is
  * in buckets.c, statistics.c and virtual.c.
  *
  * Parameters are listed in the order of the forward pass. Their gradients become ready from the
- * last to the first, and the arena and the buckets are in that order: bucket 0 holds the last
+ * last to the first. The arena and the buckets use the order of readiness: bucket 0 holds the last
  * parameters.
  */
 #ifndef DDP_GRADIENT_BUCKETS_H
@@ -38,21 +41,22 @@ struct ddp_layout {
 	size_t view_count;
 	struct ddp_bucket *buckets;
 	size_t bucket_count;
-	size_t elements; /* of the arena, including gaps between views */
+	size_t elements; /* size of the arena, including gaps between views */
 };
 
 /*
- * PyTorch's rule (_compute_bucket_assignment_by_size): put [count] tensors of bytes[i] into the
- * open bucket, one after the other, and close it when it has reached its limit, which the last
- * tensor may exceed. The limit of bucket 0 is [first], that of the others [limit].
+ * Assign [count] tensors of bytes[i] to buckets by PyTorch's rule
+ * (_compute_bucket_assignment_by_size). Each tensor goes to the open bucket. A bucket that has
+ * reached its limit is closed; its last tensor may exceed the limit. The limit of bucket 0 is
+ * [first], the limit of other buckets is [limit].
  * Returns the number of buckets, with the bucket of each tensor in [bucket].
  */
 size_t ddp_buckets_assign(const size_t *bytes, size_t count, size_t first, size_t limit,
 			  size_t *bucket);
 
 /*
- * Create a layout for [count] parameters, at least one, with elements of [size] bytes; [first] and
- * [limit] as above.
+ * Create a layout for [count] parameters (at least one) with elements of [size] bytes. [first] and
+ * [limit] are the limits of ddp_buckets_assign().
  * Returns 0; DDP_ERR_MEMORY; or DDP_ERR_ARGUMENT if the total does not fit a size_t.
  */
 int ddp_layout_create(struct ddp_layout *layout, const struct ddp_parameter *parameters,

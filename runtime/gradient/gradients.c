@@ -29,11 +29,11 @@ struct ddp_gradients {
 	size_t size;  /* bytes of an element */
 	double scale; /* factor applied to the sums */
 	struct ddp_layout layout;
-	size_t exact; /* elements from this one on are not converted to [wire] */
+	size_t exact; /* elements from this offset on are not converted to [wire] */
 	char *arena;  /* NULL on a device until ddp_gradients_place() */
 	char *names;  /* the parameters' names, each with its terminating zero */
 	void *packed; /* buffer for the largest bucket in [wire]; NULL if [wire] is [type] */
-	struct ddp_virtual *virtual; /* sums of virtual ranks; NULL: there are none */
+	struct ddp_virtual *virtual; /* sums of virtual ranks; NULL: no virtual ranks */
 	struct worker *worker; /* NULL with one group: the thread would only compete for the core */
 
 	bool device;  /* arena and [packed] are in device memory */
@@ -43,14 +43,14 @@ struct ddp_gradients {
 	uint64_t *counter, *progress;
 
 	/*
-	 * Staged sums: [stream] copies buckets to host memory, to be packed and summed there, and
-	 * back.
+	 * Staged sums: [stream] copies each bucket to host memory, where it is packed and summed,
+	 * and copies the sums back.
 	 */
 	bool staged;
 	char *host;	   /* copy of the arena in host memory */
 	uint64_t *arrived; /* number of buckets copied to [host]; written by the device */
 	uint64_t copies;   /* number of such copies enqueued so far */
-	bool captured;	   /* a CUDA graph makes these copies at each launch */
+	bool captured;	   /* a CUDA graph contains these copies */
 
 	size_t marked;	 /* parameters that are ready in this step */
 	size_t launched; /* buckets whose sum has started in this step */
@@ -62,10 +62,11 @@ struct ddp_gradients {
 /* --- Sum of a bucket -------------------------------------------------------------------- */
 
 /*
- * Divisor applied before the conversion to the wire type, and undone after the sum. f16 ends at
- * 65504, so sums of gradients might overflow. They are divided by the smallest power of two that is
- * not less than the number of ranks, which is exact but for subnormal numbers, and those would lose
- * bits in a division by the number of ranks, too. bf16 has the range of f32 and needs no divisor.
+ * Divisor applied before the conversion to the wire type, and undone after the sum. The largest f16
+ * is 65504, so sums of gradients might overflow. The divisor is the smallest power of two that is
+ * not less than the number of ranks. The division is exact except for subnormal results, which
+ * would also lose bits if the divisor were the number of ranks. bf16 has the range of f32 and needs
+ * no divisor.
  */
 static double wire_divisor(const struct ddp_gradients *gradients)
 {
@@ -169,8 +170,8 @@ static int sum_packed(const struct ddp_gradients *gradients, void *data, size_t 
 }
 
 /*
- * Sum bucket [job] modulo the number of buckets over all ranks: at once in host memory; with NCCL,
- * enqueue the sum.
+ * Sum bucket ([job] modulo the number of buckets) over all ranks. In host memory the sum is
+ * complete on return; with NCCL it is only enqueued.
  */
 static int sum_bucket(struct ddp_gradients *gradients, uint64_t job)
 {
@@ -201,7 +202,7 @@ static int sum_bucket(struct ddp_gradients *gradients, uint64_t job)
 
 /*
  * A thread that sums buckets in order while the caller computes. After the first error, posted jobs
- * are dropped. No function waits longer than one bucket's sum takes.
+ * are dropped.
  */
 struct worker {
 	struct ddp_gradients *gradients;
@@ -213,7 +214,7 @@ struct worker {
 	bool stop;
 };
 
-/* Do one job. The mutex is locked before and after. */
+/* Sum one posted bucket. The mutex is locked on entry and on return, but not during the sum. */
 static void do_job(struct worker *worker)
 {
 	uint64_t job = worker->done;
@@ -283,7 +284,7 @@ static void worker_destroy(struct worker *worker)
 	free(worker);
 }
 
-/* Post the next bucket. Returns 0, or the error of an earlier one. */
+/* Post the next bucket. Returns 0, or the error of an earlier bucket. */
 static int worker_post(struct worker *worker)
 {
 	int status;
@@ -312,8 +313,8 @@ static int worker_wait(struct worker *worker)
 /* --- Creation --------------------------------------------------------------------------- */
 
 /*
- * Whether [size] is that of this ddp.h's options, or of a version before [exact] or [virtual_ranks]
- * was added.
+ * Whether [size] is the size of the options in this ddp.h, or in a version of ddp.h before [exact]
+ * or [virtual_ranks] was added.
  */
 static bool is_known(size_t size)
 {
@@ -447,9 +448,9 @@ static uint64_t hash_options(const struct ddp_gradients_options *options)
 }
 
 /*
- * Compare options and [parameters] among all ranks. Collective.
- * Returns 0; DDP_ERR_MISMATCH, on all ranks, with a text that names the first parameter and the
- * first rank that differ from rank 0; or a collective's error. The text is in the handle.
+ * Check that all ranks have the same options and [parameters]. Collective.
+ * Returns 0; DDP_ERR_MISMATCH on all ranks; or the error of a collective. The handle's error names
+ * the first rank that differs from rank 0 and the first parameter that differs.
  */
 static int compare_options(struct ddp *ddp, const struct ddp_gradients_options *options,
 			   const struct ddp_parameter *parameters, size_t count)
@@ -591,9 +592,9 @@ size_t ddp_gradients_buckets(const struct ddp_gradients *gradients)
 /* --- Device memory ---------------------------------------------------------------------- */
 
 /*
- * Offsets of the parts after the arena: a packed bucket, the counter. Each is a multiple of
- * DEVICE_ALIGNMENT.
- * Returns the size of the whole.
+ * Compute the offsets of the packed bucket and of the counter, which follow the arena in the
+ * caller's device memory. Both are multiples of DEVICE_ALIGNMENT.
+ * Returns the bytes of device memory in total.
  */
 static size_t find_parts(const struct ddp_gradients *gradients, size_t *packed, size_t *counter)
 {
@@ -683,7 +684,7 @@ static size_t locate(const struct ddp_gradients *gradients, size_t bucket, char 
 	return found->count * gradients->size;
 }
 
-/* Enqueue the copy of [bucket] to the host, and then an increment of [arrived]. */
+/* Enqueue the copy of [bucket] to the host, followed by an increment of [arrived]. */
 static int enqueue_copy(struct ddp_gradients *gradients, size_t bucket)
 {
 	struct ddp *ddp = gradients->ddp;
@@ -701,7 +702,10 @@ static int enqueue_copy(struct ddp_gradients *gradients, size_t bucket)
 	return status;
 }
 
-/* Sum [bucket] once copy [number], made by [stream], has arrived, and enqueue the copy back. */
+/*
+ * Wait until [stream] has made copy [number], sum [bucket], and enqueue the copy back to the
+ * device.
+ */
 static int sum_staged(struct ddp_gradients *gradients, size_t bucket, uint64_t number, void *stream)
 {
 	struct ddp *ddp = gradients->ddp;
@@ -719,7 +723,7 @@ static int sum_staged(struct ddp_gradients *gradients, size_t bucket, uint64_t n
 	return status;
 }
 
-/* Sum all buckets of this step. [stream] copies later buckets at the same time. */
+/* Sum all buckets of this step. While one bucket is summed, [stream] copies later ones. */
 static int sum_all_staged(struct ddp_gradients *gradients, void *stream)
 {
 	size_t count = gradients->layout.bucket_count;
@@ -754,7 +758,10 @@ static int enqueue(struct ddp_gradients *gradients, size_t bucket)
 	return ddp_device_count(ddp, stream, gradients->counter, gradients->progress);
 }
 
-/* Start the sum of the next bucket. With a worker, a returned error may be an earlier bucket's. */
+/*
+ * Start the sum of the next bucket. With a worker, the returned error may belong to an earlier
+ * bucket.
+ */
 static int launch(struct ddp_gradients *gradients)
 {
 	size_t bucket = gradients->launched++;
@@ -770,7 +777,8 @@ static int launch(struct ddp_gradients *gradients)
 }
 
 /*
- * Report an error of the caller. Waits for the worker first, since both write the handle's error.
+ * Report an error of the caller. Waits for the worker first, since the worker may write the
+ * handle's error at the same time.
  */
 static int fail_parameter(struct ddp_gradients *gradients, int status, const char *text,
 			  size_t index)
@@ -786,8 +794,8 @@ static int fail_parameter(struct ddp_gradients *gradients, int status, const cha
 }
 
 /*
- * Fail unless the gradients are in device memory ([device]) or host memory, as the call requires,
- * and placed.
+ * Fail if the gradients are not in the memory that the call requires: device memory ([device]) or
+ * host memory. Also fail if device memory was not placed yet.
  */
 static int expect_memory(struct ddp_gradients *gradients, bool device)
 {
@@ -810,8 +818,8 @@ static void reset(struct ddp_gradients *gradients)
 }
 
 /*
- * Called when the graph has all copies to the host. A capture can end only after its first stream
- * waits for all others.
+ * Called when the captured graph contains all copies to the host. CUDA requires that at the end of
+ * a capture its first stream waits for all other captured streams.
  */
 static int end_capture(struct ddp_gradients *gradients)
 {
@@ -851,8 +859,8 @@ int ddp_gradients_ready(struct ddp_gradients *gradients, size_t index)
 }
 
 /*
- * Sums are ordered after the stream used last. When the stream changes, order them after the
- * previous one now.
+ * Set the stream after which the sums are ordered. If the stream changes, first order the sums
+ * after the previous one.
  */
 static int set_stream(struct ddp_gradients *gradients, void *stream)
 {
@@ -928,8 +936,8 @@ void ddp_gradients_set_sync(struct ddp_gradients *gradients, bool sync)
 {
 	gradients->sync_next = sync;
 	/*
-	 * If the step has started, some buckets may be summed already, so the change waits for the
-	 * next step.
+	 * Within a step some buckets may be summed already, so the change takes effect at the next
+	 * step.
 	 */
 	if (gradients->marked == 0)
 		gradients->sync = sync;

@@ -87,7 +87,7 @@ static uint32_t is_not_finite(float value)
 	return (bits & 0x7f800000u) == 0x7f800000u;
 }
 
-/* Checks the gradient before the division, as PyTorch does. */
+/* As in PyTorch, the check for inf and NaN is made before the division. */
 bool ddp_scaler_unscale(const struct ddp_scaler *scaler, float *gradients, size_t count)
 {
 	float inverse = (float)(1 / (double)scaler->scale);
@@ -222,8 +222,8 @@ static double cross_entropy(const float *logits, size_t classes, size_t label)
 }
 
 /*
- * Number of classes ranked before [label]: those with a larger logit, or with an equal one and a
- * lower index. NaN counts as largest.
+ * Number of classes ranked before [label]. A class is before [label] if its logit is larger, or
+ * equal with a lower index. NaN counts as the largest logit.
  */
 static size_t rank_of_label(const float *logits, size_t classes, size_t label)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * statistics.h - gradient norm and clipping; combination of means and squared deviations of parts
+ * statistics.h - norm and clipping of gradients; means and squared deviations combined from parts
  */
 #ifndef DDP_GRADIENT_STATISTICS_H
 #define DDP_GRADIENT_STATISTICS_H
@@ -22,7 +22,10 @@ void ddp_scale(void *data, enum ddp_type type, size_t count, double factor);
  */
 double ddp_clip_factor(double norm, double limit);
 
-/* Bytes of one part: the count as a double, then [channels] means and [channels] m2 as floats. */
+/*
+ * Bytes of one part: the number of values as a double, then [channels] means and [channels] sums of
+ * squared deviations (m2) as floats.
+ */
 size_t ddp_moments_bytes(size_t channels);
 
 /*

@@ -10,10 +10,12 @@
 #include "comm/comm.h"
 #include "virtual.h"
 
-/* Bits of a sum that double represents exactly, and largest number of bits of one gradient. */
+/*
+ * Bits of an integer sum that a double represents exactly; largest number of bits of one gradient.
+ */
 enum { BITS_OF_SUM = 53, BITS_AT_MOST = 51 };
 
-/* Doubles per all-reduce with other groups; small all-reduces would be dominated by latency. */
+/* Doubles per all-reduce with other groups. In smaller all-reduces latency would dominate. */
 enum { STRETCH = 1 << 20 };
 
 struct ddp_virtual {
@@ -23,15 +25,15 @@ struct ddp_virtual {
 	enum ddp_type type;
 	size_t size;	/* bytes of an element */
 	size_t mine;	/* virtual ranks of this rank */
-	size_t current; /* index of the current one */
+	size_t current; /* index of this rank's current virtual rank */
 	int bits;	/* bits of a gradient converted to an integer */
 	/* the gradients of all virtual ranks but the last, each laid out as in their arena */
 	char *kept;
 	size_t stretch;	   /* elements per all-reduce with other groups */
-	double *sums;	   /* buffer for them; NULL: there is no other group */
+	double *sums;	   /* buffer for these elements; NULL: no other group */
 	const void **from; /* sources and targets of a sum within one host */
 	void **to;
-	/* exponent of each view's largest gradient, in bucket order: the last view first */
+	/* exponent of the largest gradient of each view, in bucket order (the last view first) */
 	int32_t *exponents;
 };
 
@@ -131,13 +133,13 @@ void ddp_virtual_destroy(struct ddp_virtual *virtual)
 
 /* --- Pieces of a bucket ------------------------------------------------------------------ */
 
-/* A view of a bucket with the zero padding behind it, or a part of that. */
+/* A view of a bucket including its zero padding, or a part of a view. */
 struct piece {
 	size_t offset, count; /* in elements of the bucket */
 	int32_t *exponent;
 };
 
-/* Number of views before those of [bucket], in bucket order. */
+/* Number of views in the buckets before [bucket]. */
 static size_t first_of(const struct ddp_virtual *virtual, size_t bucket)
 {
 	size_t first = 0;
@@ -147,7 +149,7 @@ static size_t first_of(const struct ddp_virtual *virtual, size_t bucket)
 	return first;
 }
 
-/* View [index] in bucket order, which must be in [bucket]. */
+/* The piece of view [index], counted in bucket order. The view must be in [bucket]. */
 static struct piece piece_of(const struct ddp_virtual *virtual, size_t bucket, size_t index)
 {
 	const struct ddp_bucket *whole = &virtual->layout->buckets[bucket];
@@ -167,8 +169,8 @@ static char *kept_at(const struct ddp_virtual *virtual, size_t which, size_t buc
 }
 
 /*
- * Copy a bucket to [to], unless that is NULL, and raise the views' exponents to those of its
- * largest gradients.
+ * Raise the exponent of each view in [bucket] to that of its largest gradient in [from]. Unless
+ * [to] is NULL, also copy the bucket to [to].
  */
 static void update_exponents(struct ddp_virtual *virtual, size_t bucket, char *to, const char *from)
 {
@@ -213,7 +215,10 @@ static void set_factors(double factor[2], double scale, int exponent)
 	factor[1] = ldexp(1, exponent - exponent / 2);
 }
 
-/* A view without an exponent has only inf, NaN and zeros, for which every exponent works. */
+/*
+ * The exponent of a view. A view without an exponent has only inf, NaN and zeros, so any exponent
+ * works.
+ */
 static int exponent_of(const struct piece *piece)
 {
 	return *piece->exponent == INT_MIN ? 0 : *piece->exponent;
@@ -250,16 +255,18 @@ static bool next_piece(const struct ddp_virtual *virtual, size_t bucket, struct 
 
 /* --- Sums among the ranks of one host ----------------------------------------------------- */
 
-/* The address of [own_address], in an arena of this rank, in the arena of member [index]. */
+/*
+ * [own_address] is in an arena of this rank. Returns the same place in the arena of member [index].
+ */
 static char *member_address(const struct ddp_virtual *virtual, const void *own_address, int index)
 {
 	return ddp_arena_of(virtual->ddp, own_address, index);
 }
 
 /*
- * Each member sums an equal part of the bucket, reading all members' gradients, and writes the sums
- * to all members. The all-reduce of the exponents has shown that the other members' gradients are
- * complete.
+ * Sum [bucket] in shared memory. Each member reads one equal part of the bucket from all members,
+ * sums it, and writes the sums to all members. No barrier is needed before: the all-reduce of the
+ * exponents has shown that all members' gradients are complete.
  */
 static int sum_in_group(struct ddp_virtual *virtual, size_t bucket, char *data, double scale)
 {

@@ -2,20 +2,21 @@
 /*
  * virtual.h - sums of gradients that give the same bits on any number of ranks
  *
- * The gradients of virtual ranks are summed. Each rank runs equally many of them, one after the
- * other. A floating-point sum usually depends on order and grouping, since each addition rounds.
- * Here no addition rounds:
- *   1. For each parameter, all ranks agree on the exponent of the largest gradient of all virtual
- *      ranks.
- *   2. Each gradient is rounded to a multiple of one quantum, which is so small that the sum of all
- *      gradients is less than 2^53 quanta.
+ * A virtual rank is a unit of work. Their number does not depend on the number of ranks. Each rank
+ * runs equally many virtual ranks, one after the other, and the gradients of all are summed. A
+ * floating-point sum usually depends on order and grouping, since each addition rounds. Here no
+ * addition rounds:
+ *   1. For each parameter, all ranks agree on the exponent of the largest gradient element among
+ *      all virtual ranks.
+ *   2. Each gradient is rounded to a multiple of one quantum, such that the sum over all virtual
+ *      ranks is at most 2^53 quanta.
  *   3. Doubles add such numbers exactly.
- * So shared memory, TCP and MPI give the same sum in any order and grouping. The exponents are
- * those of the current step, so that the result does not depend on earlier steps.
+ * So shared memory, TCP and MPI give the same sum, whatever their order and grouping. The exponents
+ * are computed anew in each step, so the result does not depend on earlier steps.
  *
- * The quantum is 2^-51 of the largest gradient with up to 4 virtual ranks, and twice as large for
- * each doubling. A gradient 2^-27 times the largest one in its tensor still keeps all its 24 bits.
- * Inf and NaN propagate.
+ * With up to 4 virtual ranks, the quantum is 2^-51 of the largest gradient. It doubles whenever the
+ * number of virtual ranks doubles. A gradient that is 2^-27 of the largest one in its tensor still
+ * keeps all its 24 bits. Inf and NaN propagate.
  */
 #ifndef DDP_GRADIENT_VIRTUAL_H
 #define DDP_GRADIENT_VIRTUAL_H
@@ -26,8 +27,8 @@
 struct ddp_virtual;
 
 /*
- * Largest number of virtual ranks. Each doubling costs one bit; with 1024 the quantum is 2^-43 of
- * the largest gradient.
+ * Largest number of virtual ranks. Each doubling costs one bit of precision: with 1024 the quantum
+ * is 2^-43 of the largest gradient.
  */
 enum { DDP_VIRTUAL_MOST = 1024 };
 
@@ -50,14 +51,14 @@ void ddp_virtual_destroy(struct ddp_virtual *virtual);
 bool ddp_virtual_is_last(const struct ddp_virtual *virtual);
 
 /*
- * Save [bucket] of the gradients in [arena], which are of the current virtual rank (not the last
- * one).
+ * Save [bucket] of the current virtual rank's gradients, which are in [arena]. Not for the last
+ * virtual rank of this rank.
  */
 void ddp_virtual_keep(struct ddp_virtual *virtual, size_t bucket, const void *arena);
 
 /*
- * Sum [bucket] over all virtual ranks, multiplied by [scale], into [arena], which has the last
- * virtual rank's gradients. Collective.
+ * Sum [bucket] over all virtual ranks, multiply by [scale], and write the result to [arena]. Before
+ * the call, [arena] has the gradients of this rank's last virtual rank. Collective.
  */
 int ddp_virtual_sum(struct ddp_virtual *virtual, size_t bucket, void *arena, double scale);
 

@@ -10,8 +10,8 @@
 #include "base/error.h"
 
 /*
- * From this many entries on PyTorch uses another algorithm, with 64 random bits per entry. Older
- * releases, among them 1.13, do not; the orders of such large sets differ from theirs.
+ * From this many entries on, PyTorch uses another algorithm, with 64 random bits per entry. Older
+ * releases such as 1.13 do not, so for such large sets their orders differ from ours.
  */
 #define DDP_PERMUTATION_LARGE (UINT32_MAX / 20)
 
@@ -31,7 +31,7 @@ int ddp_permutation_create(struct ddp_permutation *permutation, uint64_t count,
 /* Free the entries; a permutation of zeros is legal. */
 void ddp_permutation_destroy(struct ddp_permutation *permutation);
 
-/* The two algorithms for any count, for tests. */
+/* Draw with the algorithm for few or for many entries, whatever the count. For tests. */
 void ddp_permutation_draw_small(struct ddp_permutation *permutation, uint64_t seed);
 void ddp_permutation_draw_large(struct ddp_permutation *permutation, uint64_t seed);
 

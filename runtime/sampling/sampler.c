@@ -84,9 +84,9 @@ static void permutation_draw(struct ddp_permutation *permutation, uint64_t seed)
 }
 
 /*
- * Position p of an epoch's order is sample order[p mod samples], so that positions from [samples]
- * on are PyTorch's padding, which repeats the order. Positions from [base] on are distributed round
- * robin: sample k of rank r is at base + k * ranks + r.
+ * Sample order[p mod samples] is at position p of an epoch. Positions from [samples] on are
+ * PyTorch's padding, which repeats the order. The ranks get the positions from [base] on in turn:
+ * sample k of rank r is at position base + k * ranks + r.
  */
 struct ddp_sampler {
 	struct ddp_sampler_options options;
@@ -95,9 +95,9 @@ struct ddp_sampler {
 	bool ordered;
 
 	uint64_t epoch;
-	uint64_t base;	   /* first position of this epoch, not 0 after a seek */
+	uint64_t base;	   /* first position to distribute, not 0 after a seek */
 	uint64_t share;	   /* samples of this rank from [base] to the end */
-	uint64_t returned; /* samples of the share already returned */
+	uint64_t returned; /* samples of [share] already returned */
 };
 
 static uint64_t rank_count(const struct ddp_sampler *sampler)
@@ -105,7 +105,7 @@ static uint64_t rank_count(const struct ddp_sampler *sampler)
 	return (uint64_t)sampler->options.ranks;
 }
 
-/* This rank's share of [left] samples. */
+/* Number of samples that this rank gets of [left] samples. */
 static uint64_t compute_share(const struct ddp_sampler_options *options, uint64_t left)
 {
 	uint64_t ranks = (uint64_t)options->ranks, remainder = left % ranks;
@@ -136,7 +136,7 @@ static int check_options(const struct ddp_sampler_options *options, struct ddp_e
 	if (options->exact && options->drop_last)
 		return ddp_error_set(error, DDP_ERR_ARGUMENT,
 				     "sampler: exact and drop_last exclude each other");
-	/* So that no position overflows. */
+	/* With fewer samples, no position overflows. */
 	if (options->samples > UINT64_MAX / 4)
 		return ddp_error_set(error, DDP_ERR_ARGUMENT, "sampler: %llu samples",
 				     (unsigned long long)options->samples);
@@ -182,7 +182,10 @@ uint64_t ddp_sampler_length(const struct ddp_sampler *sampler)
 	return compute_share(&sampler->options, sampler->options.samples);
 }
 
-/* Draw the epoch's order when its first sample is requested, since it is slow for many samples. */
+/*
+ * Draw the epoch's order. Called when the first sample is requested, since drawing is slow for many
+ * samples.
+ */
 static void draw(struct ddp_sampler *sampler)
 {
 	if (!sampler->options.shuffle || (sampler->ordered && sampler->drawn == sampler->epoch))

@@ -25,7 +25,7 @@
 
 /* --- Agreement among ranks --------------------------------------------------------------- */
 
-/* bytes per broadcast, so that each finishes within the time limit of a collective */
+/* bytes per broadcast, so that each broadcast finishes within the time limit of a collective */
 enum { CHUNK_SIZE = 64 << 20 };
 
 struct items {
@@ -88,9 +88,11 @@ static int check_items(const struct items *items, struct ddp_error *error)
 }
 
 /*
- * Check that all ranks have the same [tensors] (names, types, shapes, with data) and the same keys
- * in [pairs], in the same order. Collective.
- * Returns the same on all ranks, with one rank's text: 0; DDP_ERR_MISMATCH; DDP_ERR_ARGUMENT.
+ * Check that all ranks have the same keys in [pairs] and the same [tensors], in the same order.
+ * Tensors are the same if name, type and shape are equal and both have data, or neither.
+ * Collective.
+ * Returns 0, DDP_ERR_MISMATCH or DDP_ERR_ARGUMENT. All ranks get the same status, and the same
+ * text.
  */
 static int check_tensors_agree(struct ddp *ddp, const struct ddp_tensor *tensors, size_t count,
 			       const struct ddp_pair *pairs, size_t pair_count)
@@ -104,7 +106,7 @@ static int check_tensors_agree(struct ddp *ddp, const struct ddp_tensor *tensors
 }
 
 /*
- * Fail on all ranks with rank 0's [error], if it has one. Collective.
+ * If rank 0 has an [error], fail on all ranks with that error. Collective.
  * Returns 0, or the status of the error.
  */
 static int share_error(struct ddp *ddp, const struct ddp_error *error)
@@ -118,8 +120,9 @@ static int share_error(struct ddp *ddp, const struct ddp_error *error)
 }
 
 /*
- * Copy rank 0's data to all ranks: the data of [file], which only rank 0 has, or, if that is NULL
- * on rank 0, its own [tensors]. The ranks' tensors must agree. Collective.
+ * Copy tensor data from rank 0 to all ranks. The source is [file] on rank 0, or, if rank 0 has no
+ * file, rank 0's own [tensors]. Other ranks pass NULL as [file]. The ranks' tensors must agree.
+ * Collective.
  */
 static int broadcast_tensors(struct ddp *ddp, const struct ddp_tensor *tensors, size_t count,
 			     const struct ddp_tensors *file)
@@ -235,14 +238,14 @@ out:
 }
 
 /*
- * Seconds without a change after which the writer of a temporary file is assumed to have ended, if
- * that is unknown.
+ * If it is unknown whether the writer of a temporary file still runs, it is assumed to have ended
+ * after this many seconds without a change of the file.
  */
 enum { LEFTOVER_AGE = 600 };
 
 /*
- * Whether [name] is a checkpoint's temporary file whose writer was killed. The nodes' clocks may
- * differ by minutes.
+ * Whether [name] is the temporary file of a checkpoint whose writer was killed. The age limit
+ * allows for clocks that differ by minutes between nodes.
  */
 static bool is_leftover(int dir, const char *name)
 {
@@ -296,8 +299,8 @@ int ddp_checkpoint_path(char *path, size_t size, const char *directory, uint64_t
 /* --- Skipped files ------------------------------------------------------------------------ */
 
 /*
- * The last files that loads in this process skipped, as files and not as steps, since another
- * process may save a step again. Threads may load and save at the same time.
+ * The files that loads in this process skipped last. They are identified as files and not by step,
+ * since another process may save the same step again. Threads may load and save at the same time.
  */
 static struct {
 	pthread_mutex_t lock;
@@ -306,8 +309,8 @@ static struct {
 } skipped = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /*
- * Find [file] among the skipped files. If it is missing, add it if [add]. Returns whether it was
- * found.
+ * Find [file] among the skipped files. With [add], add a file that is missing. Returns whether
+ * [file] was found.
  */
 static bool find_skipped(const struct stat *file, bool add)
 {
@@ -350,7 +353,7 @@ static void prune(const char *directory, uint64_t step, int keep, const struct d
 	char path[PATH_MAX];
 	uint64_t *steps;
 	size_t count;
-	int kept = 1; /* the one of [step] */
+	int kept = 1; /* the checkpoint of [step] */
 
 	if (ddp_checkpoint_list(directory, &steps, &count, &error) < 0) {
 		ddp_log_print(log, DDP_LEVEL_WARNING, "state",
@@ -361,7 +364,10 @@ static void prune(const char *directory, uint64_t step, int keep, const struct d
 		if (steps[i] >= step ||
 		    ddp_checkpoint_path(path, sizeof(path), directory, steps[i], NULL) < 0)
 			continue;
-		/* A skipped one is kept but not counted, until enough others are kept. */
+		/*
+		 * Until enough other checkpoints are kept, a skipped one is kept too, but not
+		 * counted.
+		 */
 		if (kept < keep && was_skipped(path))
 			continue;
 		if (kept++ < keep)
@@ -427,7 +433,10 @@ static int check_file(const struct ddp_tensors *file, const char *path, uint64_t
 	return 0;
 }
 
-/* Returns 0 with [file], or an error if the checkpoint of [step] is not usable. */
+/*
+ * Open the checkpoint of [step]. Returns 0 with [file], or an error if the checkpoint is not
+ * usable.
+ */
 static int open_sound(struct ddp_tensors **file, const char *directory, uint64_t step,
 		      struct ddp_error *error)
 {
@@ -435,7 +444,7 @@ static int open_sound(struct ddp_tensors **file, const char *directory, uint64_t
 	int status = ddp_checkpoint_path(path, sizeof(path), directory, step, error);
 	struct stat info;
 	/*
-	 * Read before the file is opened, so that a file that replaces it later does not count as
+	 * Identify the file before it is opened: a file that replaces it later must not count as
 	 * skipped.
 	 */
 	bool known = status == 0 && identify(path, &info);
@@ -455,8 +464,8 @@ static int open_sound(struct ddp_tensors **file, const char *directory, uint64_t
 }
 
 /*
- * Rename the damaged checkpoint of [step], so that later saves do not count it as kept; at best
- * effort. A file that another program has saved again in the meantime is not renamed.
+ * Rename the damaged checkpoint of [step], so that later saves do not count it as kept. Errors are
+ * ignored. A file that another program has saved again in the meantime is not renamed.
  */
 static void set_aside(const char *directory, uint64_t step, const struct ddp_log *log)
 {
@@ -621,7 +630,10 @@ struct finding {
 	uint64_t bytes; /* of the packed metadata values */
 };
 
-/* Bytes of a packed value: a flag whether it exists, and the text with its terminating zero. */
+/*
+ * Bytes of a packed value: a byte that says whether the value exists, then the text with its
+ * terminating zero.
+ */
 static size_t value_bytes(const char *value)
 {
 	return value ? 2 + strlen(value) : 2;
@@ -663,7 +675,9 @@ static void search(struct ddp *ddp, const char *directory, const struct ddp_tens
 		finding->bytes += value_bytes(ddp_tensors_metadata(*file, metadata[i].key));
 }
 
-/* Broadcast the values of [metadata], [bytes] when packed, from rank 0's [file]. */
+/*
+ * Broadcast the values of [metadata] from rank 0's [file]. The packed values have [bytes] in total.
+ */
 static int send_metadata(struct ddp *ddp, const struct ddp_tensors *file, size_t bytes,
 			 struct ddp_pair *metadata, size_t pairs)
 {

@@ -13,9 +13,9 @@
 #define DDP_CHECKPOINT_STEP "ddp.step" /* the step, in the metadata */
 
 /*
- * Write the checkpoint of [step], creating [directory] if missing. Once it is on disk, remove older
- * checkpoints, so that [keep] are left (0: remove none). Checkpoints of larger steps are neither
- * removed nor counted: the run that wrote them may have been abandoned because of them. Checkpoints
+ * Write the checkpoint of [step]. If [directory] is missing, create it. Once the checkpoint is on
+ * disk, remove older ones until [keep] are left (0: remove none). Checkpoints of larger steps are
+ * neither removed nor counted: they may be the reason why an earlier run was abandoned. Checkpoints
  * that a load in this process skipped are not counted either.
  * Returns 0 or an error of ddp_tensors_save(). Files that cannot be removed are reported in [log].
  */
@@ -24,19 +24,20 @@ int ddp_checkpoint_write(const char *directory, uint64_t step, const struct ddp_
 			 const struct ddp_log *log, struct ddp_error *error);
 
 /*
- * Open the newest sound checkpoint. Sound: the checksum agrees; a file of another program, with
- * neither checksum nor step, is accepted. A damaged one is reported in [log] and skipped; once a
- * sound one is found, it is renamed to "<name>.damaged", since later saves would count it as kept
- * otherwise.
- * Returns 1 with [file] and [step]; 0 if there is no checkpoint; DDP_ERR_FORMAT if none is sound,
- * so that a run does not start over and replace them; DDP_ERR_FILE; DDP_ERR_MEMORY.
+ * Open the newest sound checkpoint. A checkpoint is sound if its checksum agrees. A file of another
+ * program, with neither checksum nor step, is sound too. Damaged checkpoints are reported in [log]
+ * and skipped. If a sound one is found, the damaged ones are renamed to "<name>.damaged", so that
+ * later saves do not count them as kept.
+ * Returns 1 with [file] and [step]; 0 if there is no checkpoint; DDP_ERR_FORMAT if no checkpoint is
+ * sound, so that a run does not start over and replace the damaged ones; DDP_ERR_FILE;
+ * DDP_ERR_MEMORY.
  */
 int ddp_checkpoint_open(struct ddp_tensors **file, uint64_t *step, const char *directory,
 			const struct ddp_log *log, struct ddp_error *error);
 
 /*
- * Check that [file], called [name] in messages, has exactly [tensors], with equal types and shapes.
- * Returns 0; DDP_ERR_FORMAT with a text that names the differences; DDP_ERR_MEMORY.
+ * Check that [file] has exactly [tensors], with equal types and shapes. Messages call the file
+ * [name]. Returns 0; DDP_ERR_FORMAT with a text that names the differences; DDP_ERR_MEMORY.
  */
 int ddp_checkpoint_match(const struct ddp_tensors *file, const char *name,
 			 const struct ddp_tensor *tensors, size_t count, struct ddp_error *error);

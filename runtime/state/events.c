@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An event file is a sequence of records: the length (8 bytes), its checksum, an Event message of
- * protobuf, its checksum. Little endian; the checksums are CRC-32C, masked as in TensorFlow.
+ * An event file is a sequence of records. A record has the length of the message (8 bytes), the
+ * checksum of the length, a protobuf message of type Event, and the checksum of the message.
+ * Numbers are little endian. Checksums are CRC-32C, masked as TensorFlow masks them.
  */
 #include "config.h"
 
@@ -32,8 +33,8 @@ enum {
 struct ddp_events {
 	int fd;
 	char *path;
-	struct ddp_error error; /* the first one */
-	bool broken;		/* a write failed; nothing more is written */
+	struct ddp_error error; /* the first error */
+	bool broken;		/* a write failed, so nothing more is written */
 	uint64_t flushed;	/* time of the last flush, on ddp_now()'s clock */
 	off_t written;		/* bytes of complete records in the file */
 	size_t used;

@@ -13,7 +13,7 @@
 #include "base/type.h"
 #include "tensors.h"
 
-/* Returns the offset of the checksum's digits in [text]. */
+/* Append the metadata to the header in [text]. Returns the offset of the checksum's digits. */
 static size_t put_metadata(struct ddp_text *text, const struct ddp_pair *metadata, size_t pairs,
 			   bool checksum)
 {
@@ -57,8 +57,8 @@ static void put_tensor(struct ddp_text *text, const struct ddp_tensor *tensor, u
 }
 
 /*
- * Order of types as in the format's reference writer: large elements first, so that all data is
- * aligned.
+ * Rank of [type] in the file order of the format's reference writer: large elements first, so that
+ * all data is aligned.
  */
 static int type_order(enum ddp_type type)
 {
@@ -167,7 +167,10 @@ static int sort_tensors(const char *path, const struct ddp_tensor *tensors, size
 	return 0;
 }
 
-/* Write the header and its length to [text]; [digits] is the result of put_metadata(). */
+/*
+ * Write the header's length and the header to [text]. Sets [digits] to the offset of the checksum's
+ * digits.
+ */
 static int make_header(struct ddp_text *text, const char *path, const struct ddp_tensor **sorted,
 		       size_t count, const struct ddp_pair *metadata, size_t pairs, bool checksum,
 		       size_t *digits, struct ddp_error *error)

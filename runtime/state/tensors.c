@@ -28,8 +28,8 @@ void ddp_tensor_shape(const struct ddp_tensor *tensor, char text[DDP_TENSOR_SHAP
 }
 
 /*
- * Like the format's reference reader, fails if any partial product overflows, even if a later
- * factor is 0.
+ * Multiply the sizes of [tensor]'s dimensions. As in the format's reference reader, an overflow of
+ * a partial product is an error, even if a later size is 0.
  */
 static bool count_elements(const struct ddp_tensor *tensor, uint64_t *count)
 {
@@ -86,8 +86,8 @@ struct entries {
 static const char out_of_memory[] = "no memory";
 
 /*
- * Make space for one more element in [list], which has [count] elements of [size] bytes. Returns
- * the list, or NULL.
+ * Grow [list], which has [count] elements of [size] bytes, so that one more element fits. Returns
+ * the list, or NULL without memory.
  */
 static void *grow(void *list, size_t count, size_t *capacity, size_t size)
 {
@@ -237,7 +237,7 @@ static int compare_offsets(const void *a, const void *b)
 		return one->begin < other->begin ? -1 : 1;
 	if (one->end != other->end)
 		return one->end < other->end ? -1 : 1;
-	/* The names are in the header's text, in its order. */
+	/* Names point into the header's text, so their addresses give the order in the header. */
 	return one->tensor.name < other->tensor.name ? -1 : 1;
 }
 
@@ -265,7 +265,7 @@ static int check_shape(const struct entry *entry, const char *path, struct ddp_e
 				     "%s: tensor \"%.200s\" has %d dimensions, libddp can do %d",
 				     path, tensor->name, tensor->dimensions, DDP_DIMENSIONS);
 	if (tensor->type == DDP_TYPE_COUNT)
-		return 0; /* the size of its elements is unknown */
+		return 0; /* the type's element size is unknown */
 	if (!ddp_tensor_bytes(tensor, &bytes))
 		return ddp_error_set(error, DDP_ERR_FORMAT,
 				     "%s: the shape of tensor \"%.200s\" is too large", path,
@@ -363,9 +363,9 @@ static int report(const struct ddp_json *json, const char *path, struct ddp_erro
 }
 
 /*
- * Parse the header in [text], [size] bytes, of the file [path] with [data] bytes after the header.
- * [header] owns [text] afterwards, even after an error. A tensor of a type that libddp does not
- * support gets type DDP_TYPE_COUNT.
+ * Parse the header of file [path]: the [size] bytes in [text]. [data] bytes follow the header in
+ * the file. [header] owns [text] afterwards, even after an error. If libddp does not support a
+ * tensor's type, the type becomes DDP_TYPE_COUNT.
  * Returns 0; DDP_ERR_FORMAT with a text that names [path] and the tensor or the byte;
  * DDP_ERR_UNSUPPORTED; DDP_ERR_MEMORY. header_free() is needed in every case.
  */
@@ -569,8 +569,8 @@ const char *ddp_tensors_type(const struct ddp_tensors *tensors, const struct ddp
 }
 
 /*
- * Set the digits of the checksum, at file offset [digits], to '0' in [chunk], which was read at
- * [offset].
+ * Set the digits of the checksum to '0' in [chunk]. The digits are at file offset [digits], the
+ * chunk was read at file offset [offset].
  */
 static void blank(char *chunk, size_t size, size_t offset, size_t digits)
 {

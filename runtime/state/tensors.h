@@ -2,16 +2,18 @@
 /*
  * tensors.h - safetensors files with a checksum
  *
- * state/ implements ddp.h's tensors, checkpoints and event files. It calls ddp.h, base/ and, in
- * checkpoint.c alone, comm/comm.h. Start reading in checkpoint.c at ddp_checkpoint_save(); the
- * format is in tensors.c and tensors-save.c.
+ * state/ implements ddp.h's tensors, checkpoints and event files. It calls ddp.h and base/; only
+ * checkpoint.c also calls comm/comm.h. Start reading in checkpoint.c at ddp_checkpoint_save().
+ * tensors.c and tensors-save.c read and write the file format.
  *
- * A file consists of the length of the header, eight bytes, little endian; the header, JSON padded
- * with spaces; and the tensors' data, without gaps or overlaps, up to the end of the file.
+ * A file has three parts:
+ *   1. The length of the header in eight bytes, little endian.
+ *   2. The header: JSON, padded with spaces.
+ *   3. The tensors' data without gaps or overlaps, up to the end of the file.
  *
- * The format itself has no checksum. libddp adds one to the metadata, with key
- * DDP_TENSORS_CHECKSUM: the CRC-32C of the whole file as eight hexadecimal digits, computed with
- * zeros in place of the digits.
+ * The format itself has no checksum. libddp adds a checksum to the metadata, with key
+ * DDP_TENSORS_CHECKSUM: the CRC-32C of the whole file as eight hexadecimal digits. While the
+ * checksum is computed, its digits are '0'.
  */
 #ifndef DDP_STATE_TENSORS_H
 #define DDP_STATE_TENSORS_H
@@ -35,20 +37,20 @@ void ddp_tensor_shape(const struct ddp_tensor *tensor, char text[DDP_TENSOR_SHAP
 /* Bytes of [tensor]'s data. Returns false if the type or the shape is invalid or too large. */
 bool ddp_tensor_bytes(const struct ddp_tensor *tensor, uint64_t *bytes);
 
-/* As ddp_tensors_save(), with a checksum if [checksum]. */
+/* Like ddp_tensors_save(), but without a checksum unless [checksum] is set. */
 int ddp_tensors_write(const char *path, const struct ddp_tensor *tensors, size_t count,
 		      const struct ddp_pair *metadata, size_t pairs, bool checksum,
 		      struct ddp_error *error);
 
 /*
- * Read the whole file and check its checksum. A read error of the disk is returned here; in the
- * mapped data it would raise a signal.
+ * Read the whole file and check its checksum. A read error of the disk is returned here. When
+ * mapped data is read later, such an error would raise a signal.
  * Returns 0; 1 if the file has no checksum; DDP_ERR_FORMAT if it is damaged; DDP_ERR_FILE;
  * DDP_ERR_MEMORY.
  */
 int ddp_tensors_verify(const struct ddp_tensors *tensors, struct ddp_error *error);
 
-/* The file's name for the type of [tensor], which must be from ddp_tensors_list(). */
+/* Name of [tensor]'s type in the file. [tensor] must be from ddp_tensors_list(). */
 const char *ddp_tensors_type(const struct ddp_tensors *tensors, const struct ddp_tensor *tensor);
 
 #endif /* DDP_STATE_TENSORS_H */
