@@ -147,7 +147,7 @@ static int all_reduce(struct member *member, float *data, size_t bytes, double l
 				     DDP_SUM, &watch, error);
 }
 
-/* --- What to do --------------------------------------------------------------------------- */
+/* --- Commands ----------------------------------------------------------------------------- */
 
 static void loop(struct member *member, float *data, size_t bytes, double limit)
 {
@@ -169,7 +169,7 @@ static void loop(struct member *member, float *data, size_t bytes, double limit)
 	exit(ddp_exit_status(status));
 }
 
-/* Every element of rank R is R + 1. */
+/* Sets every element of rank R to R + 1. */
 static void fill(struct member *member, float *data, size_t bytes)
 {
 	for (size_t i = 0; i < bytes / sizeof(float); i++)

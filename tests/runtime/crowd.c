@@ -171,7 +171,7 @@ void expect_success(int first, int count, int fences)
 	}
 }
 
-/* --- What ranks do ---------------------------------------------------------------------- */
+/* --- Functions of ranks ------------------------------------------------------------------- */
 
 bool open_rank(struct rank *rank)
 {
@@ -180,8 +180,8 @@ bool open_rank(struct rank *rank)
 }
 
 /*
- * Size of the value that [rank] puts at [fence]; some are empty, and some need most of a record's
- * capacity.
+ * Size of the value that [rank] puts at [fence]. Some values are empty, and some nearly fill a
+ * record.
  */
 static size_t value_size(int rank, int fence)
 {
@@ -207,7 +207,7 @@ bool put_values(struct rank *rank, int fence)
 	       ddp_store_put(rank->store, "number", &number, sizeof(number), &rank->error) == 0;
 }
 
-/* The world whose rank [other] put these [size] bytes; -1: neither. */
+/* Returns the world in which rank [other] put this value; -1: neither world. */
 static int world_of(const uint8_t *value, size_t size, int other, int fence)
 {
 	for (int world = 0; world < 2; world++) {
@@ -291,7 +291,10 @@ void meet_four_times(struct rank *rank)
 
 static int last_fence;
 
-/* Ends the wait of [owner] once all ranks of start_until_waiting() wait in the last fence. */
+/*
+ * Ends the wait of [owner] once all ranks that start_until_waiting() started wait in the last
+ * fence.
+ */
 static int is_over(void *owner, struct ddp_error *error)
 {
 	const struct rank *rank = owner;
@@ -331,7 +334,7 @@ bool put_record(struct rank *rank, uint64_t attempt, struct ddp_record record)
 	if (!record.attempt)
 		record.attempt = attempt;
 	ddp_record_seal(&record, values, sizeof(values));
-	if (record.pid == 666) /* a damaged one */
+	if (record.pid == 666) /* write a damaged record */
 		record.check ^= 1;
 	ddp_record_encode(&record, head);
 	ddp_attempt_path(path, rank->identity.directory, attempt, ".ranks/0.1");

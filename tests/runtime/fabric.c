@@ -10,17 +10,17 @@
 #include "unit.h"
 #include "wide/ring.h"
 
-enum { EAGER = 256 }; /* bytes up to which a send completes at once */
+enum { EAGER = 256 }; /* a send of at most this many bytes completes at once */
 
 struct parcel {
 	struct parcel *next;
-	int from, owner; /* sender; member that called send or recv */
+	int from, owner; /* sender; member that posted the send or receive */
 	uint64_t tag;
 	size_t bytes;
 	int result;
-	const char *data;		  /* the sender's, or [copy] */
-	void *destination;		  /* destination of a receive */
-	struct ddp_host_request *request; /* NULL: completed */
+	const char *data;		  /* the sender's memory, or [copy] */
+	void *destination;		  /* memory of a receive */
+	struct ddp_host_request *request; /* NULL: the request is completed */
 	char copy[EAGER];
 };
 
@@ -28,9 +28,9 @@ struct ddp_host {
 	struct fabric *fabric;
 	int rank;
 	struct parcel *arrived, *wanted,
-		*completed; /* completed: reported by the next progress() */
+		*completed; /* completed requests that the next progress() reports */
 	bool broken, *asked, *answered,
-		*dropped; /* arrays of [size]; dropped[r]: messages to rank r */
+		*dropped; /* array of [size]; dropped[r]: messages to rank r are dropped */
 	int noted;
 	char note[DDP_HOST_NOTE];
 };
@@ -40,7 +40,7 @@ struct fabric {
 	pthread_cond_t changed;
 	int size;
 	uint64_t random;
-	int overlaps; /* see fabric_overlaps() */
+	int overlaps; /* result of fabric_overlaps() */
 	struct ddp_host *hosts;
 };
 
@@ -137,7 +137,7 @@ int fabric_open(struct fabric *fabric)
 	return count;
 }
 
-/* --- Messages; the lock is held ----------------------------------------------------------- */
+/* --- Messages; callers hold the lock ------------------------------------------------------ */
 
 /* Removes and returns the first parcel of [list] that matches [parcel]. */
 static struct parcel *match(struct parcel **list, const struct parcel *parcel)
@@ -201,7 +201,7 @@ static struct parcel *parcel_of(const struct ddp_host *owner, int from, uint64_t
 	return parcel;
 }
 
-/* Only partners of a column have connections. */
+/* Fails unless the column has a connection to [peer]. */
 static void check_partner(const struct ddp_host *host, int peer)
 {
 	int partners[DDP_COLUMN_PARTNERS];
@@ -237,7 +237,7 @@ static int fabric_send(struct ddp_host *host, int peer, uint64_t tag, const void
 		wanted = match(&fabric->hosts[peer].wanted, message);
 	if (host->dropped[peer])
 		put(fabric, &host->arrived,
-		    message); /* never received, because senders do not match this list */
+		    message); /* never received, because match() does not find it in this list */
 	else if (wanted)
 		deliver(&fabric->hosts[peer], message, wanted);
 	else

@@ -2,9 +2,9 @@
 /*
  * fabric.h - an engine between threads that stand for nodes, with injected faults
  *
- * A large message is copied from the sender's memory only when the receive is posted, so that a
- * buffer which is reused too early gives a wrong result. Messages of different senders arrive in
- * any order.
+ * A large message is copied from the sender's memory only when the receive is posted. So a sender
+ * that reuses its buffer too early causes a wrong result. Messages of different senders arrive in
+ * random order.
  */
 #ifndef DDP_TESTS_FABRIC_H
 #define DDP_TESTS_FABRIC_H
@@ -13,23 +13,23 @@
 
 struct fabric; /* shared by all members */
 
-/* [seed] selects the order of arrival. */
+/* Creates a fabric of [size] members. [seed] selects the order in which messages arrive. */
 struct fabric *fabric_create(int size, uint64_t seed);
 void fabric_destroy(struct fabric *fabric);
 
 /* Returns the endpoint of member [rank]. */
 struct ddp_host *fabric_host(struct fabric *fabric, int rank);
 
-/* From now on all others lose the connection to [rank]. */
+/* Closes the connections of all other members to [rank]. */
 void fabric_break(struct fabric *fabric, int rank);
 
-/* From now on messages of [from] to [to] are dropped. */
+/* Drops all later messages of [from] to [to]. */
 void fabric_drop(struct fabric *fabric, int from, int to);
 
 /* Number of sends and receives that have neither completed nor been cancelled. */
 int fabric_open(struct fabric *fabric);
 
-/* Number of receives posted into memory from which the same member was still sending. */
+/* Number of receives into memory from which the same member was still sending. */
 int fabric_overlaps(struct fabric *fabric);
 
 extern const struct ddp_host_engine fabric_engine;

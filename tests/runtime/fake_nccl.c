@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See fake_nccl.h. */
+/* fake_nccl.c - implementation of fake_nccl.h */
 #include "config.h"
 
 #include <pthread.h>
@@ -26,11 +26,11 @@ static struct fake_nccl fake;
 static const char *calls[CALLS];
 static int called, left, hanging, blocking;
 static _Thread_local int current_device;
-static void *allocations[ALLOCATIONS]; /* device memory; an engine that failed may leave some */
+static void *allocations[ALLOCATIONS]; /* device memory; after a failure some may remain */
 static char comm_name[64];
 static struct fake_nccl_call last;
 
-/* The target of all handles, which callers do not dereference. */
+/* All handles point here. Callers do not dereference handles. */
 static char object;
 
 struct fake_nccl *fake_nccl_reset(void)
@@ -60,7 +60,7 @@ void fake_nccl_release(void)
 	pthread_mutex_unlock(&lock);
 }
 
-/* Records the call and hangs if requested. Returns whether it has to fail. */
+/* Records the call, and hangs if the test requested it. Returns whether the call must fail. */
 static bool record_call(const char *name)
 {
 	bool fail;
@@ -130,7 +130,7 @@ int fake_nccl_left(void)
 	return left;
 }
 
-/* Defines a function of CUDA or NCCL by its statements and its result. */
+/* Defines a function of CUDA or NCCL. The last arguments are its statements and its result. */
 #define CUDA(name, parameters, ...) \
 	cudaError_t name parameters \
 	{                           \
@@ -258,7 +258,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags)
 CUDA(cudaEventDestroy, (cudaEvent_t event), (count_object(-1), cudaSuccess))
 CUDA(cudaEventRecord, (cudaEvent_t event, cudaStream_t stream), cuda("cudaEventRecord"))
 
-/* In the default capture mode, a query invalidates a capture of any stream of the process. */
+/* In CUDA's default capture mode, a query invalidates the capture of any stream of the process. */
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
 	enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
@@ -274,7 +274,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
 	return is_set(&fake.busy) ? cudaErrorNotReady : cudaSuccess;
 }
 
-/* The entry of [memory] in allocations[], or a free entry if [memory] is NULL. */
+/* Returns the entry of [memory] in allocations[]. If [memory] is NULL, returns a free entry. */
 static void **place_of(const void *memory)
 {
 	for (int i = 0; i < ALLOCATIONS; i++) {
@@ -295,7 +295,7 @@ static cudaError_t allocate(const char *name, void **memory, size_t bytes)
 	return cudaSuccess;
 }
 
-/* Aborts on a double free and on memory that is not the device's. */
+/* Frees device memory. Aborts if [memory] was freed before or is not device memory. */
 static cudaError_t release(const char *name, void *memory)
 {
 	if (record_call(name))
@@ -356,7 +356,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int size, ncclUniqueId id,
 NCCL(ncclCommFinalize, (ncclComm_t comm), nccl("ncclCommFinalize"))
 NCCL(ncclCommDestroy, (ncclComm_t comm), (count_object(-1), nccl("ncclCommDestroy")))
 
-/* Ends the kernels and the hanging calls of the communicator. */
+/* Ends the communicator's kernels and makes its hanging calls return. */
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
 	(void)record_call("ncclCommAbort");

@@ -2,9 +2,9 @@
 /*
  * fake_nccl.h - a minimal CUDA runtime and NCCL that fail on request
  *
- * There is no device and no peer: device memory is on the heap, and a collective returns what this
- * rank sent. Tests with it check the logic of ddp_nccl.so (order of calls, deadlines, error
- * reports), but nothing about CUDA, NCCL or data.
+ * The fake has no device and no peer: device memory is on the heap, and a collective returns the
+ * data that this rank sent. Tests with the fake check the logic of ddp_nccl.so (order of calls,
+ * deadlines, error messages), but not CUDA, NCCL or data.
  */
 #ifndef DDP_TESTS_FAKE_NCCL_H
 #define DDP_TESTS_FAKE_NCCL_H
@@ -26,18 +26,23 @@ struct fake_nccl {
 	const char *last_error; /* result of ncclGetLastError() */
 };
 
-/* Resets the fake to one device and NCCL 2.28.9 without failures. Returns it, for changes. */
+/*
+ * Resets the fake to one device and NCCL 2.28.9, with no failures. Returns its settings, which the
+ * test may change.
+ */
 struct fake_nccl *fake_nccl_reset(void);
 
-/* Makes hanging calls return, and later ones too. */
+/* Makes all hanging calls return. Later calls do not hang. */
 void fake_nccl_release(void);
 
-/* Whether the [names] were called in this order, possibly with other calls between them. */
+/* Whether the [names] were called in this order. Other calls may be between them. */
 bool fake_nccl_called(const char *const *names);
 
 int fake_nccl_count(const char *name);
 
-/* Arguments of the last all-reduce, broadcast or all-gather; type and op are NCCL's. */
+/*
+ * Arguments of the last all-reduce, broadcast or all-gather. Type and operation are NCCL's values.
+ */
 struct fake_nccl_call {
 	const char *name;
 	size_t count;
@@ -46,11 +51,11 @@ struct fake_nccl_call {
 };
 struct fake_nccl_call fake_nccl_last(void);
 
-/* Values in the configuration of the communicator. */
+/* Values in the configuration with which the communicator was created. */
 int fake_nccl_blocking(void);
 const char *fake_nccl_comm_name(void);
 
-/* Number of allocations and objects that were not freed. */
+/* Number of allocations and handles that the program has not freed. */
 int fake_nccl_left(void);
 
 #endif /* DDP_TESTS_FAKE_NCCL_H */

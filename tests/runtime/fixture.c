@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fixture.c - a module without functions, built in one correct and several incorrect forms for
- * test_module
+ * fixture.c - a module without functions, for test_module: built in one correct and several
+ * incorrect forms
  */
 #include "config.h"
 

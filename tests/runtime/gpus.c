@@ -95,7 +95,10 @@ static uint64_t mix(uint64_t x)
 	return x ^ x >> 31;
 }
 
-/* Between -8 and 8, in various magnitudes, so that sums of a few values fit in 16-bit floats. */
+/*
+ * Returns a number between -8 and 8, of random magnitude. Sums of a few such numbers fit in 16-bit
+ * floats.
+ */
 static float a_float(uint64_t bits)
 {
 	float small = (float)(int32_t)(bits & 0xffffff) / 0x1p24f;
@@ -153,7 +156,7 @@ void gpus_sum_some(struct ddp *ddp, float *data, unsigned int salt)
 	}
 }
 
-/* --- The device ---------------------------------------------------------------------------- */
+/* --- Device memory ------------------------------------------------------------------------ */
 
 void gpus_in(void *device, const void *host, size_t bytes)
 {

@@ -46,7 +46,7 @@ static uint32_t random_below(struct thread *thread, uint32_t below)
 	return (uint32_t)((thread->random * 0x2545f4914f6cdd1d) >> 32) % below;
 }
 
-/* Usually no delay, sometimes up to 50 us, seldom up to 2 ms. */
+/* Waits for a random time: usually 0, sometimes up to 50 us, seldom up to 2 ms. */
 static void delay(struct thread *thread)
 {
 	uint32_t luck = random_below(thread, 64);
@@ -90,7 +90,7 @@ static void *work(void *argument)
 	return NULL;
 }
 
-/* --- As a stream -------------------------------------------------------------------------- */
+/* --- The stream interface ----------------------------------------------------------------- */
 
 static void add(struct host_stream *stream, const struct host_operation *what)
 {
@@ -189,7 +189,7 @@ void host_stream_capture(struct host_stream *stream, bool captured_now)
 	atomic_store(&of(stream)->captured, captured_now);
 }
 
-/* --- On purpose -------------------------------------------------------------------------- */
+/* --- Failures on request ------------------------------------------------------------------ */
 
 bool host_fails(const char *call)
 {

@@ -2,10 +2,10 @@
 /*
  * host-stream.h - streams of an emulated device
  *
- * An operation on a stream runs in the stream's order. It returns false while it has to wait for
- * another rank, and is then called again. The modules in this directory work with two classes of
- * streams: threads, which delay operations by random times (seed: DDP_SEED), and the streams of the
- * emulated GPU (tests/emulated/queue-host.h).
+ * A stream runs its operations in the order in which they were enqueued. An operation that must
+ * wait for another rank returns false, and the stream calls it again later. The modules in this
+ * directory use two kinds of streams: threads, which delay operations by random times (seed:
+ * DDP_SEED), and the streams of the emulated GPU (tests/emulated/queue-host.h).
  */
 #ifndef DDP_TESTS_HOST_STREAM_H
 #define DDP_TESTS_HOST_STREAM_H
@@ -14,12 +14,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Maximum size of an operation's argument in bytes. */
+/* Maximum size in bytes of an operation's argument. */
 enum { HOST_ARGUMENT = 1200 };
 
 /*
- * [run] is called with a copy of [argument], of [size] bytes, until it returns true. All ranks
- * enqueue the same number of [collective] operations in the same order, on any streams.
+ * The stream copies [size] bytes at [argument] and calls [run] with the copy until [run] returns
+ * true. All ranks must enqueue the same [collective] operations in the same order; the streams may
+ * differ.
  */
 struct host_operation {
 	bool (*run)(void *argument);
@@ -34,7 +35,10 @@ struct host_stream_class {
 	void (*add)(struct host_stream *stream, const struct host_operation *operation);
 	bool (*idle)(struct host_stream *stream);
 	bool (*captured)(struct host_stream *stream);
-	/* Makes [later] wait for the operations that are on [earlier] now. Both are of this class. */
+	/*
+	 * Makes [later] wait for the operations that are on [earlier] now. Both streams must be of
+	 * the same kind.
+	 */
 	int (*order)(struct host_stream *later, struct host_stream *earlier);
 };
 
@@ -53,14 +57,19 @@ static inline bool host_stream_idle(struct host_stream *stream)
 	return stream->class->idle(stream);
 }
 
-/* Whether this use of [call] has to fail: DDP_HOST_FAIL=CALL:R:N makes the Nth call by rank R fail. */
+/*
+ * Whether this call of [call] must fail. DDP_HOST_FAIL=CALL:R:N makes the Nth call by rank R fail.
+ */
 bool host_fails(const char *call);
 
-/* --- Threads ------------------------------------------------------------------------------ */
+/* --- Streams that are threads ------------------------------------------------------------- */
 
 struct host_stream *host_stream_open(void);
 
-/* Returns false, and frees nothing, if the stream is not idle. NULL is legal. */
+/*
+ * Closes the stream and returns true. If the stream is not idle, frees nothing and returns false.
+ * NULL is legal.
+ */
 bool host_stream_close(struct host_stream *stream);
 
 /* For tests: sets whether the stream is being captured. */

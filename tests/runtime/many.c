@@ -2,13 +2,14 @@
 /*
  * many - time a rendezvous of many ranks through files: many [-s] [-k KEYS] DIRECTORY RANKS
  *
- * For tests/bench/bench-rendezvous. The ranks are processes that start at the same time. Each puts
- * a key, fences, gets the key of KEYS ranks (default: all), and fences again. Prints three numbers:
- * milliseconds until the last rank is done, CPU time per rank in microseconds, and polls per rank.
+ * For tests/bench/bench-rendezvous. The ranks are processes that start at the same time. Each rank
+ * puts a key, fences, gets the keys of KEYS ranks (default: all), and fences again. The program
+ * prints three numbers: milliseconds until the last rank is done, CPU time per rank in
+ * microseconds, and polls per rank.
  *
- * With -s the ranks are simulated in one process, as coroutines with virtual clocks. A rank's clock
- * advances by its CPU time and by the time that it would sleep; the rank whose clock is earliest
- * runs next. The milliseconds are then those of a machine with one core per rank.
+ * With -s the ranks are coroutines in one process, with virtual clocks. A rank's clock advances by
+ * its CPU time and by the time that it would sleep. The rank whose clock is earliest runs next. So
+ * the milliseconds are those of a machine with one core per rank.
  */
 #include "config.h"
 
@@ -44,9 +45,9 @@ struct shared {
 static struct shared *shared;
 static const char *directory;
 static int size, keys = -1;
-static int start_pipe[2]; /* pipe whose write end is closed to start all ranks */
+static int start_pipe[2]; /* the ranks start when the write end is closed */
 
-static struct actor *actors, *current; /* current: the running one; NULL without -s */
+static struct actor *actors, *current; /* current: the running rank; NULL without -s */
 static ucontext_t stage;
 static uint64_t resumed; /* CPU time at which [current] was resumed */
 
@@ -61,7 +62,7 @@ static uint64_t cpu_now(void)
 void __wrap_ddp_watch_sleep(const struct ddp_watch *watch, uint64_t nanoseconds);
 void __real_ddp_watch_sleep(const struct ddp_watch *watch, uint64_t nanoseconds);
 
-/* Replaces libddp's sleep, by --wrap. */
+/* Replaces libddp's sleep (linker option --wrap). */
 void __wrap_ddp_watch_sleep(const struct ddp_watch *watch, uint64_t nanoseconds)
 {
 	shared->polls++;
@@ -157,7 +158,7 @@ static void begin_process(int rank)
 		shared->failed++;
 }
 
-/* Returns the time of the start. */
+/* Starts all ranks and waits for them. Returns the time of the start. */
 static uint64_t run_processes(void)
 {
 	uint64_t began;
@@ -184,7 +185,7 @@ static void act(int rank)
 	swapcontext(&actors[rank].context, &stage);
 }
 
-/* Returns the rank whose clock is earliest, or NULL when all are done. */
+/* Returns the rank whose clock is earliest, or NULL if all ranks are done. */
 static struct actor *next_actor(void)
 {
 	struct actor *next = NULL;

@@ -2,8 +2,8 @@
 /*
  * meet - test program for the store, run under srun: meet [-m METHOD] [-t SECONDS] [-a] [-w MS]
  *
- * Reads the rank's identity from the environment, then twice puts a key, fences and gets that key
- * from all ranks, and prints one line. -m: rendezvous method; -t: time limit; -a: rank 1 aborts
+ * Reads the rank's identity from the environment. Then puts a key, fences and gets that key from
+ * all ranks, twice, and prints one line. -m: rendezvous method; -t: timeout; -a: rank 1 aborts
  * after the first fence; -w: rank 1 starts MS milliseconds late.
  */
 #include "config.h"

@@ -3,8 +3,8 @@
  * members.h - runs a test in the members of a group, which are threads, processes, or processes in
  * containers (user and pid namespaces)
  *
- * A body runs in each member and reports failures with member_fail(), because Check's assertions
- * work only in the thread and process that runs the test.
+ * A test's body runs in every member. The body reports failures with member_fail(), because Check's
+ * assertions work only in the thread and process that runs the test.
  */
 #ifndef DDP_TESTS_MEMBERS_H
 #define DDP_TESTS_MEMBERS_H
@@ -43,7 +43,7 @@ enum member_kind { THREADS, PROCESSES, CONTAINERS };
 
 static const char *const member_kind_names[] = {"threads", "processes", "containers"};
 
-/* Directory of the group's socket; "": no directory. */
+/* Directory of the group's socket; "": the group has no directory. */
 static char members_directory[256];
 
 /* Number of a system call that fails with ENOSYS in member processes; 0: none. */
@@ -52,10 +52,10 @@ static int members_missing;
 /* Memory that all members share. */
 struct board {
 	char ticket[DDP_GROUP_TICKET];
-	_Atomic int ready; /* ticket is valid */
+	_Atomic int ready; /* the ticket is valid */
 	_Atomic int count; /* for use by bodies */
 	_Atomic int pids[MEMBERS];
-	struct ddp_error errors[MEMBERS]; /* of the body's last call */
+	struct ddp_error errors[MEMBERS]; /* error of each member's last call in the body */
 	char failures[MEMBERS][512];
 };
 
@@ -69,7 +69,7 @@ struct member {
 	void (*body)(struct member *);
 };
 
-/* Reports a failure of [member]. Later failures of the same member are ignored. */
+/* Reports a failure of [member]. Only a member's first failure is kept. */
 static inline __attribute__((format(printf, 2, 3))) void member_fail(struct member *member,
 								     const char *format, ...)
 {
@@ -83,7 +83,10 @@ static inline __attribute__((format(printf, 2, 3))) void member_fail(struct memb
 	va_end(arguments);
 }
 
-/* World ranks differ from indices in the group. Messages must contain the ranks. */
+/*
+ * World ranks of the members. They differ from the indices in the group, and messages must contain
+ * the ranks.
+ */
 static const int member_ranks[MEMBERS] = {10, 11, 12, 13, 14, 15, 16, 17};
 
 static inline struct ddp_group_options member_options(const struct member *member)
@@ -133,7 +136,10 @@ static inline void *member_thread(void *argument)
 	return NULL;
 }
 
-/* Makes system call [number] fail with [error] from now on. Returns whether that is possible. */
+/*
+ * Makes system call [number] fail with [error] in this process. Returns false if the kernel does
+ * not permit that.
+ */
 static inline bool forbid_call(int number, int error)
 {
 	struct sock_filter filter[] = {
@@ -149,8 +155,9 @@ static inline bool forbid_call(int number, int error)
 }
 
 /*
- * Returns in the second process of new user and pid namespaces, because SIGKILL from inside does
- * not end the first one. The calling process waits and exits with that process's status.
+ * Creates new user and pid namespaces and returns in their second process, because a SIGKILL from
+ * inside does not end the first one. The calling process waits and exits with the status of the
+ * second process.
  */
 static inline void enter_container(void)
 {
@@ -165,8 +172,8 @@ static inline void enter_container(void)
 			continue;
 		waitpid(pid, &status, 0);
 		/*
-		 * The kernel kills a namespace's processes when its first one exits, so wait for
-		 * all.
+		 * The kernel kills all processes of the namespace when its first process exits. So
+		 * wait for all of them.
 		 */
 		while (wait(NULL) > 0)
 			;
@@ -174,7 +181,7 @@ static inline void enter_container(void)
 	}
 }
 
-/* Whether this user may create user and pid namespaces on this host. */
+/* Whether this user may create user and pid namespaces. */
 static inline bool has_containers(void)
 {
 	pid_t pid = fork();
@@ -231,8 +238,8 @@ static inline struct board *board_new(void)
 }
 
 /*
- * Runs [body] in [size] members, with a limit of [limit] seconds for each wait. Returns the board,
- * for board_free().
+ * Runs [body] in [size] members. Each wait in the group has a timeout of [limit] seconds. Returns
+ * the board, which the caller frees with board_free().
  */
 static inline struct board *members_run(enum member_kind kind, int size, double limit,
 					void (*body)(struct member *))

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * nccl-host.c - an emulation of ddp_nccl.so in host memory: collectives between processes of one
- * host. If WITHOUT_NCCL is defined, it emulates ddp_gpu.so instead, and has no collectives
+ * host. With WITHOUT_NCCL defined, it emulates ddp_gpu.so, which has no collectives
  *
- * The ranks share a memfd of rank 0, which they open through /proc, so no file is left.
- * DDP_HOST_GPU is the name of a rank's GPU; if it is unset, all ranks have the same GPU. With
- * DDP_HOST_GPUS each device of each node is another GPU. DRIVER_FAULT names a node, or "all", and a
- * fault, as in tests/cluster/driver.c: "n2 sum" for wrong sums, "n2 crash" for a process that ends in
- * its first collective. Error texts are as short as NCCL's; DDP_HOST_VAGUE makes them shorter. An
- * operation that waits for a rank that has ended waits until the communicator is aborted, like a
- * kernel of NCCL.
+ * The ranks share a memfd of rank 0, which they open through /proc, so no file remains. An
+ * operation that waits for an ended rank waits until the communicator is aborted, like a kernel of
+ * NCCL. Environment variables:
+ *
+ *   DDP_HOST_GPU    name of the rank's GPU; unset: all ranks have the same GPU
+ *   DDP_HOST_GPUS   set: each device of each node is a different GPU
+ *   DRIVER_FAULT    node, or "all", and a fault, as in tests/cluster/driver.c: "n2 sum" makes
+ *                   sums wrong; "n2 crash" ends the process in its first collective
+ *   DDP_HOST_VAGUE  error texts do not mention a peer; otherwise they are as short as NCCL's
  */
 #include "config.h"
 
@@ -30,7 +32,7 @@
 
 enum { RANKS = 16, SLOT_BYTES = 64 << 10, MEMORIES = 64, NCCL = 22809 };
 
-/* Operations on streams and calls of the host count their steps separately. */
+/* Steps of operations on streams and steps of calls by the host have separate counters. */
 enum { STREAM, HOST, RINGS };
 
 struct seat {
@@ -51,8 +53,9 @@ struct ddp_device {
 	struct area *area;
 	int pidfds[RANKS];
 	unsigned int steps[RINGS];
-	unsigned long issued; /* collectives outside graphs run one after the other: */
-	atomic_ulong served;  /* number enqueued and number completed, on all streams */
+	/* collectives outside graphs, which run in the order of their numbers over all streams */
+	unsigned long issued; /* number of enqueued collectives */
+	atomic_ulong served;  /* number of completed collectives */
 	void *memories[MEMORIES];
 	atomic_bool aborted;
 	atomic_int failed; /* status of [failure]; 0: none */
@@ -92,7 +95,7 @@ static void take_step(struct ddp_device *device, int ring)
 	atomic_store(&device->area->seats[device->rank].steps[ring], ++device->steps[ring]);
 }
 
-/* Whether all ranks have taken this rank's last step of [ring]. */
+/* Whether all ranks have completed this rank's last step of [ring]. */
 static bool all_have(struct ddp_device *device, int ring)
 {
 	unsigned int last = device->steps[ring];
@@ -168,7 +171,10 @@ static void read_slots(const struct collective *it)
 		       it->piece * unit);
 }
 
-/* Piece by piece: each rank fills its slot, all read the slots, all release them. */
+/*
+ * Runs a collective piece by piece: every rank fills its slot, reads all slots, and releases its
+ * slot.
+ */
 static bool advance(struct collective *it)
 {
 	size_t most = SLOT_BYTES / ddp_type_size(it->type);
@@ -219,7 +225,7 @@ static struct host_stream *stream_of(const struct ddp_device *device, void *stre
 	return stream ? stream : device->own;
 }
 
-/* Collectives of a graph run in the graph's order and need no ticket. */
+/* Enqueues a collective. In a graph, collectives run in the graph's order and need no number. */
 static int submit(struct collective collective, void *stream, struct ddp_error *error)
 {
 	struct ddp_device *device = collective.device;
@@ -229,7 +235,7 @@ static int submit(struct collective collective, void *stream, struct ddp_error *
 
 	if (has_fault("crash"))
 		abort();
-	/* NCCL may detect a lost rank at once. */
+	/* Like NCCL, return an error at once if a rank has ended. */
 	for (int rank = 0; rank < device->size; rank++)
 		fail_if_gone(device, rank);
 	status = host_health(device, error);
@@ -409,7 +415,7 @@ static int host_identity(struct ddp_device *device, uint8_t id[DDP_DEVICE_ID],
 	return 0;
 }
 
-/* Waits for all ranks. A rank that has not come yet has no process to watch. */
+/* Waits until all ranks have arrived. A rank that has not arrived has no process to check. */
 static int meet(struct ddp_device *device, const struct ddp_watch *watch, struct ddp_error *error)
 {
 	for (int rank = 0; rank < device->size; rank++) {
@@ -469,8 +475,8 @@ static int host_alloc(struct ddp_device *device, size_t bytes, void **memory,
 #ifndef WITHOUT_NCCL
 
 /*
- * Waits until all ranks have taken the next host step. Returns false if the communicator failed or
- * was aborted.
+ * Waits until all ranks have reached the next host step. Returns false if the communicator failed
+ * or was aborted.
  */
 static bool step(struct ddp_device *device, const struct ddp_watch *watch)
 {
@@ -485,7 +491,7 @@ static bool step(struct ddp_device *device, const struct ddp_watch *watch)
 	return true;
 }
 
-/* All ranks must call. Registration is refused if DDP_HOST_FAIL requests it. */
+/* Registers memory. All ranks must call it. It fails if DDP_HOST_FAIL requests that. */
 static int host_enroll(struct ddp_device *device, void *memory, bool known,
 		       struct ddp_error *refused, const struct ddp_watch *watch,
 		       struct ddp_error *error)
@@ -550,8 +556,8 @@ static int host_await(struct ddp_device *device, void *stream, const uint64_t *w
 		if (host_fails("wait"))
 			return ddp_error_set(error, DDP_ERR_ENGINE, "a stream broke, as asked");
 		/*
-		 * Check before host_stream_idle(), which may run all work of an emulated stream and
-		 * so hide a [value] that is too low.
+		 * Check the value before host_stream_idle(): that call may run all work of an
+		 * emulated stream, and so hide that [value] is too low.
 		 */
 		if (is_reached(word, value))
 			return 0;

@@ -2,9 +2,9 @@
 /*
  * ranks.h - real ranks for tests: processes with the variables that torchrun sets
  *
- * A layout has the number of ranks on each node: "2,1" is three ranks on two nodes, which use TCP
- * between the nodes although all run on this host. Each rank runs in a temporary directory and
- * writes its stderr to a file there.
+ * A layout has the number of ranks on each node: "2,1" means three ranks on two nodes. All ranks
+ * run on this host, but ranks of different nodes use TCP. Each rank runs in a temporary directory
+ * and writes its stderr to a file there.
  */
 #ifndef DDP_TESTS_RANKS_H
 #define DDP_TESTS_RANKS_H
@@ -29,7 +29,7 @@ struct ranks {
 	char directory[64];
 	pid_t pids[RANKS_MOST];
 	int statuses[RANKS_MOST];	   /* exit status, or -signal */
-	char text[RANKS_MOST][RANKS_TEXT]; /* its stderr */
+	char text[RANKS_MOST][RANKS_TEXT]; /* stderr of each rank */
 };
 
 static inline void ranks_number(const char *name, int value)
@@ -61,13 +61,13 @@ static inline void ranks_environment(int rank, int size, int local, int count, i
 	setenv("TORCHELASTIC_MAX_RESTARTS", "0", 1);
 	setenv("MASTER_ADDR", "127.0.0.1", 1);
 	setenv("MASTER_PORT", "7", 1);
-	/* loopback only */
+	/* use the loopback interface only */
 	setenv("DDP_SOCKET_IFNAME", "lo", 1);
-	/* a rank that hangs fails with a message before Check's timeout */
+	/* a rank that hangs fails with a message before Check ends the test */
 	setenv("DDP_TIMEOUT", "240", 0);
 }
 
-/* Starts [body] as each rank of [layout]. It returns the rank's exit status. */
+/* Starts a process for each rank of [layout]. The process exits with the result of [body]. */
 static inline void ranks_start(struct ranks *ranks, const char *layout, int (*body)(int rank))
 {
 	int counts[RANKS_MOST], nodes = 0;
@@ -104,7 +104,9 @@ static inline void ranks_start(struct ranks *ranks, const char *layout, int (*bo
 	}
 }
 
-/* Waits for all ranks and reads their stderr. Removes the directory unless [keep]. */
+/*
+ * Waits for all ranks and reads their stderr files. Removes the temporary directory unless [keep].
+ */
 static inline void ranks_wait(struct ranks *ranks, bool keep)
 {
 	for (int rank = 0; rank < ranks->size; rank++) {
@@ -127,8 +129,8 @@ static inline void ranks_wait(struct ranks *ranks, bool keep)
 }
 
 /*
- * The failed rank whose output explains the failure: preferably one that a signal or RANK_CHECK()
- * ended, since others may have failed because of it. -1: no rank failed.
+ * Returns the failed rank whose output best explains the failure; -1: no rank failed. A rank that a
+ * signal or RANK_CHECK() ended comes first, because others may have failed because of it.
  */
 static inline int ranks_failed(const struct ranks *ranks)
 {
@@ -141,7 +143,7 @@ static inline int ranks_failed(const struct ranks *ranks)
 	return failed;
 }
 
-/* Runs [body] in all ranks of [layout]. All must end with 0. */
+/* Runs [body] in all ranks of [layout]. Every rank must exit with 0. */
 static inline void ranks_run(const char *layout, int (*body)(int rank))
 {
 	static struct ranks ranks;
@@ -154,7 +156,7 @@ static inline void ranks_run(const char *layout, int (*body)(int rank))
 		      rank < 0 ? 0 : ranks.statuses[rank], rank < 0 ? "" : ranks.text[rank]);
 }
 
-/* Number of files of libddp in /dev/shm, those of other programs on this host included. */
+/* Number of libddp's files in /dev/shm, including files of other programs on this host. */
 static inline int ranks_shared_files(void)
 {
 	DIR *directory = opendir("/dev/shm");
@@ -169,8 +171,8 @@ static inline int ranks_shared_files(void)
 }
 
 /*
- * Waits until there are at most [files], because other programs may have files for a moment.
- * Check's timeout ends the wait.
+ * Waits until /dev/shm has at most [files] files of libddp, because other programs may have files
+ * there for a moment. Check's timeout ends the wait.
  */
 static inline void ranks_await_shared_files(int files)
 {
@@ -178,7 +180,7 @@ static inline void ranks_await_shared_files(int files)
 		usleep(10000);
 }
 
-/* In a rank: if [condition] is false, print it and exit with 98. */
+/* In a rank: if [condition] is false, prints it and exits with 98. */
 #define RANK_CHECK(condition)                                                            \
 	do {                                                                             \
 		if (!(condition)) {                                                      \
@@ -189,7 +191,7 @@ static inline void ranks_await_shared_files(int files)
 		}                                                                        \
 	} while (0)
 
-/* In a rank: if [call] fails, print its error and exit. */
+/* In a rank: if [call] fails, prints the error and exits. */
 #define RANK_OK(ddp, call)                                                            \
 	do {                                                                          \
 		if ((call) < 0) {                                                     \
@@ -208,8 +210,8 @@ static inline struct ddp *ranks_join(void)
 }
 
 /*
- * The function body that follows runs in each rank, with [rank] and its handle [ddp], between
- * ddp_init() and ddp_destroy().
+ * Defines a rank's body: the block after the macro runs in each rank between ddp_init() and
+ * ddp_destroy(), with the variables [rank] and [ddp].
  */
 #define RANK_BODY(name) RANK_BODY_OF(name, ranks_join)
 #define RANK_BODY_OF(name, join)                              \
@@ -224,7 +226,7 @@ static inline struct ddp *ranks_join(void)
 	}                                                     \
 	static void name##_joined(struct ddp *ddp, int rank CK_ATTRIBUTE_UNUSED)
 
-/* A test that runs the function body that follows in all ranks of each layout. */
+/* Defines a test: the block after the macro runs in all ranks of each layout. */
 #define RANKS_TEST(test, layouts)                    \
 	static int test##_body(int rank);            \
 	TEST_ROWS(test, layouts)                     \
@@ -233,7 +235,7 @@ static inline struct ddp *ranks_join(void)
 	}                                            \
 	RANK_BODY(test##_body)
 
-/* In all ranks: fails unless [data] is the same in every rank. */
+/* In a rank: fails unless all ranks have the same [data]. All ranks must call it. */
 static inline void ranks_equal(struct ddp *ddp, const void *data, size_t bytes)
 {
 	size_t size = (size_t)ddp_world(ddp)->size;

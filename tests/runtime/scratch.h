@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scratch.h - temporary directory of a test program, removed at its end whether it passed or failed */
+/* scratch.h - temporary directory of a test program, removed at the end even if a test failed */
 #ifndef DDP_TESTS_SCRATCH_H
 #define DDP_TESTS_SCRATCH_H
 
@@ -20,7 +20,7 @@ static inline void scratch_up(void)
 	scratch_owner = getpid();
 }
 
-/* Returns the path of [name] in the directory, which is valid until the eighth next call. */
+/* Returns the path of [name] in the directory. The path is valid for the next seven calls. */
 static inline const char *scratch(const char *name)
 {
 	static char paths[8][512];
@@ -41,7 +41,7 @@ static inline const char *scratch_file(const char *name, const void *data, size_
 	return path;
 }
 
-/* Reads the file [path]. The caller frees the result, which has a NUL after the last byte. */
+/* Reads the file [path] and appends a NUL. The caller frees the result. */
 static inline char *scratch_read(const char *path, size_t *size)
 {
 	FILE *file = fopen(path, "r");

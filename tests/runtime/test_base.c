@@ -47,7 +47,8 @@ TEST_ROWS(test_status, statuses)
 	ck_assert_int_eq(status, statuses[_i].value);
 	unit_text(statuses[_i].name, "text", ddp_strerror(status), statuses[_i].text);
 	ck_assert_int_eq(exit_status, 64 - status);
-	ck_assert(exit_status >= 65 && exit_status < 126); /* shells use higher values */
+	/* shells use higher values for signals */
+	ck_assert(exit_status >= 65 && exit_status < 126);
 	ck_assert_int_eq(ddp_is_peer_error(status), status <= -20);
 	for (int i = 0; i < _i; i++)
 		ck_assert_int_ne(ddp_exit_status(statuses[i].status), exit_status);
@@ -140,12 +141,12 @@ TEST(test_watch)
 	ck_assert_int_eq(ddp_watch_check(&watch, &error), 0);
 	ck_assert_int_eq(owner.checks, 1);
 
-	/* a timeout has no text: the caller knows what it was waiting for */
+	/* The error of a timeout has no text, because only the caller knows what it waited for. */
 	watch.deadline = before;
 	ck_assert_int_eq(ddp_watch_check(&watch, &error), DDP_ERR_TIMEOUT);
 	ck_assert_str_eq(error.text, "");
 
-	/* the owner's error counts more than the deadline */
+	/* If the owner reports an error, the deadline does not matter. */
 	owner.answer = DDP_ERR_PEER;
 	ck_assert_int_eq(ddp_watch_check(&watch, &error), DDP_ERR_PEER);
 	ck_assert_str_eq(error.text, "the owner says so");
@@ -159,7 +160,7 @@ TEST(test_watch)
 	ck_assert_int_eq(ddp_watch_check(&watch, &error), DDP_ERR_TIMEOUT);
 }
 
-/* Polling ends at the deadline or with the owner's error. The owner is not called at each poll. */
+/* Polling ends at the deadline or with the owner's error. Most polls do not call the owner. */
 TEST(test_poll)
 {
 	struct owner owner = {0, 0};
@@ -299,7 +300,7 @@ TEST_ROWS(test_choice, words)
 	unsetenv("DDP_SIMD");
 }
 
-/* More choices than fit in a message. */
+/* The list of choices does not fit in the message. */
 TEST(test_many_choices)
 {
 	static const char word[] = "0123456789012345678901234567890123456789";
@@ -396,8 +397,8 @@ TEST_ROWS(test_crc, sums)
 }
 
 /*
- * Both implementations agree for any alignment and length, and a checksum can be computed in
- * pieces.
+ * Both implementations return the same checksum for any alignment and length, and when the data is
+ * passed in several pieces.
  */
 TEST(test_crc_pieces)
 {
@@ -439,7 +440,10 @@ TEST(test_hash)
 
 /* --- log.h -------------------------------------------------------------------------------- */
 
-/* Prints to a socket in place of stderr. Returns the number of writes, and the first one in [line]. */
+/*
+ * Prints a line of the log to a socket in place of stderr. Returns the number of writes, and the
+ * text of the first one in [line].
+ */
 static int catch_lines(const struct ddp_log *log, enum ddp_level level, const char *subsystem,
 		       const char *text, char *line, size_t size)
 {
@@ -464,9 +468,10 @@ static int catch_lines(const struct ddp_log *log, enum ddp_level level, const ch
 
 static const struct {
 	const char *setting;
-	int rank;	    /* -1: unknown */
-	const char *wanted; /* y or n for each of error, warning, info, debug of subsystem "rdzv" */
-	const char *other;  /* the same for subsystem "rd" */
+	int rank; /* -1: unknown */
+	/* for each level from error to debug: y if subsystem "rdzv" prints it, else n */
+	const char *wanted;
+	const char *other; /* the same for subsystem "rd" */
 } filters[] = {
 	{NULL, -1, "yynn", "yynn"},	    {NULL, 0, "yynn", "yynn"},
 	{NULL, 1, "ynnn", "ynnn"},	    {"", 0, "yynn", "yynn"},
@@ -519,7 +524,7 @@ TEST_ROWS(test_bad_level, bad_levels)
 	ck_assert_int_eq(ddp_log_open(&log, &error), DDP_ERR_ENVIRONMENT);
 	unsetenv("DDP_LOG");
 	unit_pieces(bad_levels[_i], error.text, pieces);
-	/* the log is usable, since this error must be printed */
+	/* The log is usable nevertheless, because the program must print this error. */
 	ck_assert(ddp_log_wants(&log, DDP_LEVEL_WARNING, "rdzv"));
 	ck_assert(!ddp_log_wants(&log, DDP_LEVEL_INFO, "rdzv"));
 }
@@ -540,7 +545,7 @@ TEST(test_prefix)
 	ck_assert_int_eq(catch_lines(&log, DDP_LEVEL_WARNING, "x", "hm", line, sizeof(line)), 1);
 	ck_assert_str_eq(line, "ddp[0@n2]: warning: hm\n");
 
-	/* a text that exceeds the limit is still one complete line */
+	/* A text that exceeds the limit is truncated, but is still one line with its end. */
 	memset(text, 'x', sizeof(text) - 1);
 	text[sizeof(text) - 1] = '\0';
 	memset(host, 'h', sizeof(host) - 1);
@@ -611,7 +616,7 @@ TEST_ROWS(test_numbers, numbers)
 	ddp_text_free(&text);
 }
 
-/* --- json.h, without what tests/runtime/test_tensors.c tests ---------------------------------- */
+/* --- json.h (more in tests/runtime/test_tensors.c) ---------------------------------------- */
 
 static const struct {
 	const char *text;
@@ -732,7 +737,7 @@ static const struct {
 	{"no rows", "", 99, ""},
 };
 
-/* The fourth column has no cells and is not printed. */
+/* The fourth column of the table is empty and is not printed. */
 TEST_ROWS(test_table, tables)
 {
 	static const struct ddp_table_column columns[] = {
@@ -778,7 +783,7 @@ static void report_error(struct ddp *ddp, const char *format, ...)
 	va_end(arguments);
 }
 
-/* A failed allocation is printed and reported to the other ranks, and ends the program. */
+/* If an allocation fails, the program prints the error, reports it to the other ranks, and ends. */
 TEST_LOOP(test_no_memory, 0, 2)
 {
 	static const char what[] = "no memory for a test's numbers: 7.379e+19 bytes";
@@ -825,7 +830,7 @@ static const struct {
 	 {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
 };
 
-/* ddp_random() with arguments that exactly fill the counter and the key. */
+/* Calls ddp_random() with arguments that exactly fill the counter and the key. */
 static void philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
 {
 	ddp_random((uint64_t)key[1] << 32 | key[0], counter[3] >> 8,
@@ -841,7 +846,9 @@ TEST_ROWS(test_answer, answers)
 		unit_number(answers[_i].name, "word", out[i], answers[_i].want[i]);
 }
 
-/* The word of counter and key to which each argument maps; all engines must use the same. */
+/*
+ * The word of the counter or the key that each argument sets. All engines must use the same words.
+ */
 static const struct {
 	const char *name;
 	uint64_t seed, epoch, order;

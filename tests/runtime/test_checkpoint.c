@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_checkpoint.c - checkpoints: the files, and saving and loading by all ranks */
+/* test_checkpoint.c - checkpoints: their files, and saving and loading by all ranks */
 #include "config.h"
 
 #include <ddp.h>
@@ -18,7 +18,7 @@ static const struct ddp_log quiet = {.level = DDP_LEVEL_ERROR};
 
 enum { WEIGHTS = 6, LARGE = 1 << 20 };
 
-/* Every value depends on the step, so that a mixture of two steps is detected. */
+/* All values depend on the step, so that a test detects a file with values of two steps. */
 struct model {
 	float weight[WEIGHTS];
 	int64_t steps;
@@ -41,7 +41,7 @@ static void model_set(uint64_t step)
 	model.tensors[2] = (struct ddp_tensor){"large", DDP_U8, 1, {LARGE}, model.large};
 }
 
-/* Whether [file] has the model of [step]; without the large tensor if [small]. */
+/* Whether [file] has the model of [step]. If [small], the file must not have the large tensor. */
 static bool model_is(const struct ddp_tensors *file, uint64_t step, bool small)
 {
 	model_set(step);
@@ -66,7 +66,7 @@ static int save(const char *directory, uint64_t step, int keep, struct ddp_error
 				    error);
 }
 
-/* Steps of the checkpoints in [directory], such as "5 3 1". */
+/* Returns the steps of the checkpoints in [directory], such as "5 3 1". */
 static const char *steps_of(const char *directory)
 {
 	static char text[512];
@@ -82,7 +82,7 @@ static const char *steps_of(const char *directory)
 	return text;
 }
 
-/* Path of [name] in [directory], valid until the next call. */
+/* Returns the path of [name] in [directory]. The path is valid until the next call. */
 static const char *path_in(const char *directory, const char *name)
 {
 	static char path[1024];
@@ -147,7 +147,7 @@ TEST_ROWS(test_names, names)
 				 path_in(directory, names[_i].name));
 }
 
-/* Sorted by step, not by name. */
+/* The list is sorted by step, not by name. */
 TEST(test_list)
 {
 	static const uint64_t steps[] = {7, 10000000000, 3, 9999999999, 0};
@@ -163,7 +163,7 @@ TEST(test_list)
 /* --- Save ------------------------------------------------------------------------------- */
 
 static const struct {
-	const char *before; /* steps of existing checkpoints */
+	const char *before; /* steps of the existing checkpoints */
 	uint64_t step;
 	int keep;
 	const char *after;
@@ -176,7 +176,10 @@ static const struct {
 	{"1 2 3", 4, 4, "4 3 2 1"},
 	{"1 2 3", 4, 100, "4 3 2 1"},
 	{"1 2 3", 3, 2, "3 2"},
-	/* larger steps of an abandoned run: the new checkpoint is kept in any case */
+	/*
+	 * The existing steps are larger, from a run that was abandoned. The new checkpoint is kept
+	 * anyway.
+	 */
 	{"1 2 8 9", 3, 1, "9 8 3"},
 	{"1 2 8 9", 3, 2, "9 8 3 2"},
 };
@@ -200,17 +203,20 @@ TEST_ROWS(test_keep, keeps)
 
 #define TEMPORARY "checkpoint-0000000042.safetensors.tmp."
 
-/* Files of other writers, which may be running on other nodes, so that only the age counts. */
+/*
+ * Temporary files of other processes. The processes may run on other nodes, so only a file's age
+ * shows that its writer has ended.
+ */
 static const struct {
 	const char *name;
-	int age; /* age in seconds */
+	int age; /* seconds */
 	bool link, stays;
 } leftovers[] = {
 	{TEMPORARY "00000bad-4711-00c0ffee", 3600, false, false},
 	{TEMPORARY "00000bad-4711-00c0ffee", 60, false, true},
 	{TEMPORARY "00000bad-4711-00c0ffee", -3600, false, true},
 	{TEMPORARY "00000bad-4711-00c0ffee", 3600, true, true},
-	{TEMPORARY "4711", 3600, false, false}, /* name in earlier releases */
+	{TEMPORARY "4711", 3600, false, false}, /* the name in earlier releases */
 	{TEMPORARY "4711", 60, false, true},
 	{TEMPORARY "0123456789abcdef", 3600, false, false},
 	{TEMPORARY "4711.x", 3600, false, true},
@@ -223,7 +229,7 @@ static const struct {
 	{"model.safetensors.tmp.00000bad-4711-00c0ffee", 3600, false, true},
 };
 
-/* Sets the age of the file or link [path] in seconds. */
+/* Sets the age of the file or link [path], in seconds. */
 static void set_age(const char *path, int age)
 {
 	const struct timespec times[2] = {{0, UTIME_OMIT}, {time(NULL) - age, 0}};
@@ -231,7 +237,7 @@ static void set_age(const char *path, int age)
 	ck_assert_int_eq(utimensat(AT_FDCWD, path, times, AT_SYMLINK_NOFOLLOW), 0);
 }
 
-/* A save removes old temporary files of killed writers, and no other files. */
+/* A save removes old temporary files, whose writers were killed, and no other files. */
 TEST_ROWS(test_old_temporary_files, leftovers)
 {
 	const char *directory = new_directory("sweep"),
@@ -251,7 +257,7 @@ TEST_ROWS(test_old_temporary_files, leftovers)
 	unit_text("sweep", "steps", steps_of(directory), "1");
 }
 
-/* A save does not remove temporary files of other users. */
+/* A save keeps temporary files of other users. */
 TEST(test_temporary_files_of_others)
 {
 	const char *directory = new_directory("sweep-others"),
@@ -261,12 +267,12 @@ TEST(test_temporary_files_of_others)
 	fclose(fopen(path, "w"));
 	set_age(path, 3600);
 	if (chown(path, 65534, (gid_t)-1) < 0)
-		return; /* only root can give files away */
+		return; /* only root can change a file's owner */
 	ck_assert_int_eq(save(directory, 1, 1, &error), 0);
 	ck_assert_int_eq(access(path_in(directory, TEMPORARY "00000bad-4711-00c0ffee"), F_OK), 0);
 }
 
-/* On a full disk the old checkpoints remain, and the incomplete one does not. */
+/* On a full disk a save keeps the old checkpoints and leaves no incomplete one. */
 TEST(test_full_disk)
 {
 	const char *directory = new_directory("full");
@@ -301,8 +307,8 @@ int fsync(int fd)
 }
 
 /*
- * If the directory cannot be synced, the save fails and old checkpoints remain, since the new one
- * may be lost.
+ * If fsync() of the directory fails, the save fails and the old checkpoints remain, because a power
+ * failure might delete the new one.
  */
 TEST(test_sync_fails)
 {
@@ -330,7 +336,7 @@ TEST(test_save_fails)
 
 /* --- Load ------------------------------------------------------------------------------- */
 
-/* Redirects stderr to [path], until captured(). */
+/* Redirects stderr to [path]. captured() ends the redirection. */
 static int capture(const char *path)
 {
 	int saved = dup(STDERR_FILENO), fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
@@ -362,7 +368,7 @@ static void flip_last(const char *path)
 	free(data);
 }
 
-/* Replaces the first [old] in the file by [new], which has the same length. */
+/* Replaces the first [old] in the file by [new]. Both have the same length. */
 static void edit(const char *path, const char *old, const char *new)
 {
 	size_t size;
@@ -446,7 +452,7 @@ static const struct {
 	{"link", damage_link, "No such file"},
 };
 
-/* A damaged newest checkpoint is reported, and the one before it is loaded. */
+/* If the newest checkpoint is damaged, a load prints that and reads the checkpoint before it. */
 TEST_ROWS(test_damaged, damages)
 {
 	const char *directory = new_directory("damaged"), *name = damages[_i].name;
@@ -475,7 +481,7 @@ TEST_ROWS(test_damaged, damages)
 	free(text);
 }
 
-/* A skipped damaged checkpoint is not counted among those to keep. */
+/* The number of checkpoints to keep does not include a damaged one that a load skipped. */
 TEST(test_damaged_not_kept)
 {
 	const char *directory = new_directory("not-kept");
@@ -506,8 +512,8 @@ static void damage_aside(const char *path)
 	char to[1024];
 
 	snprintf(to, sizeof(to), "%s.damaged", path);
-	ck_assert_int_eq(mkdir(to, 0700),
-			 0); /* so that the checkpoint cannot be renamed to this name */
+	/* a checkpoint cannot be renamed to a directory's name */
+	ck_assert_int_eq(mkdir(to, 0700), 0);
 	flip_last(path);
 }
 
@@ -520,8 +526,8 @@ static const struct {
 };
 
 /*
- * A skipped checkpoint that cannot be renamed is not counted among those to keep, until its step is
- * saved again.
+ * The number of checkpoints to keep does not include a skipped checkpoint that cannot be renamed,
+ * until its step is saved again.
  */
 TEST_ROWS(test_skipped_not_kept, unmovable)
 {
@@ -541,8 +547,8 @@ TEST_ROWS(test_skipped_not_kept, unmovable)
 	unit_text(name, "steps", steps_of(directory), "300 250");
 }
 
-static const char *
-	resave; /* directory in which step 200 is saved again during the next read of [resave_inode] */
+/* directory in which the next read of [resave_inode] saves step 200 again */
+static const char *resave;
 static ino_t resave_inode;
 
 ssize_t pread(int fd, void *data, size_t size, off_t offset)
@@ -558,7 +564,10 @@ ssize_t pread(int fd, void *data, size_t size, off_t offset)
 	return syscall(SYS_pread64, fd, data, size, offset);
 }
 
-/* A checkpoint that is saved again while a load skips its damaged predecessor is valid. */
+/*
+ * A load skips a damaged checkpoint, which another process saves again at the same time: the new
+ * file is valid.
+ */
 TEST(test_damaged_saved_again)
 {
 	const char *directory = new_directory("again");
@@ -606,7 +615,7 @@ TEST(test_all_damaged)
 			 DDP_ERR_FILE);
 }
 
-/* A checkpoint of another program, without checksum and step, can be loaded. */
+/* A load accepts a file of another program, which has no checksum and no step. */
 TEST(test_file_of_another_program)
 {
 	const char *directory = new_directory("foreign");
@@ -677,7 +686,9 @@ TEST_ROWS(test_match, matches)
 	ddp_tensors_close(file);
 }
 
-/* A list of names that exceeds the message ends with "...", after a whole name. */
+/*
+ * If a list of names does not fit in the message, the list ends with "..." after a complete name.
+ */
 TEST(test_match_many)
 {
 	static char names_of[100][120];
@@ -698,7 +709,10 @@ TEST(test_match_many)
 
 /* --- kill -9 ---------------------------------------------------------------------------- */
 
-/* Saves step after step, with the large tensor, until killed. Writes each completed step to [fd]. */
+/*
+ * Saves one step after the other, with the large tensor, until the process is killed. Writes each
+ * completed step to [fd].
+ */
 static void save_forever(const char *directory, uint64_t step, int fd)
 {
 	struct ddp_error error;
@@ -712,7 +726,10 @@ static void save_forever(const char *directory, uint64_t step, int fd)
 	}
 }
 
-/* Kills a writer after [microseconds]. Returns the last step that it completed. */
+/*
+ * Starts a writer and kills it after [microseconds]. Returns the last step that the writer
+ * completed.
+ */
 static uint64_t kill_writer(const char *directory, uint64_t step, long microseconds)
 {
 	struct timespec delay = {0, microseconds * 1000};
@@ -735,10 +752,7 @@ static uint64_t kill_writer(const char *directory, uint64_t step, long microseco
 	return done;
 }
 
-/*
- * After a writer was killed, all checkpoints are complete, and the last one that was completed
- * exists.
- */
+/* After a writer was killed, no checkpoint is incomplete, and the last completed one exists. */
 TEST(test_kill)
 {
 	const char *directory = new_directory("kill");
@@ -762,7 +776,7 @@ TEST(test_kill)
 		done = count > 0 ? steps[0] : 0;
 		free(steps);
 	}
-	/* the next save leaves only its file in the directory */
+	/* The next save removes the killed writer's temporary file. */
 	ck_assert_int_eq(save(directory, done + 1, 1, &error), 0);
 	ck_assert_int_eq(ddp_checkpoint_open(&file, &step, directory, &quiet, &error), 1);
 	ddp_tensors_close(file);
@@ -772,7 +786,7 @@ TEST(test_kill)
 
 /* --- All ranks -------------------------------------------------------------------------- */
 
-/* One rank, one group, two groups. */
+/* Layouts: ranks on each node. */
 static const char *const layouts[] = {"1", "2", "3", "1,1", "2,1"};
 
 static bool same_on_all_ranks(struct ddp *ddp, const char *text)
@@ -836,8 +850,8 @@ TEST(test_load_with_fewer_ranks)
 }
 
 /*
- * An error that only rank 0 detects is returned by all ranks, with the same text. The world remains
- * usable.
+ * If only rank 0 detects an error, all ranks return the error with the same text. The ranks can
+ * then continue.
  */
 RANKS_TEST(test_errors, layouts)
 {
@@ -859,7 +873,7 @@ RANKS_TEST(test_errors, layouts)
 	pair.value = "other";
 	RANK_CHECK(ddp_checkpoint_load(ddp, "good", &step, model.tensors, 2, &pair, 1) ==
 		   DDP_ERR_FORMAT);
-	/* the metadata is read in spite of the error */
+	/* The metadata is read although there is an error. */
 	RANK_CHECK(strcmp(pair.value, "one") == 0);
 	RANK_CHECK(strstr(ddp_error(ddp), "missing: conv2.weight; not expected: conv1.weight"));
 	RANK_CHECK(same_on_all_ranks(ddp, ddp_error(ddp)));
@@ -874,7 +888,7 @@ RANKS_TEST(test_broadcast, layouts)
 	RANK_OK(ddp, ddp_tensors_broadcast(ddp, NULL, 0));
 }
 
-/* Row of the table: how rank 2's tensors differ from rank 0's. */
+/* Row of the table that describes how rank 2's tensors differ from rank 0's. */
 static int disagreement;
 
 static const struct {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_device.c - ddp_nccl.so: the checks before it is used; the real module without a visible
+ * test_device.c - ddp_nccl.so: the checks before libddp uses it; the real module without a visible
  * device; and its logic with a fake CUDA and NCCL (fake_nccl.h)
  *
- * tests/gpu tests it with the real CUDA and NCCL.
+ * tests/gpu tests the module with the real CUDA and NCCL.
  */
 #include "config.h"
 
@@ -26,7 +26,10 @@
 		__VA_ARGS__                                                                     \
 	}
 
-/* The cards of the ranks, and the result: status 0: NCCL; 1: staged, for the reason in [pieces]. */
+/*
+ * Cards of the ranks and the expected result. Status 0: NCCL is used. Status 1: sums are staged,
+ * for the reason in [pieces].
+ */
 static const struct {
 	const char *name;
 	int count;
@@ -169,8 +172,8 @@ static const struct ddp_log quiet = {.level = DDP_LEVEL_ERROR};
 
 static struct ddp_device *device;
 static struct ddp_device_card card;
-static struct ddp_device
-	*volatile leaked; /* a device with a hanging thread, so that leak checkers do not report it */
+/* a device with a hanging thread; referenced here, so that leak checkers do not report it */
+static struct ddp_device *volatile leaked;
 static struct fake_nccl *fake;
 static int threads_before;
 
@@ -179,7 +182,7 @@ static void sleep_5_ms(void)
 	nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
 }
 
-/* Waits until the device's threads are gone; /proc lists a joined thread for a moment. */
+/* Waits until the device's threads have ended. /proc lists a joined thread for a moment. */
 static void await_end_of_threads(void)
 {
 	while (unit_entries("/proc/self/task") > threads_before)
@@ -192,8 +195,8 @@ static void *return_at_once(void *argument)
 }
 
 /*
- * Number of threads before a device is opened. A sanitizer may start a thread when the program
- * starts its first one.
+ * Returns the number of threads before a device is opened. A sanitizer may start its own thread
+ * when the program starts its first one.
  */
 static int threads_at_rest(void)
 {
@@ -262,7 +265,7 @@ static int sum(size_t count, struct ddp_error *error)
 	return ENGINE->all_reduce(device, data, data, count, DDP_F32, DDP_SUM, NULL, error);
 }
 
-/* Closes a device that may have failed. It must leave no thread. */
+/* Closes a device that may have failed. No thread may remain. */
 static void close_lost(void)
 {
 	ENGINE->close(device);
@@ -270,7 +273,7 @@ static void close_lost(void)
 	await_end_of_threads();
 }
 
-/* Closes a device that did not fail. It must leave no thread, memory or object. */
+/* Closes a device that has not failed. No thread, memory or handle may remain. */
 static void close_clean(void)
 {
 	close_lost();
@@ -348,7 +351,9 @@ TEST_ROWS(test_open_refuses, refusals)
 	await_end_of_threads();
 }
 
-/* ddp_card_leave() selects the thread's previous GPU, unless that would create a context there. */
+/*
+ * ddp_card_leave() selects the thread's previous GPU only if the process has a context on that GPU.
+ */
 TEST(test_previous_gpu)
 {
 	int was, now;
@@ -599,7 +604,9 @@ TEST(test_arguments)
 	close_clean();
 }
 
-/* With more operations in flight than the engine tracks, it still names the oldest. */
+/*
+ * If more operations are in flight than the engine tracks, errors still name the oldest operation.
+ */
 TEST(test_more_operations_than_tracked)
 {
 	struct ddp_error error = {0, ""};
@@ -633,7 +640,7 @@ TEST(test_wait_times_out)
 	ck_assert_int_eq(wait_within(0.05, &error), DDP_ERR_TIMEOUT);
 	UNIT_SAYS("text", error.text, "rank 0, device 0", "all-reduce 1 of 100 F32",
 		  "among 2 ranks", "limit 0.05 s");
-	/* After the timeout nothing more can be enqueued. */
+	/* After the timeout the engine accepts no more operations. */
 	ck_assert_int_eq(sum(100, NULL), DDP_ERR_TIMEOUT);
 	ck_assert_int_eq(ENGINE->health(device, NULL), DDP_ERR_TIMEOUT);
 	ck_assert(ENGINE->abort(device, 30));
@@ -641,7 +648,7 @@ TEST(test_wait_times_out)
 	ck_assert_int_eq(fake_nccl_count("cudaStreamDestroy"), 0);
 	ENGINE->close(device);
 	device = NULL;
-	/* Destroying objects could wait for a hanging kernel. */
+	/* cudaStreamDestroy() might wait for a hanging kernel. */
 	ck_assert_int_eq(fake_nccl_count("cudaStreamDestroy"), 0);
 	ck_assert_int_eq(fake_nccl_count("ncclCommDestroy"), 0);
 	await_end_of_threads();
@@ -670,7 +677,7 @@ TEST(test_capture)
 	records = fake_nccl_count("cudaEventRecord");
 	ck_assert_int_eq(sum(100, NULL), 0);
 	ck_assert_int_eq(wait_within(30, NULL), DDP_ERR_STATE);
-	/* An event would be captured. */
+	/* The capture would record an event. */
 	ck_assert_int_eq(fake_nccl_count("cudaEventRecord"), records);
 	fake->capturing = false;
 	ck_assert_int_eq(wait_within(30, NULL), 0);
@@ -697,8 +704,8 @@ TEST_ROWS(test_async_error, async)
 	fake->last_error = "peer closed";
 	__atomic_store_n(&fake->async, (int)async[_i].result, __ATOMIC_SEQ_CST);
 	/*
-	 * The error counts even if the event has completed, because the kernels of a failed
-	 * communicator end.
+	 * The error counts even if the event has completed: the kernels of a failed communicator
+	 * end early.
 	 */
 	unit_number(async[_i].name, "wait", wait_within(30, &error), async[_i].status);
 	UNIT_SAYS(async[_i].name, error.text, async[_i].piece);
@@ -712,7 +719,7 @@ TEST_ROWS(test_async_error, async)
 	await_end_of_threads();
 }
 
-/* The watchdog detects a fault although nobody waits. */
+/* The watchdog detects a fault even if no thread waits. */
 TEST(test_watchdog)
 {
 	struct ddp_error error = {0, ""};
@@ -728,7 +735,7 @@ TEST(test_watchdog)
 	close_lost();
 }
 
-/* The watchdog ends an enqueueing call that hangs. */
+/* The watchdog ends a call that hangs while it enqueues. */
 TEST(test_enqueue_hangs)
 {
 	struct ddp_error error = {0, ""};
@@ -791,7 +798,7 @@ TEST(test_close_after_broken_abort)
 	open_connected(2);
 	fake->hang = "ncclCommAbort";
 	ck_assert(!ENGINE->abort(device, 0.01));
-	/* close() waits for the abort for a limited time, and then leaks [device]. */
+	/* close() waits a limited time for the abort, and then does not free [device]. */
 	leaked = device;
 	ENGINE->close(device);
 	device = NULL;
@@ -850,8 +857,8 @@ TEST_ROWS(test_memory, methods)
 }
 
 /*
- * Registered memory is kept until the communicator is destroyed if a collective was captured,
- * because the graph may use it.
+ * If a collective was captured, its memory stays registered until the communicator is destroyed,
+ * because the graph may use the memory.
  */
 TEST_ROWS(test_memory_captured, methods)
 {
@@ -881,7 +888,10 @@ TEST_ROWS(test_memory_captured, methods)
 static const char *const registrations[] = {"ncclCommWindowRegister", "ncclCommRegister"};
 static const char *const withdrawals[] = {"ncclCommWindowDeregister", "ncclCommDeregister"};
 
-/* Memory must be registered on all ranks or none: if one rank fails, the others deregister. */
+/*
+ * Memory is registered on all ranks or on none: if one rank fails, the others undo their
+ * registration.
+ */
 TEST_ROWS(test_register_fails, registrations)
 {
 	struct ddp_watch watch = seconds(30);
@@ -946,7 +956,7 @@ TEST(test_register_hangs)
 
 /* --- The real module --------------------------------------------------------------------- */
 
-/* Without a visible device: "no CUDA driver" or "no GPU is visible". */
+/* Without a visible device, the error is "no CUDA driver" or "no GPU is visible". */
 TEST(test_real_module)
 {
 	const struct ddp_device_engine *engine;

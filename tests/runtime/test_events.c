@@ -14,7 +14,7 @@
 
 /* --- A reader of event files ------------------------------------------------------------ */
 
-/* Members of an Event; the tag is empty if the event has no summary. */
+/* Parts of an Event message. If the event has no summary, the tag is empty. */
 struct event {
 	double time;
 	int64_t step;
@@ -39,7 +39,7 @@ static uint64_t read_varint(struct span *span)
 	}
 }
 
-/* Takes [size] bytes from the front of [span]. */
+/* Removes [size] bytes from the start of [span] and returns them. */
 static struct span read_bytes(struct span *span, uint64_t size)
 {
 	struct span bytes = {span->at, span->at + size};
@@ -49,7 +49,7 @@ static struct span read_bytes(struct span *span, uint64_t size)
 	return bytes;
 }
 
-/* Reads a field: returns its number, and stores its bytes or its integer. */
+/* Reads a field. Returns the field's number, and its value in [bytes] or [number]. */
 static unsigned read_field(struct span *span, struct span *bytes, uint64_t *number)
 {
 	uint64_t key = read_varint(span);
@@ -128,7 +128,7 @@ static void read_event(struct span span, struct event *event)
 	}
 }
 
-/* Checks the stored checksum against one that is computed bit by bit. */
+/* Compares the stored checksum with one that is computed bit by bit. */
 static void check_crc(struct span bytes, struct span stored)
 {
 	uint32_t crc = ddp_crc32c_plain(0, bytes.at, (size_t)(bytes.end - bytes.at)), masked;
@@ -173,7 +173,7 @@ static const char *only_file(const char *directory)
 	return path;
 }
 
-/* Reads the only file in [directory]; the caller frees [data]. */
+/* Reads the only file in [directory]. The caller frees [data]. */
 static struct span read_file(const char *directory, char **data)
 {
 	size_t size;
@@ -190,7 +190,7 @@ static const struct {
 	double value;
 } points[] = {
 	{"loss/train", 0, 2.3025851}, {"loss/train", 1, -0.0},
-	{"a", INT64_MAX, 1e300}, /* exceeds float, becomes infinite */
+	{"a", INT64_MAX, 1e300}, /* exceeds float's range, becomes infinite */
 	{"a", -1, -INFINITY},	      {"é", 127, 1e-45},
 	{" ", 128, 16777217.0},	      {"nan", 16384, NAN},
 };
@@ -226,7 +226,7 @@ TEST(test_points)
 	free(data);
 }
 
-/* TensorBoard recognizes the name, and two files of a process have different names. */
+/* TensorBoard recognizes the file's name, and two files of a process have different names. */
 TEST(test_name)
 {
 	const char *directory = scratch("name");
@@ -254,7 +254,7 @@ TEST(test_name)
 	ck_assert_int_eq(ddp_events_close(second, NULL), 0);
 }
 
-/* Flushed events can be read before the end. A full buffer is flushed. */
+/* Flushed events are in the file before it is closed. A full buffer is flushed. */
 TEST(test_flush)
 {
 	const char *directory = scratch("flush");
@@ -288,7 +288,7 @@ TEST(test_flush)
 	free(data);
 }
 
-/* On a full disk the file ends with a complete record, and close() reports the error. */
+/* On a full disk the last record in the file is complete, and close() returns the error. */
 TEST(test_full_disk)
 {
 	const char *directory = scratch("full");
@@ -321,7 +321,10 @@ TEST(test_full_disk)
 
 static char long_tag[1025 + 1];
 
-/* An invalid tag is omitted and reported by close(); other points are written. */
+/*
+ * An event with an invalid tag is not written, and close() returns an error. Other events are
+ * written.
+ */
 TEST_LOOP(test_invalid_tag, 0, 4)
 {
 	static const char *const tags[] = {"", "\xff", "a\xc3", long_tag};
@@ -358,7 +361,7 @@ TEST(test_open_fails)
 	ck_assert_int_eq(ddp_events_open(&events, scratch("file/below"), NULL), DDP_ERR_FILE);
 	ck_assert_int_eq(ddp_events_close(NULL, &error), 0);
 	ck_assert_int_eq(error.status, 0);
-	/* as on ranks that write no events */
+	/* Ranks that write no events pass NULL. */
 	ddp_events_scalar(NULL, "x", 1, 1);
 	ddp_events_flush(NULL);
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_failure.c - a rank dies or hangs at every stage: the other ranks name it and end, and leave
- * no files
+ * test_failure.c - a rank dies or hangs in each stage: the other ranks name that rank and end, and
+ * leave no files
  *
- * Ranks are processes. The tests check the messages, and that ranks end within the time limit, but
- * not how long an operation takes.
+ * Ranks are processes. The tests check messages, and that ranks end within the timeout. They do not
+ * check how long an operation takes.
  */
 #include "config.h"
 
@@ -16,10 +16,10 @@
 #include "comm/recorder.h"
 #include "ranks.h"
 
-/* Number of worlds that run at the same time. They mostly wait for the timeout. */
+/* Number of worlds that run at the same time. The ranks mostly wait for the timeout. */
 enum { WORLDS = 20 };
 
-/* DDP_TIMEOUT in seconds, enough for the start of all worlds. */
+/* DDP_TIMEOUT in seconds: long enough to start all worlds. */
 #define LIMIT "20"
 
 enum stage { BEFORE, JOINED, REDUCING };
@@ -53,7 +53,7 @@ static const struct fault faults[] = {
 	{"exited with 0, another node", "1,2", 1, REDUCING, LEFT},
 };
 
-static const struct fault *fault; /* of the world that is being started or checked */
+static const struct fault *fault; /* fault of the world that the test starts or checks */
 
 static void die_if_victim(enum stage stage)
 {
@@ -91,13 +91,13 @@ static int body(int rank)
 	return 97; /* must not be reached */
 }
 
-/* The other ranks must name the victim and end with a status for a lost peer. */
+/* The other ranks must name the victim, and end with an exit status that means a lost peer. */
 static void expect_victim_named(const struct ranks *ranks, int rank)
 {
 	char name[32];
 
 	snprintf(name, sizeof(name), "rank %d", fault->victim);
-	/* a list of missing ranks has the number only */
+	/* A list of missing ranks has only the victim's number. */
 	if (fault->stage == BEFORE)
 		snprintf(name, sizeof(name), "%d", fault->victim);
 	ck_assert_msg(strstr(ranks->text[rank], name), "%s: rank %d does not name rank %d: %s",
@@ -108,7 +108,7 @@ static void expect_victim_named(const struct ranks *ranks, int rank)
 		      ranks->text[rank]);
 }
 
-/* Waits until the living ranks have ended, and then kills the victim, which may be stopped. */
+/* Waits until all other ranks have ended, and then kills the victim, which may be stopped. */
 static void wait_for_living(struct ranks *ranks)
 {
 	siginfo_t info;
@@ -176,7 +176,7 @@ TEST(test_faults)
 
 /* --- Several programs in one step ------------------------------------------------------------ */
 
-/* All-reduces; rank [victim] is killed after the first one. */
+/* Calls all-reduce repeatedly. Rank [victim] is killed after its first all-reduce. */
 static _Noreturn void run_program(int rank, int victim)
 {
 	struct ddp *ddp = ranks_join();
@@ -193,7 +193,7 @@ static int body_programs(int rank)
 {
 	char directory[PATH_MAX];
 
-	/* the plugin sets the same directory for all programs of a step */
+	/* The plugin sets the same directory for all programs of a step. */
 	RANK_CHECK(getcwd(directory, sizeof(directory) - 64));
 	strcat(directory, "/.ddp");
 	(void)mkdir(directory, 0700);
@@ -249,8 +249,8 @@ TEST(test_second_program_of_a_step_has_its_own_summary)
 
 /* --- A file system with cached lookups ----------------------------------------------------- */
 
-static bool
-	caches_lookups; /* open() keeps failing for a name after one failed lookup, as on an NFS client */
+/* after one failed lookup of a name, open() fails for this name, as on an NFS client */
+static bool caches_lookups;
 
 int __real_open(const char *path, int flags, ...);
 int __wrap_open(const char *path, int flags, ...);
@@ -418,7 +418,9 @@ TEST(test_sigterm_writes_records)
 	unit_remove(ranks.directory);
 }
 
-/* Returns 0 if a forked child, such as a data loader's worker, is ended by SIGTERM. */
+/*
+ * Starts a child with fork(), such as a data loader's worker. Returns 0 if SIGTERM ends the child.
+ */
 static int body_worker(int rank)
 {
 	struct ddp *ddp = ranks_join();
@@ -452,7 +454,7 @@ TEST(test_sigterm_to_a_forked_worker_writes_no_record)
 	unit_remove(ranks.directory);
 }
 
-/* Rank 1 is killed while its child, which has copies of its descriptors, is running. */
+/* Rank 1 is killed, but its child is running and has copies of its descriptors. */
 static pid_t *orphan;
 
 static int body_orphan(int rank)
@@ -489,9 +491,9 @@ TEST(test_killed_rank_is_detected_while_its_child_runs)
 }
 
 /*
- * Six groups, of which 0 and 3 exchange no messages. Group 0 waits first, the others 12 s later,
- * and rank 4 in group 3 never. The limit of rank 1 ends first; it waits for the report that rank 0
- * receives.
+ * Six groups, of which 0 and 3 exchange no messages. Group 0 starts to wait first, the others 12 s
+ * later. Rank 4 in group 3 never waits. Rank 1's timeout ends first, and rank 1 then waits for the
+ * report that rank 0 receives.
  */
 static int body_different_start(int rank)
 {
@@ -524,7 +526,7 @@ TEST(test_silent_rank_is_named_by_groups_that_waited_longer)
 
 /* --- Owner of the directory -------------------------------------------------------------- */
 
-/* Records are only written if no other user could make .ddp point elsewhere. */
+/* Ranks write records only if no other user can replace .ddp by a link to another directory. */
 static const struct {
 	const char *name;
 	bool link, other_owner;
@@ -587,10 +589,7 @@ static time_t modification_time(const char *path)
 	return stat(path, &st) == 0 ? st.st_mtime : -1;
 }
 
-/*
- * The heartbeat file changes when a collective has succeeded, but not when one is running or has
- * failed.
- */
+/* A successful collective changes the heartbeat file. A running or failed one does not. */
 TEST(test_heartbeat)
 {
 	static const struct timespec long_ago[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
@@ -627,7 +626,7 @@ TEST(test_heartbeat)
 	ddp_recorder_destroy(recorder);
 	ddp_recorder_beat(NULL);
 
-	/* a heartbeat that cannot be written is not an error */
+	/* If the heartbeat file cannot be written, that is not an error. */
 	recorder = ddp_recorder_create("", "1.0", 0, 1, "here");
 	ddp_recorder_watch(recorder, "/nowhere/beat-0");
 	ddp_recorder_beat(recorder);
@@ -640,20 +639,20 @@ TEST(test_heartbeat)
 
 static const struct {
 	int size;
-	struct ddp_pace paces[5]; /* of each rank */
+	struct ddp_pace paces[5]; /* pace of each rank */
 	int slow;
-	uint32_t median; /* of the other ranks */
+	uint32_t median; /* median of the other ranks */
 } paces[] = {
 	{2, {{100, 5000}, {4000, 5000}}, 1, 100},
 	{2,
 	 {{3500, 5000}, {4000, 5000}},
 	 -1,
-	 3500}, /* the difference is not more than a tenth of the time */
+	 3500}, /* the difference is at most a tenth of the time */
 	{2, {{3499, 5000}, {4000, 5000}}, 1, 3499},
 	{3, {{4900, 5000}, {100, 5000}, {200, 5000}}, 0, 200},
 	{5, {{10, 5000}, {20, 5000}, {30, 5000}, {4000, 5000}, {3900, 5000}}, 3, 30},
 	{5, {{2000, 5000}, {2000, 5000}, {2000, 5000}, {2000, 5000}, {2000, 5000}}, -1, 2000},
-	{2, {{0, 900}, {800, 900}}, -1, 0}, /* time too short */
+	{2, {{0, 900}, {800, 900}}, -1, 0}, /* the measured time is too short */
 };
 
 TEST_ROWS(test_slow_find, paces)
@@ -664,7 +663,7 @@ TEST_ROWS(test_slow_find, paces)
 	ck_assert_uint_eq(median, paces[_i].median);
 }
 
-/* Rank 2 needs 40 ms between collectives, the others 1 ms. At the end rank 1 aborts. */
+/* Rank 2 waits 40 ms between collectives, the others 1 ms. Then rank 1 aborts. */
 static int body_slow(int rank)
 {
 	struct ddp *ddp = ranks_join();
@@ -706,7 +705,7 @@ static void kill_some(uint64_t *state)
 	static struct ranks ranks[WORLDS];
 	struct fault faults_now[WORLDS];
 
-	fault = &nobody; /* no rank ends on its own */
+	fault = &nobody; /* no rank ends by its own call */
 	for (int i = 0; i < WORLDS; i++)
 		ranks_start(&ranks[i], layouts[unit_random(state, ROWS(layouts))], body);
 	for (int i = 0; i < WORLDS; i++) {
@@ -719,8 +718,8 @@ static void kill_some(uint64_t *state)
 		fault = &faults_now[i];
 		wait_for_living(&ranks[i]);
 		ranks_wait(&ranks[i], false);
-		faults_now[i].stage =
-			BEFORE; /* it may have died before the start, so that only a list has its number */
+		/* if the victim died before the start, messages list only its number */
+		faults_now[i].stage = BEFORE;
 		for (int rank = 0; rank < ranks[i].size; rank++)
 			if (rank != fault->victim)
 				expect_victim_named(&ranks[i], rank);

@@ -36,7 +36,7 @@ static void setup(void)
 	ck_assert_ptr_nonnull(mkdtemp(top));
 }
 
-/* Number of entries of [top] without "." and "..". */
+/* Returns the number of entries of [top], without "." and "..". */
 static int count_entries(void)
 {
 	DIR *directory = opendir(top);
@@ -82,8 +82,9 @@ static void check_text(const char *path, const char *want)
 
 /* --- System calls that are interrupted or partial --------------------------------------------- */
 
-static const char *other_text; /* text that another process writes into "a" during the next write */
-static bool interrupt; /* every second call fails with EINTR, the others transfer at most 3 bytes */
+static const char *other_text; /* text that another process writes to "a" during the next write */
+/* every second call fails with EINTR; the other calls transfer at most 3 bytes */
+static bool interrupt;
 static int calls;
 
 ssize_t write(int fd, const void *data, size_t size)
@@ -109,8 +110,8 @@ ssize_t pread(int fd, void *data, size_t size, off_t offset)
 	return syscall(SYS_pread64, fd, data, interrupt && size > 3 ? 3 : size, offset);
 }
 
-static int sync_error;	 /* result of fsync() for a directory */
-static char synced[512]; /* directories that were synced, one per line */
+static int sync_error;	 /* result of fsync() of a directory */
+static char synced[512]; /* synced directories, one per line */
 
 int fsync(int fd)
 {
@@ -187,7 +188,7 @@ TEST(test_mode)
 	ck_assert_uint_eq(info.st_mode & 07777, 0640);
 }
 
-/* A path without a slash is in the working directory, which is synced too. */
+/* A path without a slash names a file in the working directory. That directory is synced too. */
 TEST(test_relative_path)
 {
 	int here = open(".", O_RDONLY | O_DIRECTORY), status;
@@ -201,7 +202,7 @@ TEST(test_relative_path)
 	check_text(in_top("a"), "here");
 }
 
-/* On a full disk the old file remains, and no temporary file does. */
+/* On a full disk the old file remains, and no temporary file remains. */
 TEST(test_full_disk)
 {
 	struct rlimit was, limit;
@@ -214,7 +215,7 @@ TEST(test_full_disk)
 	ck_assert_int_eq(write_text(in_top("a"), "before", true, NULL), 0);
 	ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &was), 0);
 	limit = was;
-	limit.rlim_cur = 4096; /* the last write is partial before it fails */
+	limit.rlim_cur = 4096; /* the last write is partial, and then the next one fails */
 	signal(SIGXFSZ, SIG_IGN);
 	ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
 	status = write_text(in_top("a"), text, true, &error);
@@ -227,7 +228,7 @@ TEST(test_full_disk)
 	ck_assert_int_eq(count_entries(), 1);
 }
 
-/* A name of the maximum length can be written: the temporary file's name is shortened. */
+/* A file can have a name of the maximum length, because the temporary file's name is shortened. */
 TEST(test_long_names)
 {
 	struct ddp_error error = {0, ""};
@@ -245,7 +246,9 @@ TEST(test_long_names)
 	}
 }
 
-/* A process in another container with the same process id may write the same file at the same time. */
+/*
+ * Processes in two containers may have the same process id. Both can write the same file at once.
+ */
 TEST(test_same_pid)
 {
 	struct ddp_error error = {0, ""};
@@ -259,7 +262,7 @@ TEST(test_same_pid)
 	ck_assert_int_eq(count_entries(), 1);
 }
 
-/* A write through a symbolic link creates or replaces the link's target and keeps the link. */
+/* A write to a symbolic link creates or replaces the link's target. The link remains. */
 TEST(test_write_link)
 {
 	struct ddp_error error = {0, ""};
@@ -286,7 +289,7 @@ TEST(test_write_link)
 	ck_assert_int_eq(access(in_top("d/e"), F_OK), -1);
 }
 
-/* A device, FIFO or socket is not replaced, neither by its name nor through a link. */
+/* A write does not replace a device, FIFO or socket, named directly or by a link. */
 TEST(test_write_special)
 {
 	static const mode_t kinds[] = {S_IFIFO, S_IFCHR, S_IFBLK, S_IFSOCK};
@@ -299,7 +302,7 @@ TEST(test_write_special)
 
 		/*
 		 * Only root can create a device, and not in every container. No driver has this
-		 * number.
+		 * device number.
 		 */
 		if (mknod(in_top("b"), kinds[i] | 0600, device ? 0xeeee : 0) < 0 && device)
 			continue;
@@ -318,7 +321,7 @@ TEST(test_write_special)
 	}
 }
 
-/* A write through a link such as /dev/stdout does not replace the program's log. */
+/* A write to a link such as /dev/stdout does not replace the program's log. */
 TEST(test_write_stdout)
 {
 	static const int outputs[] = {STDOUT_FILENO, STDERR_FILENO};
@@ -350,8 +353,8 @@ TEST(test_write_stdout)
 /* --- Durability ----------------------------------------------------------------------------- */
 
 /*
- * A failed fsync of the directory is an error: the rename may not survive a power failure, so the
- * caller must not remove older files.
+ * If fsync() of the directory fails, the write fails: a power failure might undo the rename, so the
+ * caller must keep older files.
  */
 TEST(test_directory_sync)
 {
@@ -365,7 +368,7 @@ TEST(test_directory_sync)
 	ck_assert_int_eq(write_text(in_top("a"), "x", false, &error), 0);
 	ck_assert_int_eq(ddp_file_mkdirs(in_top("d/e"), 0700, &error), DDP_ERR_FILE);
 	ck_assert_ptr_nonnull(strstr(error.text, "Input/output error"));
-	/* on a file system that cannot sync directories */
+	/* The file system cannot sync directories, which is not an error. */
 	for (int i = 0; i < ROWS(ignored); i++) {
 		sync_error = ignored[i];
 		ck_assert_int_eq(write_text(in_top("a"), "x", true, &error), 0);
@@ -388,7 +391,7 @@ TEST(test_cannot_write)
 	ck_assert_ptr_nonnull(strstr(error.text, in_top("none/a")));
 	ck_assert_ptr_nonnull(strstr(error.text, "No such file"));
 
-	/* A directory is not replaced. */
+	/* A write does not replace a directory. */
 	ck_assert_int_eq(mkdir(in_top("d"), 0700), 0);
 	ck_assert_int_eq(write_text(in_top("d"), "x", true, &error), DDP_ERR_FILE);
 	ck_assert_ptr_nonnull(strstr(error.text, "it is a directory"));
@@ -417,7 +420,7 @@ TEST(test_read)
 	ck_assert_int_eq(write_text(in_top("a"), "seven b", false, NULL), 0);
 	ck_assert_int_eq(ddp_file_read(in_top("a"), 7, &data, &size, &error), 0);
 	ck_assert_uint_eq(size, 7);
-	ck_assert_str_eq(data, "seven b"); /* NUL-terminated */
+	ck_assert_str_eq(data, "seven b"); /* data ends with a NUL */
 	free(data);
 	ck_assert_int_eq(ddp_file_read(in_top("a"), 6, &data, &size, &error), DDP_ERR_FORMAT);
 	ck_assert_ptr_null(data);
@@ -461,7 +464,7 @@ TEST(test_mkdirs)
 	ck_assert_int_eq(ddp_file_mkdirs("/", 0700, &error), 0);
 	ck_assert_int_eq(ddp_file_mkdirs("/proc/self", 0700, &error), 0);
 
-	/* A file in the path, at its end or before, is an error. */
+	/* If a directory in the path, or the path itself, is a file, that is an error. */
 	ck_assert_int_eq(write_text(in_top("a"), "x", false, NULL), 0);
 	ck_assert_int_eq(ddp_file_mkdirs(in_top("a"), 0700, &error), DDP_ERR_FILE);
 	ck_assert_ptr_nonnull(strstr(error.text, in_top("a")));
@@ -480,12 +483,12 @@ TEST(test_mkdirs)
 enum { OTHER = 4711 };
 
 /*
- * The path a/e: a is a directory with this owner, group and mode, or a link to the directory d with
- * them.
+ * Owner, group and mode of the directory a in the path a/e. If a is a link, they belong to its
+ * target d.
  */
 static const struct {
 	const char *name;
-	const char *link; /* target of the link a; NULL: a is a directory */
+	const char *link; /* target of a; NULL: a is a directory */
 	uid_t owner;
 	gid_t group;
 	mode_t mode;
@@ -524,7 +527,7 @@ TEST_ROWS(test_path_permissions, path_rows)
 	int fd;
 
 	if (geteuid() != 0)
-		return; /* only root can create directories of other users */
+		return; /* only root can change a directory's owner */
 	ck_assert_int_eq(mkdir(in_top(real), 0755), 0);
 	if (path_rows[_i].link)
 		ck_assert_int_eq(symlink(path_rows[_i].link, in_top("a")), 0);
@@ -546,7 +549,9 @@ TEST_ROWS(test_path_permissions, path_rows)
 	(void)rmdir(in_top("a/e"));
 }
 
-/* Missing directories are created, and removed again if the path cannot be completed. */
+/*
+ * Missing directories are created. If a later part of the path is an error, they are removed again.
+ */
 TEST(test_missing_directories)
 {
 	struct ddp_walk walk = {.make = true}, again = {.make = true};

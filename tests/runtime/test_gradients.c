@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_gradients.c - gradients of several ranks: buckets, sums in every order of readiness, types
- * on the wire, differing lists, errors
+ * that ranks send, lists that differ between ranks, errors
  */
 #include "config.h"
 
@@ -9,7 +9,10 @@
 
 #include "ranks.h"
 
-/* In forward order. With the limits in small_buckets() these are three buckets: [e d], [c b], [a]. */
+/*
+ * The parameters in forward order. small_buckets() sets limits that make three buckets of them: [e
+ * d], [c b], [a].
+ */
 static const struct ddp_parameter parameters[] = {
 	{"a", 3}, {"b", 40}, {"c", 100}, {"d", 17}, {"e", 1}};
 
@@ -19,7 +22,7 @@ static const size_t buckets[PARAMETERS] = {2, 1, 1, 0, 0};
 
 static const char *const alone[] = {"1"}, *const pairs[] = {"2", "1,1"};
 
-/* Row of the table that the ranks test, set before they start. */
+/* Row of the table that the ranks test. Set before the ranks start. */
 static int row;
 
 static struct ddp_gradients_options small_buckets(void)
@@ -59,7 +62,10 @@ RANKS_TEST(test_arena, alone)
 	}
 	RANK_CHECK(!ddp_gradients_view(gradients, PARAMETERS));
 	RANK_CHECK(ddp_gradients_bucket(gradients, PARAMETERS) == BUCKETS);
-	/* views do not overlap, and the gaps between them are zero */
+	/*
+	 * Views (each parameter's part of a bucket) do not overlap, and the gaps between views are
+	 * zero.
+	 */
 	RANK_CHECK(ddp_gradients_norm(gradients) == sqrt((double)views));
 	RANK_CHECK(ddp_gradients_clip(gradients, 1e9) == sqrt((double)views));
 	RANK_CHECK(all[0] == 1);
@@ -77,7 +83,7 @@ static double get(const void *view, enum ddp_type type, size_t element)
 			       : (double)((const float *)view)[element];
 }
 
-/* A small integer for each rank, parameter and element, so that sums are exact in every type. */
+/* Value of an element of a gradient: a small integer, so that sums are exact in every type. */
 static double value_of(int rank, size_t parameter, size_t element)
 {
 	return (double)((rank + 1) * (int)(1 + (parameter + element) % 5));
@@ -112,12 +118,12 @@ static void check_gradient(struct ddp *ddp, struct ddp_gradients *gradients, enu
 	}
 }
 
-/* The orders in which gradients become ready; -1 ends a list early. */
+/* Orders in which gradients become ready. -1 ends a shorter list. */
 static const int orders[][PARAMETERS] = {
 	{4, 3, 2, 1, 0}, {0, 1, 2, 3, 4}, {2, 4, 0, 3, 1}, {-1, -1, -1, -1, -1}, {3, 1, -1, -1, -1},
 };
 
-/* With 1, 2, 4 or 8 ranks, so that averages are exact too. */
+/* All layouts have 1, 2, 4 or 8 ranks, so that averages are exact too. */
 static const struct {
 	enum ddp_type type, wire;
 	bool sum;
@@ -169,8 +175,8 @@ static void make_ready(struct ddp *ddp, struct ddp_gradients *gradients, size_t 
 static const char *const nodes[] = {"2", "4"};
 
 /*
- * With one group, the call of ready() that completes a bucket sums it, but only after the buckets
- * before it.
+ * In one group, the call of ready() that completes a bucket sums that bucket. A bucket waits for
+ * those before it.
  */
 RANKS_TEST(test_boundaries, nodes)
 {
@@ -232,10 +238,10 @@ RANKS_TEST(test_accumulate, pairs)
 	ddp_gradients_set_sync(gradients, true);
 	backward(ddp, gradients, 100);
 	RANK_OK(ddp, ddp_gradients_finish(gradients));
-	/* (111 + 122) / 2 */
+	/* Both steps' sums, averaged: (111 + 122) / 2. */
 	RANK_CHECK(first[2] == 116.5f);
 
-	/* a call in the middle of a step applies to the next step */
+	/* A call in the middle of a step takes effect in the next step. */
 	make_ready(ddp, gradients, 4);
 	ddp_gradients_set_sync(gradients, false);
 	RANK_OK(ddp, ddp_gradients_finish(gradients));
@@ -246,7 +252,7 @@ RANKS_TEST(test_accumulate, pairs)
 	ddp_gradients_destroy(gradients);
 }
 
-/* --- On the wire ------------------------------------------------------------------------ */
+/* --- Types that ranks send ---------------------------------------------------------------- */
 
 static const struct {
 	const char *name;
@@ -255,7 +261,7 @@ static const struct {
 	const char *layout;
 	float each, want;
 } wires[] = {
-	/* the values fit in f16, their sum may not */
+	/* The values fit in f16, but their sum may not. */
 	{"f16, average of large ones", DDP_F16, false, "4", 60000, 60000},
 	{"f16, sum of large ones", DDP_F16, true, "4", 60000, 240000},
 	{"f16, average of three large ones", DDP_F16, false, "3", 49152, 49152},
@@ -296,8 +302,8 @@ TEST_ROWS(test_wire, wires)
 
 static const struct {
 	const char *name, *layout;
-	int odd;	   /* rank with the other list */
-	const char *other; /* names and elements */
+	int odd;	   /* rank whose list differs */
+	const char *other; /* that rank's names and sizes */
 	size_t bucket_bytes;
 	const char *pieces;
 } lists[] = {
@@ -338,7 +344,7 @@ RANK_BODY(disagree)
 		options.bucket_bytes = lists[row].bucket_bytes;
 	status = ddp_gradients_create(&gradients, ddp, &options, odd ? other : parameters,
 				      odd ? count : PARAMETERS);
-	/* all ranks get the same text, whichever returns first */
+	/* All ranks return the same text, whichever rank detects the error first. */
 	RANK_CHECK(status == DDP_ERR_MISMATCH || status == DDP_ERR_ABORTED);
 	RANK_CHECK(!gradients);
 	unit_has(lists[row].name, ddp_error(ddp), lists[row].pieces);
@@ -352,7 +358,7 @@ TEST_ROWS(test_disagree, lists)
 
 /* --- Failures --------------------------------------------------------------------------- */
 
-/* Rank 1 ends after the first step: each later call of rank 0 returns the same error. */
+/* Rank 1 ends after the first step. After that, every call of rank 0 returns the same error. */
 RANKS_TEST(test_lost_rank, pairs)
 {
 	struct ddp_gradients_options options = small_buckets();
@@ -387,7 +393,7 @@ RANKS_TEST(test_misuse, few_layouts)
 	RANK_CHECK(strstr(ddp_error(ddp), "parameter 5 does not exist"));
 	RANK_OK(ddp, ddp_gradients_finish(gradients));
 	RANK_OK(ddp, ddp_gradients_ready(gradients, 3));
-	/* destroy while a sum is under way */
+	/* The object is destroyed while a sum is in progress. */
 	RANK_OK(ddp, ddp_gradients_ready(gradients, 4));
 	ddp_gradients_destroy(gradients);
 }
@@ -429,7 +435,7 @@ RANKS_TEST(test_errors, alone)
 	}
 }
 
-/* The options of a program that was compiled with an older ddp.h. */
+/* A program that was compiled with an older ddp.h passes shorter options. */
 RANKS_TEST(test_options_of_older_header, pairs)
 {
 	static const size_t sizes[] = {offsetof(struct ddp_gradients_options, exact),
@@ -439,12 +445,12 @@ RANKS_TEST(test_options_of_older_header, pairs)
 		struct ddp_gradients_options options = small_buckets();
 
 		options.size = sizes[i];
-		options.virtual_ranks = 77; /* beyond [size] */
+		options.virtual_ranks = 77; /* [size] excludes this member */
 		ddp_gradients_destroy(create(ddp, &options));
 	}
 }
 
-/* Gradients without elements. */
+/* Parameters without elements are legal. */
 RANKS_TEST(test_empty, pairs)
 {
 	static const struct ddp_parameter list[] = {{"a", 0}, {"b", 0}};

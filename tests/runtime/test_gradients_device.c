@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_gradients_device.c - gradients in device memory equal gradients in host memory to the bit
+ * test_gradients_device.c - sums of gradients in device memory have the same bits as in host memory
  *
- * Devices are emulated in host memory, one per rank or one for several ranks, with streams that
- * delay operations at random.
+ * Devices are emulated in host memory. Each rank has one, or several ranks share one. Streams delay
+ * operations at random.
  */
 #include "config.h"
 
@@ -13,8 +13,8 @@
 #include "host-stream.h"
 
 /*
- * In forward order. With the limits in options_of() these are three buckets: [e d], [c b], [a
- * counts].
+ * The parameters in forward order. options_of() sets limits that make three buckets of them: [e d],
+ * [c b], [a counts].
  */
 static const struct ddp_parameter parameters[] = {{"counts", 5}, {"a", 3},  {"b", 40},
 						  {"c", 20001},	 {"d", 17}, {"e", 1}};
@@ -37,8 +37,8 @@ static const struct {
 };
 
 /*
- * Orders in which gradients become ready. -1 ends a list; an empty one is that of a captured
- * backward pass.
+ * Orders in which gradients become ready. -1 ends a list. The empty list is for a captured backward
+ * pass.
  */
 static const int orders[][PARAMETERS] = {
 	{5, 4, 3, 2, 1, 0}, {0, 1, 2, 3, 4, 5}, {-1}, {3, 5, 0, 4, 1, 2}, {4, 2, -1}, {5, 4, 3, -1},
@@ -113,7 +113,7 @@ static void close_device(struct device *device)
 
 /* --- Against host memory ------------------------------------------------------------------ */
 
-/* Values of various magnitudes; those of parameter 0 are counts that 16 bits cannot hold. */
+/* Fills [to] with values of various magnitudes. Parameter 0 has counts that 16 bits cannot hold. */
 static void fill(float *to, size_t parameter, int rank, unsigned int step)
 {
 	size_t count = parameters[parameter].count;
@@ -141,8 +141,8 @@ static void one_step(struct device *device, struct ddp_gradients *host, int step
 	memcpy(want, values, bytes);
 	RANK_OK(ddp, ddp_gradients_finish(host));
 	/*
-	 * Gradients are written by operations on the two streams, before they are declared ready;
-	 * the remaining ones on the last stream.
+	 * Operations on the two streams write gradients before the program declares them ready.
+	 * Operations on the last stream write the remaining gradients.
 	 */
 	for (int i = 0; i < PARAMETERS && order[i] >= 0; i++) {
 		size_t p = (size_t)order[i], at = ddp_gradients_offset(host, p);
@@ -181,7 +181,7 @@ GPUS_BODY(body_steps)
 	struct ddp_gradients *host;
 	struct device device;
 
-	/* one rank sends nothing, so nothing is rounded */
+	/* A single rank sends no data, so its values are not rounded. */
 	if (ddp_world(ddp)->size == 1)
 		options.wire = DDP_F32;
 	for (int own = 0; own < 2; own++) {
@@ -227,7 +227,7 @@ GPUS_BODY(body_accumulate)
 	close_device(&device);
 }
 
-/* Layouts: two ranks with a GPU each, two ranks on one GPU. */
+/* Indices of layouts: two ranks with a GPU each, and two ranks that share a GPU. */
 static const int accumulating[] = {1, 3};
 
 TEST_ROWS(test_accumulate, accumulating)
@@ -275,8 +275,8 @@ RANK_BODY(body_errors)
 	RANK_CHECK(isnan(ddp_gradients_norm(gradients)) && isnan(ddp_gradients_clip(gradients, 1)));
 	expect_error(ddp, ddp_status(ddp), DDP_ERR_UNSUPPORTED, "host memory");
 	/*
-	 * The options of a program that was compiled with an older ddp.h: members beyond [size] are
-	 * ignored.
+	 * A program that was compiled with an older ddp.h passes shorter options. Members beyond
+	 * [size] must be ignored.
 	 */
 	memset(&options.exact, 0xff,
 	       sizeof(options) - offsetof(struct ddp_gradients_options, exact));
@@ -319,7 +319,7 @@ static int body_lost(int rank)
 	RANK_CHECK(ddp_is_peer_error(status) ||
 		   (status == DDP_ERR_ENGINE && getenv("DDP_HOST_VAGUE")));
 	RANK_CHECK(ddp_gradients_finish_on(device.gradients, device.streams[0]) == status);
-	/* The first call that frees something ends the operations that wait for the lost rank. */
+	/* The first call that frees memory ends the operations that wait for the lost rank. */
 	(void)ddp_device_free(ddp, NULL);
 	while (!host_stream_idle(device.streams[0]))
 		host_sleep(100);
