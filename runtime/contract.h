@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * contract.h - what the plugin promises to the job
+ * contract.h - what the plugin guarantees to the processes of a job
  *
- * The contract has two parts: environment variables (contract.def, in words in
- * ddp(7)), and the layout of one directory on shared storage. The plugin writes
- * both, the runtime reads both, and neither knows the other otherwise.
+ * The contract has two parts: environment variables (contract.def; ddp(7) explains them), and the
+ * layout of one directory on shared storage. The plugin writes both and the runtime reads both. The
+ * two have no other interface.
  */
 #ifndef DDP_CONTRACT_H
 #define DDP_CONTRACT_H
 
 /*
- * What happens to a value that the environment had before:
- *   IDENTITY  it is replaced, and a differing value is reported once;
- *   POLITE    it stays, unless an outer --ddp step had put it there;
- *   TORCHRUN  as POLITE, and set only where each node has one task;
- *   OURS      it is replaced, or removed where there is nothing to say.
+ * What the plugin does with a value that the environment had before:
+ *   IDENTITY  replaces it, and reports a differing value once;
+ *   POLITE    keeps it, unless an outer --ddp step had set it;
+ *   TORCHRUN  as POLITE, but sets the variable only if each node has one task;
+ *   OURS      replaces it, or removes it if the plugin has no value.
  */
 enum ddp_variable_kind {
 	DDP_KIND_IDENTITY,
@@ -37,8 +37,8 @@ struct ddp_variable_info {
 };
 
 /*
- * The row of the table for [variable], which must be below DDP_VAR_COUNT.
- * Returns a pointer to constant memory.
+ * Returns the row of the table for [variable], which must be below DDP_VAR_COUNT. The row is
+ * constant.
  */
 static inline const struct ddp_variable_info *ddp_variable_info(enum ddp_variable variable)
 {
@@ -55,33 +55,37 @@ static inline const struct ddp_variable_info *ddp_variable_info(enum ddp_variabl
 #define DDP_NAME(variable) (ddp_variable_info(DDP_VAR_##variable)->name)
 
 /*
- * The rendezvous directory is
+ * All directories have mode 0700. The rendezvous directory of a step is
  *
- *     <base>/.ddp/<cluster>-<job>.<step>.<attempt>-<nonce>/     mode 0700
- *         step      one line, the step's record (see core/channel.h): written by srun before
- *                   any task starts; a node that reads its nonce there shares the directory
- *         store     absent at first: PyTorch's FileStore
- *         <16 hexadecimal digits>.*   absent at first: libddp's (store/attempt.h)
- *         beat-<rank>, pipe-<rank>.pipe   absent at first, under ddp-run alone: DDP_HEARTBEAT, and what
- *                   TORCH_NCCL_DEBUG_INFO_PIPE_FILE names
+ *     <base>/.ddp/<cluster>-<job>.<step>.<attempt>-<nonce>/
+ *         step      one line that describes the step (core/channel.h). srun writes it before any
+ *                   task starts. A node that reads its nonce there shares the directory.
  *
- * and beside it a directory in which the tasks of ddp-exec meet; one of a meeting that failed is removed after a day,
+ * Files that do not exist at first:
  *
- *     <base>/.ddp/exec-<job>.<step>.<attempt>-<8 hexadecimal digits>/   mode 0700
+ *         store     PyTorch's FileStore
+ *         <16 hexadecimal digits>.*   rendezvous files of libddp (store/attempt.h)
+ *         beat-<rank>                 DDP_HEARTBEAT; only under ddp-run
+ *         pipe-<rank>.pipe            TORCH_NCCL_DEBUG_INFO_PIPE_FILE; only under ddp-run
  *
- * and, never removed by the plugin, what is left of a step that failed, of a job that was requeued
- * with the number of the attempt at the end,
+ * The tasks of ddp-exec meet in another directory. If a meeting failed, its directory is removed
+ * after a day:
  *
- *     <base>/.ddp/failed-<cluster>-<job>.<step>[.<attempt>]/          mode 0700
- *         rank-<rank>, summary   absent at first: libddp's (comm/recorder.h)
+ *     <base>/.ddp/exec-<job>.<step>.<attempt>-<8 hexadecimal digits>/
  *
- * Under ddp-run the plugin makes it before any task starts, and in it
+ * Files of a failed step are in a directory that the plugin never removes. If the job was requeued,
+ * the directory's name ends with the number of the attempt:
  *
- *         task-<rank>            "<node> <pid>": where the task is
- *         error-<rank>.json      absent at first: TORCHELASTIC_ERROR_FILE
- *         fr-<rank>              absent at first: what TORCH_FR_DUMP_TEMP_FILE names
+ *     <base>/.ddp/failed-<cluster>-<job>.<step>[.<attempt>]/
+ *         rank-<rank>, summary   written by libddp after a failure (comm/recorder.h)
  *
- * to which ddp-run adds what it knows (run/facts.h).
+ * Under ddp-run the plugin makes this directory before any task starts. It then also contains
+ *
+ *         task-<rank>            "<node> <pid>" of the task
+ *         error-<rank>.json      TORCHELASTIC_ERROR_FILE; does not exist at first
+ *         fr-<rank>              TORCH_FR_DUMP_TEMP_FILE; does not exist at first
+ *
+ * and the files that ddp-run writes (run/facts.h).
  */
 #define DDP_DIR_PARENT ".ddp"
 #define DDP_DIR_EXEC "exec-"
@@ -95,18 +99,19 @@ static inline const struct ddp_variable_info *ddp_variable_info(enum ddp_variabl
 #define DDP_DIR_DUMP "fr-"
 
 /*
- * What ddp-run tells the plugin in srun, which hands none of it on to tasks: which attempt this is, from 0, how many
- * may follow the first, what they have in common, and a socket that ddp-run reads. Into that the plugin writes,
- * once the step exists, and then shuts it, lines of
+ * Variables by which ddp-run passes data to the plugin in srun: the number of this attempt, from 0;
+ * the most attempts that may follow the first; an identifier that all attempts share; and a socket
+ * that ddp-run reads. The plugin does not pass these variables on to the tasks. Once the step
+ * exists, the plugin writes the following lines to the socket and closes it:
  *
  *     job <number>
  *     step <number>
- *     failed <directory>          these two, where there is a directory that all nodes share
+ *     failed <directory>          this line and the next only if all nodes share a directory
  *     rendezvous <directory>
  *
- * Without the plugin the tasks inherit all of these. ddp-exec removes them from the program's environment, and in rank 0
- * writes the lines into a file, which ddp-run names instead of the socket, and which it may read after the step has ended.
- * Therefore two lines follow:
+ * Without the plugin, the tasks inherit all of these variables. ddp-exec removes them from the
+ * program's environment. In rank 0, it writes the lines to a file, which ddp-run names instead of
+ * the socket. Since ddp-run may read the file after the step has ended, ddp-exec adds two lines:
  *
  *     nodes <Slurm's list of nodes>
  *     ranks <number>
