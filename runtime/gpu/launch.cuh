@@ -2,22 +2,25 @@
 /*
  * launch.cuh - how kernels are written here
  *
- * gpu/ has what the kernels of device/ and train/cuda/ share, in headers. It calls CUDA only. Start reading here.
+ * gpu/ has the headers that the kernels of device/ and train/cuda/ share. It calls CUDA only. Start
+ * reading here.
  *
- * A kernel is a __global__ template or function; its C function chooses the type and launches:
+ * A kernel is a __global__ template or function. A C function chooses the type and launches the
+ * kernel:
  *
- *	LAUNCH_EACH(kernel, count, stream, arguments...)
- *		a thread for each of [count] things, at least one block: the kernel returns where
- *		thread_index() is [count] or more. Threads know nothing of each other.
- *	LAUNCH_BLOCKS(kernel, blocks, threads, stream, arguments...)
- *		blocks whose threads meet: __syncthreads() by all of them, static __shared__ memory
- *		(declared in the kernel as SHARED), lanes_sum().
+ * 	LAUNCH_EACH(kernel, count, stream, arguments...)
+ * 		One thread for each of [count] elements, in at least one block. The kernel returns
+ * 		if thread_index() is [count] or more. The threads are independent.
+ * 	LAUNCH_BLOCKS(kernel, blocks, threads, stream, arguments...)
+ * 		Blocks of cooperating threads: all threads of a block call __syncthreads() and
+ * 		lanes_sum(), and share static __shared__ memory (declared in the kernel as SHARED).
  *
- * These two and the words below are all that a kernel uses of CUDA, so that tests compile the same
- * source for the host, where tests/emulated/cuda-on-host.h stands for the compiler's part:
- * blockIdx.x, blockDim.x, gridDim.x, threadIdx.x, __syncthreads(), SHARED, __grid_constant__, and number.cuh.
- * No warp intrinsics, no atomics but last_block()'s, no dynamic shared memory, no fused multiply-add where a
- * comment promises bits (__fmul_rn, __fadd_rn, and so on are there for that).
+ * A kernel uses nothing of CUDA but these two macros and the following names: blockIdx.x,
+ * blockDim.x, gridDim.x, threadIdx.x, __syncthreads(), SHARED, __grid_constant__, and those of
+ * number.cuh. So tests can compile the same source for the host, with tests/emulated/cuda-on-host.h
+ * in place of CUDA. Kernels use no warp intrinsics, no dynamic shared memory, and no atomics except
+ * in last_block(). If a comment promises equal bits, the kernel uses no fused multiply-add;
+ * __fmul_rn(), __fadd_rn() and so on prevent it.
  */
 #ifndef GPU_LAUNCH_CUH
 #define GPU_LAUNCH_CUH
@@ -52,8 +55,9 @@ static __device__ inline size_t thread_index()
 }
 
 /*
- * The sum, by T's +=, of what WIDTH threads side by side have, to each of them, in an order that is always the
- * same. WIDTH is a power of two; all threads of a block of LAUNCH_THREADS call it.
+ * Add the values of WIDTH adjacent threads with T's +=, and return the sum to each of these
+ * threads. The order of additions is always the same. WIDTH is a power of two. All threads of a
+ * block of LAUNCH_THREADS must call this function.
  */
 template <int WIDTH, typename T> static __device__ inline T lanes_sum(T value)
 {
@@ -75,12 +79,14 @@ template <int WIDTH, typename T> static __device__ inline T lanes_sum(T value)
 }
 
 /*
- * Whether this is the last of [count] blocks that come here, which then sees what the others wrote
- * before, by load_fresh(). All threads call it and get the answer. The ticket is 0 at first, and again when all
- * were here: the next kernel on the stream finds it so.
+ * Returns true in the last of [count] blocks that call this function. That block can then read the
+ * other blocks' earlier writes with load_fresh(). All threads of a block must call it, and all get
+ * the same result. [ticket] counts the blocks. It must be 0 at first, and is 0 again after the last
+ * block, ready for the next kernel on the stream.
  *
- * The barrier orders the block's writes before thread 0's fence, and the fence before its ticket; of the
- * last block, its ticket before the second fence, and that before what all its threads read.
+ * The first barrier orders the block's writes before thread 0's first fence, which orders them
+ * before the increment of [ticket]. In the last block, the second fence orders the increment before
+ * the reads of all threads.
  */
 static __device__ inline bool last_block(unsigned *ticket, unsigned count)
 {
@@ -96,7 +102,10 @@ static __device__ inline bool last_block(unsigned *ticket, unsigned count)
 	return last;
 }
 
-/* What another block wrote may lie in this processor's cache as it was before: past that. */
+/*
+ * Read memory that another block wrote. Bypasses the L1 cache, which may still contain the old
+ * value.
+ */
 template <typename T> static __device__ inline T load_fresh(const T *from)
 {
 	return __ldcg(from);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * number.cuh - the types of activations, for kernels
+ * number.cuh - element types of activations, for kernels
  *
- * Kernels are templates over the type they load and store; arithmetic is f32. WITH_TYPE(type, T,
- * statement) is the statement with T as that type.
+ * Kernels are templates over the type T that they load and store. Arithmetic is in f32.
+ * WITH_TYPE(type, T, statement) runs the statement with T defined as the C type of [type].
  */
 #ifndef GPU_NUMBER_CUH
 #define GPU_NUMBER_CUH
@@ -15,7 +15,10 @@
 typedef __nv_bfloat16 number_bf16;
 typedef __half number_f16;
 
-/* Of two in a word nvcc makes one instruction each; __bfloat162float() takes them apart first. */
+/*
+ * For two bf16 numbers in one 32-bit word, nvcc compiles this to one instruction per number. With
+ * __bfloat162float() it would split the word first.
+ */
 static __device__ inline float load(const number_bf16 *from)
 {
 	return __uint_as_float((unsigned)__bfloat16_as_ushort(*from) << 16);
@@ -47,7 +50,7 @@ static __device__ inline void store(float *to, float value)
 	*to = value;
 }
 
-/* NaN stays. */
+/* max(value, 0), except that NaN stays NaN. */
 static __device__ inline float rectified(float value)
 {
 	return value < 0 ? 0 : value;

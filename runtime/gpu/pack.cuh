@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pack.cuh - several numbers by one load or store, 16 bytes at most
+ * pack.cuh - load or store several adjacent numbers, at most 16 bytes, with one instruction
  *
- * A pack<T, V> is V numbers that lie side by side at a multiple of their size; [v] is one of them as f32. Kernels
- * that read rows of channels are templates over V: PACK<T> (16 bytes) where all rows begin at multiples of 16 bytes,
- * else 1, which packs_fit() tells. WITH_PACK(type, pack, T, V, statement) is the statement with that type and V.
+ * A pack<T, V> is V adjacent numbers, aligned to the size of the pack; operator [] returns one of
+ * them as f32. Kernels that read rows of channels are templates over V: V is PACK<T> (16 bytes) if
+ * all rows are aligned to 16 bytes, else 1. packs_fit() returns which of the two applies.
+ * WITH_PACK(type, pack, T, V, statement) runs the statement with that T and V.
  */
 #ifndef GPU_PACK_CUH
 #define GPU_PACK_CUH
@@ -40,7 +41,10 @@ template <typename T, int V> struct alignas(V * sizeof(T)) pack {
 
 #ifdef __CUDACC__
 
-/* What one instruction moves: of a memcpy(), or of an assignment to memory, nvcc makes several. */
+/*
+ * Type that one instruction loads or stores. nvcc compiles memcpy() or a struct assignment to
+ * several instructions.
+ */
 template <int BYTES> struct pack_word {
 	typedef uint4 type;
 };
@@ -99,7 +103,7 @@ static __device__ inline void pack_store(T *to, const pack<T, V> &numbers)
 	pack_put<V *(int)sizeof(T)>(to, &numbers);
 }
 
-/* Of the numbers f(0), f(1), ..., each rounded once. */
+/* Returns a pack of the numbers f(0), f(1), ..., each rounded once. */
 template <typename T, int V, typename F> static __device__ inline pack<T, V> pack_of(const F &f)
 {
 	pack<T, V> numbers;
@@ -110,12 +114,15 @@ template <typename T, int V, typename F> static __device__ inline pack<T, V> pac
 	return numbers;
 }
 
-/* A number that is known when the compiler runs, as an argument: its type tells it. */
+/* A compile-time number that is passed as an argument: the argument's type contains the number. */
 template <int N> struct constant {
 	static constexpr int value = N;
 };
 
-/* f(constant<V>, at), or at the end of an array, where fewer than V of [count] are left, f(constant<1>, ...) for each. */
+/*
+ * Call f(constant<V>, at) or, if fewer than V of [count] elements remain, f(constant<1>, at) for
+ * each remaining element.
+ */
 template <int V, typename F>
 static __device__ inline void pack_each(size_t at, size_t count, const F &f)
 {
@@ -126,7 +133,10 @@ static __device__ inline void pack_each(size_t at, size_t count, const F &f)
 			f(constant<1>(), at);
 }
 
-/* How many numbers make a pack, if rows of [channels] of them at each of [memory] are made of whole packs; else 1. */
+/*
+ * Returns the numbers per pack if every row of [channels] numbers, in each array of [memory], is a
+ * sequence of whole packs; else 1.
+ */
 static inline int packs_fit(enum ddp_type type, size_t channels,
 			    std::initializer_list<const void *> memory)
 {
