@@ -2,7 +2,8 @@
 /*
  * wire.cu - convert gradients for transport between devices
  *
- * Limited by memory bandwidth. A thread converts V elements: 16 bytes of the wider type.
+ * The kernels are limited by memory bandwidth. Each thread converts V elements: 16 bytes of the
+ * wider type.
  */
 #include "gpu/launch.cuh"
 #include "gpu/pack.cuh"
