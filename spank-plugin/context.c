@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * context.c - messages and options, shared by all contexts; the contexts of sbatch, salloc and
- * scrontab
+ * context.c - the plugin in sbatch, salloc and scrontab; and the messages and options that all
+ * processes with the plugin share
  */
 #include "config.h"
 
@@ -20,7 +20,7 @@ extern char **environ;
 
 /* --- Messages ---------------------------------------------------------------------------- */
 
-/* Large enough for a message with long paths; longer ones are cut. */
+/* Large enough for a message with long paths. Longer messages are cut. */
 enum { LINE_SIZE = 3 * DDP_PATH_SIZE };
 
 static void __attribute__((format(printf, 2, 0)))
@@ -61,7 +61,7 @@ void ddp_say(const char *format, ...)
 
 /* --- Options ------------------------------------------------------------------------------ */
 
-/* Slurm keeps pointers to an option's texts, so these must outlive the call. */
+/* Slurm keeps pointers to the texts of an option, so these buffers must outlive the call. */
 static char usages[DDP_OPT_COUNT][160];
 
 int ddp_register_options(spank_t spank, spank_opt_cb_f callback)
@@ -97,7 +97,10 @@ static const char *argument_or_null(const char *argument)
 	return argument;
 }
 
-/* Check the defaults that variables give to the options other than --ddp. They matter only with --ddp. */
+/*
+ * Check the defaults that the environment sets for all options but --ddp. The defaults have no
+ * effect without --ddp.
+ */
 static int check_defaults(const struct ddp_values *values, struct ddp_message *message)
 {
 	struct ddp_values scratch = *values;

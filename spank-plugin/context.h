@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * context.h - functions of the plugin, per Slurm process that loads it
+ * context.h - functions of the plugin, one set for each kind of Slurm process that loads it
  *
- * dispatch.c defines the slurm_spank_* symbols and calls these functions by context. Each function
- * returns 0 or -1 and nothing else: before Slurm 25.05 a positive value was logged and ignored.
+ * dispatch.c defines the slurm_spank_* symbols, which call these functions. Each function returns
+ * only 0 or -1, because Slurm before 25.05 logged and ignored a positive value.
  */
 #ifndef DDP_CONTEXT_H
 #define DDP_CONTEXT_H
@@ -12,20 +12,20 @@
 
 #include "options.h"
 
-/* in srun, as the user */
+/* Called in srun, as the user. */
 int ddp_srun_init(spank_t spank, int argc, char **argv);
 int ddp_srun_options_read(void);
 int ddp_srun_step_created(spank_t spank);
 void ddp_srun_exit(void);
 
-/* in sbatch, salloc and scrontab, as the user */
+/* Called in sbatch, salloc and scrontab, as the user. */
 int ddp_allocator_init(spank_t spank, int argc, char **argv);
 int ddp_allocator_options_read(void);
 
-/* in slurmd, as root: only checks the arguments */
+/* Called in slurmd, as root. Only checks the arguments. */
 int ddp_slurmd_init(int argc, char **argv);
 
-/* in slurmstepd: only task_init may fail */
+/* Called in slurmstepd. Only ddp_stepd_task_init() may fail. */
 int ddp_stepd_init(spank_t spank, int argc, char **argv);
 int ddp_stepd_user_init(spank_t spank);
 int ddp_stepd_task_init(spank_t spank);
@@ -46,7 +46,7 @@ int ddp_set_option(struct ddp_values *values, int id, const char *argument);
 
 /* --- Messages to the user, with the prefix "ddp: " ---------------------------------------- */
 
-/* Report an error because of which the step or task will not start. */
+/* Report an error that keeps the step or task from starting. */
 void ddp_say_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Print information on the user's terminal, from srun and from the nodes. */

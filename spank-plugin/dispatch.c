@@ -2,8 +2,8 @@
 /*
  * dispatch.c - the symbols that Slurm looks up
  *
- * srun, sbatch, salloc, slurmd and slurmstepd load the plugin and call the same functions. This
- * file distinguishes the processes; the other files need not.
+ * srun, sbatch, salloc, slurmd and slurmstepd load the plugin and call the same functions. Only
+ * this file distinguishes between these processes.
  */
 #include "config.h"
 
@@ -17,7 +17,7 @@
 SPANK_PLUGIN(ddp, 1);
 
 #if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(25, 5, 0)
-/* If init ever fails on a node, the job fails, but the node is not drained. */
+/* If slurm_spank_init() fails on a node, the job fails, but the node is not drained. */
 int slurm_spank_init_failure_mode = ESPANK_JOB_FAILURE;
 #endif
 

@@ -114,7 +114,7 @@ static int parse_memory(const char *text, const char *what, uint64_t *memory,
 	return 0;
 }
 
-/* Parse [text] by the option's kind. [what] is the option's name in its source, for messages. */
+/* Parse [text] by the option's kind. [what] names the option in messages. */
 static int parse(struct ddp_values *values, enum ddp_option_id id, const char *text,
 		 const char *what, struct ddp_message *message)
 {
@@ -177,7 +177,7 @@ static const char *name_of(enum ddp_option_id id, enum ddp_source source, char *
 int ddp_values_set(struct ddp_values *values, enum ddp_option_id id, const char *text,
 		   enum ddp_source source, struct ddp_message *message)
 {
-	/* --no-ddp is a value of --ddp, so both have one source. */
+	/* --no-ddp sets the value of --ddp, so the two options share one source. */
 	enum ddp_option_id slot = id == DDP_OPT_NO_DDP ? DDP_OPT_DDP : id;
 	struct ddp_values scratch;
 	char buf[64];
@@ -185,7 +185,7 @@ int ddp_values_set(struct ddp_values *values, enum ddp_option_id id, const char 
 
 	if (options[id].argument && (!text || !*text))
 		return ddp_fail(message, "%s needs a value, %s", what, options[id].argument);
-	/* A value that is overridden is checked as well, to report mistakes. */
+	/* Check a value that is overridden as well, to report mistakes. */
 	scratch = *values;
 	if (parse(&scratch, id, text, what, message) < 0)
 		return -1;

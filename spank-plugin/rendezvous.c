@@ -18,15 +18,15 @@
 #include "core/channel.h"
 #include "rendezvous.h"
 
-/* Flags with which each directory below the base is opened: no links are followed. */
+/* Flags for opening each directory below the base, without following links. */
 #define DDP_DIR_FLAGS (O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW)
 
 /* --- Checks on the nodes ----------------------------------------------------------------- */
 
-/* Waits of ddp_rendezvous_check() and _find(). */
+/* Time limits of ddp_rendezvous_check() and ddp_rendezvous_find(). */
 
 enum {
-	WAIT_MS = 2000, /* longest delay of a file system's view */
+	WAIT_MS = 2000, /* longest time for which a file system may show an old state */
 	POLL_MS = 25,
 };
 
@@ -77,8 +77,8 @@ static int open_own(int at, const char *name, struct ddp_message *message)
 }
 
 /*
- * Uses stat(), which checks as the user. access() would check as root, whom a file server may not
- * trust.
+ * Uses stat(), which runs with the user's permissions. access() would run with root's, whom a file
+ * server may not trust.
  */
 static bool exists(const char *path)
 {
@@ -152,7 +152,8 @@ int ddp_rendezvous_check(const char *directory, const char *nonce, struct ddp_me
 		if (check_once(parent, name, nonce, message) == 0)
 			return 0;
 		/*
-		 * If .ddp is missing, too, this is another file system, and waiting does not help.
+		 * If .ddp is missing, too, this node sees another file system, and waiting does not
+		 * help.
 		 */
 		if (errno == EPERM || waited >= WAIT_MS || !exists(parent))
 			return -1;
@@ -160,7 +161,7 @@ int ddp_rendezvous_check(const char *directory, const char *nonce, struct ddp_me
 	}
 }
 
-/* Find the entry of the directory that ends in "-<nonce>". */
+/* Find the entry of directory [parent] whose name ends in "-<nonce>". */
 static int find_entry(int parent, const char *nonce, char *name, size_t size)
 {
 	int fd = openat(parent, ".", DDP_DIR_FLAGS), rv = -1;
@@ -225,7 +226,7 @@ int ddp_rendezvous_find(const char *base, const char *nonce, struct ddp_channel 
 #define ELSEWHERE "; choose another directory with --ddp-rdzv=DIR"
 
 enum {
-	DEPTH_MAX = 16,	 /* of a directory tree that is removed */
+	DEPTH_MAX = 16,	 /* levels of a directory tree that is removed */
 	TRIES_MAX = 100, /* attempts to create directories while other processes remove them */
 };
 
@@ -250,8 +251,8 @@ static void remove_empty_path(const char *path, unsigned n)
 }
 
 /*
- * Open the base directory. No other user may be able to replace it. With [made], missing components
- * are created and counted there.
+ * Open the base directory. No other user may be able to replace it. If [made] is not NULL, create
+ * missing components and count them in [made].
  * Returns a descriptor, or -1 with a message and errno.
  */
 static int open_base(const char *base, unsigned *made, struct ddp_message *message)
@@ -372,7 +373,7 @@ static int make_directories(struct ddp_rendezvous *rdzv, const char *base,
 	return rdzv->parent < 0 ? -1 : 0;
 }
 
-/* Check that the last existing directory of [path] allows to create the missing ones. */
+/* Check that the missing directories can be created in the last existing directory of [path]. */
 static int check_ancestor(const char *path, struct ddp_message *message)
 {
 	char copy[DDP_PATH_SIZE];
@@ -424,9 +425,9 @@ static int write_all(int fd, const char *text, size_t n)
 }
 
 /*
- * Write the record to a temporary file and rename it, so that no reader sees an incomplete one.
- * close() makes it visible to other nodes (NFS). It is not synced, since it need not survive a
- * power failure.
+ * Write the record to a temporary file and rename the file, so that no reader sees an incomplete
+ * record. close() makes the file visible to other nodes (NFS). There is no fsync(), since the
+ * record need not survive a power failure.
  */
 static int write_record(int dir, const struct ddp_channel *channel)
 {
@@ -460,8 +461,8 @@ out:
 static void remove_tree(int parent, const char *name);
 
 /*
- * Create the directory for failure records under ddp-run. An existing one with the same name is
- * old, because a requeued job has the same numbers; libddp derives the same name.
+ * Create the directory for failure records under ddp-run. libddp derives the same name. If the
+ * directory exists, it is from before a requeue, since a requeued job has the same numbers.
  */
 static void make_failed(const struct ddp_rendezvous *rdzv, struct ddp_channel *channel)
 {
@@ -496,7 +497,10 @@ int ddp_rendezvous_make(struct ddp_rendezvous *rdzv, const char *base, struct dd
 				"with --ddp-rdzv=DIR",
 				base);
 	}
-	/* Another srun may remove directories that it created and that are empty again: retry. */
+	/*
+	 * Retry, because another srun may remove directories that it created and that are empty
+	 * again.
+	 */
 	for (int tries = 0; tries < TRIES_MAX && rdzv->parent < 0; tries++)
 		if (make_directories(rdzv, base, message) < 0 && errno != ENOENT)
 			break;
@@ -591,7 +595,7 @@ void ddp_rendezvous_enlist(const char *failed, uint32_t rank, const char *node)
 
 /* --- Leftovers of other steps ------------------------------------------------------------ */
 
-/* Limits of the work that one srun does for the leftovers of killed sruns. */
+/* Limits on the work that one srun does to remove the directories that killed sruns left. */
 
 enum {
 	SWEEP_MAX = 64, /* directories checked */
@@ -603,7 +607,7 @@ enum {
 struct sweep {
 	int parent;
 	const struct ddp_channel *channel;
-	struct ddp_channel record; /* the last one read */
+	struct ddp_channel record; /* record that was read last */
 	bool (*ended)(uint32_t job, uint32_t step);
 	unsigned asked;
 	uint64_t began; /* monotonic clock, milliseconds */
@@ -619,7 +623,8 @@ static uint64_t milliseconds(void)
 }
 
 /*
- * Ask slurmctld whether the step has ended, unless the limits are reached: then a later srun will.
+ * Ask slurmctld whether the step has ended. If the limits are reached, return false; a later srun
+ * asks again.
  */
 static bool has_ended(struct sweep *sweep)
 {
@@ -658,7 +663,7 @@ static bool is_srun_running(const struct ddp_channel *record)
 }
 
 /*
- * Whether this host's /proc shows if the srun of [record] is running. [began] is 0 if that srun
+ * Whether /proc of this host shows if the srun of [record] is running. [began] is 0 if that srun
  * could not read /proc.
  */
 static bool is_srun_known(const struct ddp_channel *record, const char *host)
@@ -667,8 +672,8 @@ static bool is_srun_known(const struct ddp_channel *record, const char *host)
 }
 
 /*
- * Whether [name] is the name of a step directory of this cluster other than the current step's, or of a directory in which
- * the tasks of ddp-exec meet.
+ * Whether [name] is a step directory of this cluster, but not the current step's, or a directory in
+ * which the tasks of ddp-exec meet.
  */
 static bool is_candidate(const char *name, const struct ddp_channel *channel)
 {
@@ -698,7 +703,7 @@ static bool is_leftover(struct sweep *sweep, const char *name)
 	readable = read_record(dir, record, NULL) == 0 && record->complete;
 	close(dir);
 	/*
-	 * A record that cannot be read now, or is from another release, may belong to a running
+	 * A record that cannot be read, or that another release wrote, may belong to a running
 	 * step.
 	 */
 	if (!readable)

@@ -2,9 +2,10 @@
 /*
  * rendezvous.h - the step's directory on shared storage
  *
- * srun creates, sweeps and removes it as the user; the nodes only check it. Every file system
- * access is relative to an open directory and follows no link, so that a user who can write beside
- * it cannot redirect it. contract.h describes the layout.
+ * srun creates and removes the directory as the user, and also removes directories of earlier
+ * steps. The nodes only check the directory. Every file system access is relative to an open
+ * directory and follows no link, so that a user who can write to a parent directory cannot redirect
+ * the access. contract.h describes the layout.
  */
 #ifndef DDP_RENDEZVOUS_H
 #define DDP_RENDEZVOUS_H
@@ -17,8 +18,8 @@
 struct ddp_rendezvous {
 	int parent; /* <base>/.ddp, open */
 	char base[DDP_PATH_SIZE];
-	unsigned made;		  /* number of components at the end of [base] that were created */
-	char name[DDP_PATH_SIZE]; /* of the step's directory in [parent] */
+	unsigned made;		  /* number of components at the end of [base] that srun created */
+	char name[DDP_PATH_SIZE]; /* name of the step's directory in [parent] */
 };
 
 /*
@@ -30,25 +31,27 @@ int ddp_rendezvous_usable(const char *base, struct ddp_message *message);
 /*
  * Create [base] (absolute, with its missing components), .ddp and the step's directory, set
  * [channel]->directory and write [channel] as the step's record. Under ddp-run, also create the
- * directory for failure records and set [channel]->failed, or "" if that fails, which only shortens
- * the report.
+ * directory for failure records and set [channel]->failed. If that fails, [channel]->failed is "",
+ * and ddp-run's report is shorter.
  * Returns 0, or -1 with a message after removing everything it created.
  */
 int ddp_rendezvous_make(struct ddp_rendezvous *rdzv, const char *base, struct ddp_channel *channel,
 			struct ddp_message *message);
 
-/* In a task: record in [failed] that [rank] is this process on [node]; at best effort. */
+/*
+ * In a task: write a record to [failed] that this process on [node] is [rank]. Errors are ignored.
+ */
 void ddp_rendezvous_enlist(const char *failed, uint32_t rank, const char *node);
 
 /* Remove the step's directory, and the directories created above it if they are empty. */
 void ddp_rendezvous_remove(struct ddp_rendezvous *rdzv);
 
 /*
- * Remove directories that earlier steps of this user on this cluster left in the same .ddp: steps
- * whose srun has ended on this host, that are older than a day, or that ddp-exec set up, if [ended]
- * confirms it. [ended] is called four times at most, within half a second. A directory without a
- * record is removed after a day; one with an unreadable record, or a record of another release, is
- * kept.
+ * Remove directories that earlier steps of this user on this cluster left in the same .ddp.
+ * Candidates are steps whose srun on this host has ended, steps older than a day, and steps that
+ * ddp-exec set up; a candidate is removed if [ended] returns true for it. [ended] is called at most
+ * four times, within half a second. A directory without a record is removed after a day. A
+ * directory whose record cannot be read or is from another release is kept.
  */
 void ddp_rendezvous_sweep(const struct ddp_rendezvous *rdzv, const struct ddp_channel *channel,
 			  bool (*ended)(uint32_t job, uint32_t step));

@@ -18,8 +18,8 @@
 #include "core/nodelist.h"
 
 /*
- * Weak, so that a process that lacks one of them can load the plugin: slurmd, a test, a future
- * release.
+ * These functions are weak symbols, so that a process without some of them can load the plugin:
+ * slurmd, a test, or srun of a later release.
  */
 #pragma weak slurm_job_step_layout_get
 #pragma weak slurm_job_step_layout_free
@@ -48,8 +48,8 @@ const char *ddp_cluster_name(void)
 }
 
 /*
- * Whether this srun was called for another cluster (-M), whose nodes and resources are not in the
- * local files.
+ * Whether this srun was called for another cluster (-M), whose nodes and resources are not in
+ * slurm.conf of this host.
  */
 static bool is_other_cluster(void)
 {
@@ -93,7 +93,9 @@ static int load_step(uint32_t job, uint32_t step, job_step_info_response_msg_t *
 #endif
 }
 
-/* The records of more nodes than this are loaded with one message for the whole cluster. */
+/*
+ * If more nodes than this are concerned, one message loads the records of all nodes of the cluster.
+ */
 enum { SINGLE_NODES_MAX = 4 };
 
 /* A node of the step, with the keys by which nodes are sorted. */
@@ -130,7 +132,8 @@ static uint32_t first_task(const slurm_step_layout_t *layout, uint32_t i)
 }
 
 /*
- * Append the nodes of one component. Unless [node] is NULL, write the name of task 0's node to it.
+ * Append the nodes of one component to [places]. Unless [node] is NULL, write the name of task 0's
+ * node to [node].
  * Returns 0 or -1.
  */
 static int add_component(slurm_step_id_t id, unsigned component, struct node_places *places,
@@ -159,7 +162,7 @@ static int add_component(slurm_step_id_t id, unsigned component, struct node_pla
 	return rv;
 }
 
-/* Whether [job] has a step [step] that was created by the srun with [pid]. */
+/* Whether [job] has a step numbered [step] that the srun with [pid] created. */
 static bool has_step_of(uint32_t job, uint32_t step, uint32_t pid)
 {
 	job_step_info_response_msg_t *steps = NULL;
@@ -175,8 +178,8 @@ static bool has_step_of(uint32_t job, uint32_t step, uint32_t pid)
 enum { COMPONENTS_MAX = 128 };
 
 /*
- * Add the later components of a step, up to the first that cannot be found. They belong to the same
- * job, or to jobs that follow the first component's job.
+ * Add the later components of a step, up to the first that cannot be found. They belong to the
+ * first component's job, or to the jobs with the next ids.
  */
 static void add_later(uint32_t job, uint32_t step, unsigned components, uint32_t pid,
 		      struct node_places *places)
@@ -226,8 +229,8 @@ int ddp_ask_layout(uint32_t job, uint32_t step, unsigned components, uint32_t pi
 	if (!slurm_job_step_layout_get || !slurm_job_step_layout_free)
 		return -1;
 	/*
-	 * The components of one job have one record each; without a component, slurmctld would
-	 * merge them.
+	 * Each component of a job has its own record. For a query without a component, slurmctld
+	 * would merge these records.
 	 */
 	if (components > 1)
 		id.step_het_comp = 0;
@@ -256,7 +259,9 @@ static int load_job(uint32_t job, job_info_msg_t **jobs)
 #endif
 }
 
-/* Returns the job of the first component of the heterogeneous job that contains [job]; 0: none. */
+/*
+ * Returns the job id of the first component of the heterogeneous job that contains [job]; 0: none.
+ */
 static uint32_t leader_of(uint32_t job)
 {
 	job_info_msg_t *jobs = NULL;
@@ -304,7 +309,8 @@ static bool have_equal_parts(const slurm_job_info_t *info, char *parts, size_t s
 }
 
 /*
- * Write the parts of all nodes of the job. Returns 0, or -1 if one is unknown or they do not fit.
+ * Write the parts of all nodes of the job. Returns 0, or -1 if the parts of a node are unknown or
+ * the text does not fit.
  */
 static int print_parts(const slurm_job_info_t *info, char *parts, size_t size)
 {
@@ -369,9 +375,9 @@ int ddp_ask_ports(uint32_t job, uint32_t step, char *ports, size_t size)
 }
 
 /*
- * Whether a step manager (since Slurm 24.05) keeps the records of [job]'s steps. If it does not
- * answer, as for a suspended job, libslurm reports success and no steps. False if slurmctld does
- * not know the job or it has ended.
+ * Whether a step manager (since Slurm 24.05) keeps the records of [job]'s steps. If the step
+ * manager does not answer, as for a suspended job, libslurm reports success and no steps. Returns
+ * false if slurmctld does not know the job or the job has ended.
  */
 static bool has_step_manager(uint32_t job)
 {
@@ -425,7 +431,7 @@ static int print_address(const char *node, const char *found, char *address, siz
  * Get the address at which srun starts tasks on [node], from srun's own data: slurm.conf and, up to
  * 23.02, the step's addresses of nodes whose address changes (cloud and dynamic nodes). Later
  * releases mark such nodes and query slurmctld for their addresses.
- * Returns 0, or -1 if srun does not certainly know it.
+ * Returns 0, or -1 if srun's data may lack the address.
  */
 static int known_address(const char *node, char *address, size_t size)
 {
@@ -467,8 +473,8 @@ int ddp_ask_address(const char *node, char *address, size_t size)
 }
 
 /*
- * Both lists usually have the same order, so the search starts after the previous match, at
- * [place].
+ * Returns the shards per GPU of node [name] in [nodes]. The search starts after the previous match,
+ * at [place], because the caller's list usually has the same order.
  */
 static uint32_t shards_in(const node_info_msg_t *nodes, const char *name, uint32_t *place)
 {
@@ -482,7 +488,10 @@ static uint32_t shards_in(const node_info_msg_t *nodes, const char *name, uint32
 	return 0;
 }
 
-/* Shards per GPU of node [name], from [all] if the whole cluster was loaded, else by a query. */
+/*
+ * Returns the shards per GPU of node [name], from [all] if the whole cluster was loaded, else from
+ * a query.
+ */
 static uint32_t shards_of(const node_info_msg_t *all, const char *name, uint32_t *place)
 {
 	node_info_msg_t *one = NULL;
@@ -498,8 +507,8 @@ static uint32_t shards_of(const node_info_msg_t *all, const char *name, uint32_t
 }
 
 /*
- * Write "n1:8,n2:16", omitting nodes with an unknown number. Returns 0, or 1 and "" if it does not
- * fit.
+ * Write "n1:8,n2:16", omitting nodes with an unknown number. Returns 0, or 1 with "" if the text
+ * does not fit.
  */
 static int print_shards(const char *nodes, const uint32_t *numbers, size_t count, char *list,
 			size_t size)

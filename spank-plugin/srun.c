@@ -41,16 +41,16 @@ static struct {
 	struct ddp_message disabled; /* why the plugin is disabled; "" if it is not */
 	struct ddp_channel channel;
 	struct ddp_rendezvous rdzv;
-	unsigned components; /* of a heterogeneous step, counted so far */
-	uint32_t job;	     /* SLURM_JOB_ID; that of a heterogeneous job's first component */
-	pid_t owner;	     /* pid of srun: its children must not clean up */
-	uid_t user;	     /* user before the step exists; srun --uid=USER then changes to USER */
-	int run;	     /* descriptor to ddp-run, or -1 */
+	unsigned components; /* number of components of a heterogeneous step so far */
+	uint32_t job; /* SLURM_JOB_ID; in a heterogeneous job, the id of the first component */
+	pid_t owner;  /* pid of srun, since srun's children must not clean up */
+	uid_t user;   /* user before the step exists; later, srun --uid=USER changes to USER */
+	int run;      /* descriptor to ddp-run, or -1 */
 } srun = {.rdzv.parent = -1, .run = -1};
 
 /*
- * Check a directory early if its path is known already. Not as root, since --uid may change the
- * user later.
+ * Check a directory early if its path is known already. Skipped for root, since --uid may change
+ * the user later.
  */
 static int check_directory(const char *directory, struct ddp_message *message)
 {
@@ -67,8 +67,8 @@ static int check_directory(const char *directory, struct ddp_message *message)
 }
 
 /*
- * All that can be rejected early is rejected here: an error of an option ends srun even if
- * plugstack.conf says "optional", and later errors do not.
+ * Check everything that can be checked before the step exists: an error of an option ends srun even
+ * if plugstack.conf says "optional", while a later error does not.
  */
 static int on_option(int id, const char *argument, int remote)
 {
@@ -100,7 +100,7 @@ int ddp_srun_init(spank_t spank, int argc, char **argv)
 	return ddp_register_options(spank, on_option);
 }
 
-/* Put the channel, as far as it is known, into the environment of the tasks. */
+/* Put the known part of the channel into the environment of the tasks. */
 static int publish(void)
 {
 	char *text = malloc(DDP_CHANNEL_SIZE);
@@ -116,8 +116,8 @@ static int publish(void)
 }
 
 /*
- * Report why the step must not train, and put it into the channel for the tasks: with "optional" in
- * plugstack.conf Slurm continues in spite of the error.
+ * Report why the step must not train, and put the reason into the channel for the tasks: with
+ * "optional" in plugstack.conf, Slurm starts them in spite of the error.
  */
 static int refuse(const char *why)
 {
@@ -181,7 +181,7 @@ static int begin(struct ddp_message *message)
 	return ddp_step_choose_base(ch, srun.values.directory, find_home(), message);
 }
 
-/* --- ddp-run, if it started srun: its variables, and the report to it --------------------- */
+/* --- With ddp-run: read its variables, and report to it ------------------------------------ */
 
 /*
  * Read ddp-run's variables, and remove them from the environment, so that no task or other srun
@@ -216,7 +216,7 @@ static void report_to_run(const struct ddp_channel *ch)
 			      ch->failed, ch->directory);
 	if (write(srun.run, text, (size_t)n) < 0)
 		ddp_say("cannot report the step to ddp-run: %s", strerror(errno));
-	/* srun's child has the descriptor, too; shutdown() ends ddp-run's read nevertheless. */
+	/* srun's children share the descriptor; shutdown() ends ddp-run's read in spite of that. */
 	(void)shutdown(srun.run, SHUT_WR);
 	close(srun.run);
 	srun.run = -1;
@@ -228,8 +228,8 @@ int ddp_srun_options_read(void)
 	int run_status;
 
 	/*
-	 * The plan of an outer step, inherited by a batch script or task, does not apply to this
-	 * step.
+	 * A batch script or task inherits the channel of an outer step, which does not apply to
+	 * this step.
 	 */
 	if (srun.components == 0)
 		unsetenv(DDP_CHANNEL_NAME);
@@ -282,11 +282,11 @@ static int identify(spank_t spank, struct ddp_channel *ch)
 }
 
 /*
- * Whether rank 0 is on the first node of [list]. If the step has all nodes of the job, it is, and
- * the nodes' first tasks are in node order. Exceptions: the user placed the tasks; since Slurm
- * 26.05, the topology does; names sort differently from the step's nodes, as after the job was
- * shrunk or with SwitchAsNodeRank. [list] is SLURM_NODELIST, the job's, which srun has just set;
- * SLURM_STEP_NODELIST would be an outer step's.
+ * Whether rank 0 is certainly on the first node of [list], and the nodes' first tasks are in node
+ * order. This is so if the step has all nodes of the job, with three exceptions: the user placed
+ * the tasks; the topology places them (since Slurm 26.05); or names sort differently from the
+ * step's nodes, as after the job was shrunk or with SwitchAsNodeRank. [list] is the job's
+ * SLURM_NODELIST, which srun has just set; SLURM_STEP_NODELIST would be an outer step's.
  */
 static bool first_node_runs_rank0(spank_t spank, const char *list)
 {
@@ -302,9 +302,7 @@ static bool first_node_runs_rank0(spank_t spank, const char *list)
 	       (nodes == 1 || (!laid_out && ddp_nodelist_is_plain(list)));
 }
 
-/*
- * Set rank 0's node and the order of the nodes; slurmctld is queried only for an unusual placement.
- */
+/* Set rank 0's node and the order of the nodes. Queries slurmctld only for an unusual placement. */
 static int find_node(spank_t spank, struct ddp_channel *ch, struct ddp_message *message)
 {
 	const char *list = ddp_env_filled(environ, "SLURM_NODELIST");
@@ -340,8 +338,8 @@ static int choose_address(struct ddp_channel *ch)
 }
 
 /*
- * Choose the port. Components of a heterogeneous job have different reserved ports and must agree
- * on one.
+ * Choose the port. The components of a heterogeneous job have different reserved ports but must use
+ * the same port.
  */
 static void choose_port(struct ddp_channel *ch)
 {
@@ -359,8 +357,8 @@ static void choose_port(struct ddp_channel *ch)
 }
 
 /*
- * Check that the fixed part of rdzv= in plugstack.conf exists if srun runs as root, which would
- * create it with mode 0700, inaccessible for users.
+ * If srun runs as root, check that the fixed part of rdzv= in plugstack.conf exists: root would
+ * create the directory with mode 0700, so users could not enter it.
  */
 static int check_site_directory(struct ddp_message *message)
 {
@@ -406,8 +404,8 @@ static int choose_directory(struct ddp_channel *ch, struct ddp_message *message)
 }
 
 /*
- * Create the rendezvous directory. If the user did not choose it, failure is not an error: one line
- * reports it, and env:// works without.
+ * Create the rendezvous directory. If the user did not choose the directory, a failure is not an
+ * error: one line reports it, and env:// works without a directory.
  */
 static int make_directory(struct ddp_channel *ch, struct ddp_message *message)
 {
@@ -423,8 +421,8 @@ static int make_directory(struct ddp_channel *ch, struct ddp_message *message)
 }
 
 /*
- * Check for programs that start ranks themselves: print a hint, or refuse them. After a refusal no
- * task may run, even with "optional" in plugstack.conf, as after a wrong option.
+ * Check for programs that start ranks themselves: print a hint, or refuse the step. After a refusal
+ * no task may run, even with "optional" in plugstack.conf.
  */
 static int check_program(spank_t spank, struct ddp_channel *ch, struct ddp_message *message)
 {
@@ -448,8 +446,8 @@ static int check_program(spank_t spank, struct ddp_channel *ch, struct ddp_messa
 }
 
 /*
- * Get the job's end and whether it has shards. Since 23.02 the end needs no query: slurmstepd
- * passes it from the step's credential to the tasks.
+ * Get the job's end, and whether the job has shards. Since Slurm 23.02 the end needs no query,
+ * because slurmstepd passes it from the step's credential to the tasks.
  */
 static bool ask_job(struct ddp_channel *ch)
 {
@@ -504,8 +502,8 @@ int ddp_srun_step_created(spank_t spank)
 		return refuse(message.text);
 	report_to_run(&srun.channel);
 	/*
-	 * Called for a later component: it reads the record from the directory, as all but the
-	 * first do.
+	 * This call is for a later component, which reads the record from the directory, like all
+	 * components but the first.
 	 */
 	if (spank_get_item(spank, S_JOB_ID, &job) == ESPANK_SUCCESS && job != srun.channel.job)
 		return 0;

@@ -16,7 +16,6 @@
 
 /* --- The directory ----------------------------------------------------------------------- */
 
-/* Two random numbers, since NCCL sends its own one unencrypted. */
 int ddp_step_read_run(struct ddp_channel *channel, char *const *env, struct ddp_message *message)
 {
 	const struct {
@@ -65,9 +64,9 @@ int ddp_step_draw_secrets(struct ddp_channel *ch)
 }
 
 /*
- * Choose a directory if the user did not: the working directory or, if other users could replace it
- * (as in a project directory that its group can write to), the home directory. If neither is
- * usable, a later check reports it.
+ * Choose a directory if the user did not: the working directory or, if other users could replace
+ * that (as in a project directory that its group can write to), the home directory. If neither can
+ * be used, a later check reports that.
  */
 static const char *choose_default(const char *cwd, const char *home)
 {

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* step-choices.h - choices for a step that the plugin in srun and rank 0's ddp-exec make in the same way */
+/*
+ * step-choices.h - choices for a step, made alike by the plugin in srun and by ddp-exec on rank 0
+ */
 #ifndef DDP_STEP_CHOICES_H
 #define DDP_STEP_CHOICES_H
 
@@ -16,24 +18,25 @@ int ddp_step_read_run(struct ddp_channel *channel, char *const *env, struct ddp_
 void ddp_step_drop_run(void);
 
 /*
- * Draw nonce and magic, two numbers, since NCCL sends its own one unencrypted.
+ * Draw two random numbers: [channel]->nonce and, because NCCL sends its number unencrypted,
+ * [channel]->magic.
  * Returns 0, or -1 with errno.
  */
 int ddp_step_draw_secrets(struct ddp_channel *channel);
 
 /*
- * Set base and base_asked: the directory below which the rendezvous is created, absolute, with
- * placeholders. [wanted] is the value of --ddp-rdzv, "" for none; [home] is the user's home, or
- * NULL.
- * Returns 0, or -1 with a message. base is "" if the working directory is unknown and [wanted] is
- * "".
+ * Set [channel]->base, the absolute path (with placeholders) below which the rendezvous directory
+ * is created, and [channel]->base_asked. [wanted] is the value of --ddp-rdzv, "" for none; [home]
+ * is the user's home, or NULL.
+ * Returns 0, or -1 with a message. [channel]->base is "" if [wanted] is "" and the working
+ * directory is unknown.
  */
 int ddp_step_choose_base(struct ddp_channel *channel, const char *wanted, const char *home,
 			 struct ddp_message *message);
 
 /*
- * Set the user's name for %u in [wanted]. Without %u it is the number, since a lookup may query a
- * server.
+ * Set [channel]->user, which replaces %u in [wanted]. If [wanted] has no %u, set it to the user's
+ * number, since finding a name may query a server.
  */
 void ddp_step_find_user(struct ddp_channel *channel, const char *wanted);
 
@@ -47,7 +50,7 @@ void ddp_step_set_port(struct ddp_channel *channel, uint32_t port, uint32_t ras_
 		       const char *from);
 
 /*
- * Set the port: the user's MASTER_PORT in [env], else one of --ddp-port, else a computed one.
+ * Set the port: the user's MASTER_PORT in [env], else a port of --ddp-port, else a computed port.
  * Returns true if a port reserved by Slurm takes precedence.
  */
 bool ddp_step_choose_port(struct ddp_channel *channel, const struct ddp_values *values,

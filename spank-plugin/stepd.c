@@ -26,18 +26,20 @@
  *
  * user_init runs once per node, as the user, before a container plugin changes the view of the file
  * system. All checks are made there. task_init runs in each task after Slurm has bound devices, and
- * only sets variables; but if the task has its own file systems by then, the directory is checked
- * again. Errors before task_init are stored until then: failing earlier would be invisible to the
- * user, or drain the node.
+ * only sets variables. If the task has its own file systems by then, task_init checks the directory
+ * again. An error before task_init is stored until task_init: an earlier failure would be invisible
+ * to the user, or drain the node.
  */
 
-enum { UNSEEN_NODES_MAX = 4 }; /* nodes that report that they do not see the directory */
+enum {
+	UNSEEN_NODES_MAX = 4
+}; /* maximum number of nodes that report that they do not see the directory */
 
 static struct {
-	struct ddp_message broken; /* error in this node's plugstack.conf; "" */
+	struct ddp_message broken; /* error in this node's plugstack.conf; "" if there is none */
 	bool asked;		   /* --ddp reached this node */
 	bool active;
-	struct ddp_message problem; /* why the tasks must not train; "" */
+	struct ddp_message problem; /* why the tasks must not train; "" if there is no problem */
 	bool is_problem_reported;   /* srun has reported it */
 	struct ddp_channel channel;
 	char **env; /* the step's environment in user_init */
@@ -60,7 +62,7 @@ static int on_option(int id, const char *argument, int remote)
 	return 0;
 }
 
-/* Arguments about the step are read by srun; those about the node's GPUs by the node. */
+/* Read the arguments about this node's GPUs. srun reads the arguments about the step. */
 static int read_arguments(int argc, char **argv, struct ddp_message *message)
 {
 	struct ddp_values values;
@@ -133,8 +135,8 @@ static bool is_ordinary_step(spank_t spank)
 }
 
 /*
- * Whether the channel is another step's: it was inherited with the environment, past every srun
- * that would have removed it. A complete channel names its step.
+ * Whether the channel belongs to another step: the environment may be inherited without an srun
+ * that removes the outer step's channel. A complete channel names its step.
  */
 static bool is_stale(spank_t spank)
 {
@@ -145,7 +147,10 @@ static bool is_stale(spank_t spank)
 	       (stepd.channel.job != job || stepd.channel.step != step);
 }
 
-/* Expand the base in a later component's channel with the values that are known there. */
+/*
+ * Expand the base directory in a later component's channel, with the values that are known on this
+ * node.
+ */
 static int expand_base(char *base, size_t size, struct ddp_message *message)
 {
 	const char *job = ddp_env_filled(stepd.env, "SLURM_HET_JOB_ID");
@@ -248,7 +253,10 @@ static int check_directory_in_task(const char *host, struct ddp_message *message
 	return ddp_fail(message, "%s", stepd.directory_problem.text);
 }
 
-/* This node's Slurm name, from the task's environment or, before, slurmstepd's own. */
+/*
+ * Returns this node's name in Slurm, from the task's environment or, before task_init, from
+ * slurmstepd's.
+ */
 static const char *host_name(char *const *env)
 {
 	static char name[DDP_NAME_SIZE];
@@ -290,14 +298,20 @@ int ddp_stepd_user_init(spank_t spank)
 	}
 	stepd.mps = ddp_mps_look(ddp_mps_directory(ddp_env_get(env, DDP_MPS_PIPE_DIRECTORY))) ==
 		    DDP_MPS_SERVES;
-	/* The step's environment is still srun's, which may have run on another node. */
+	/*
+	 * The step's environment is srun's environment until now, and srun may have run on another
+	 * node.
+	 */
 	check_directory(host_name(NULL));
 	return 0;
 }
 
 /* --- In each task --------------------------------------------------------------------- */
 
-/* Since 23.02 slurmstepd sets it from the step's credential; before, users may set the variable. */
+/*
+ * Read the job's end. Since Slurm 23.02 slurmstepd sets the variable from the step's credential.
+ * Before 23.02 users may have set it.
+ */
 static void find_end_time(char *const *env)
 {
 	const char *end = ddp_env_get(env, "SLURM_JOB_END_TIME");
@@ -348,9 +362,8 @@ static int collect(spank_t spank, struct ddp_facts *facts, struct ddp_message *m
 }
 
 /*
- * Report that this node does not see the directory, so that its ranks' missing variables can be
- * explained. Rank 0 reports it if no directory exists. Without --ddp-verbose only the first nodes
- * report.
+ * Report that this node does not see the directory, to explain why its ranks lack variables. If no
+ * directory exists, only rank 0 reports that. Without --ddp-verbose only the first nodes report.
  */
 static void report_unseen_directory(const struct ddp_facts *facts)
 {
@@ -368,7 +381,10 @@ static int apply(spank_t spank, const struct ddp_plan *plan, struct ddp_message 
 		const struct ddp_change *c = &plan->changes[i];
 		spank_err_t rc = ESPANK_SUCCESS;
 
-		/* Also set kept values, since a container's hook may have replaced them. */
+		/*
+		 * Variables with a kept value are set as well, since a container's hook may have
+		 * replaced the value.
+		 */
 		if (c->action == DDP_ACTION_UNSET)
 			rc = spank_unsetenv(spank, c->name);
 		else
@@ -380,8 +396,8 @@ static int apply(spank_t spank, const struct ddp_plan *plan, struct ddp_message 
 }
 
 /*
- * Keep the task from training. With "required" in plugstack.conf, returning -1 ends it. With
- * "optional" Slurm starts it nevertheless, and it gets only DDP_ERROR.
+ * Keep the task from training. With "required" in plugstack.conf, returning -1 ends the task. With
+ * "optional" Slurm starts the task nevertheless, and the task gets only DDP_ERROR.
  */
 static int refuse(spank_t spank, const char *why, bool is_reported)
 {
@@ -402,9 +418,9 @@ static int refuse(spank_t spank, const char *why, bool is_reported)
 }
 
 /*
- * An error of the whole node is reported by its first task. A refused program ends here, in the
- * task's own process: with "optional" in plugstack.conf, Slurm would start it in spite of the
- * error.
+ * Report an error of the whole node, in the node's first task. If srun refused the program, exit
+ * here, in the task's own process: with "optional" in plugstack.conf, Slurm would start the task in
+ * spite of the error.
  */
 static int refuse_node(spank_t spank)
 {
@@ -425,8 +441,8 @@ int ddp_stepd_task_init(spank_t spank)
 	if (!stepd.active)
 		return 0;
 	/*
-	 * Without its slurmstepd a rank would continue without output, its end would go unnoticed,
-	 * and it could not be ended by Slurm, so it ends with slurmstepd. execve() keeps this
+	 * End this rank when slurmstepd ends. Without slurmstepd the rank would continue without
+	 * output, Slurm would not notice its exit, and Slurm could not end it. execve() keeps this
 	 * setting, because privileges were dropped before.
 	 */
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);

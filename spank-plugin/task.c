@@ -20,9 +20,9 @@
 /* --- Listening ports --------------------------------------------------------------------- */
 
 /*
- * The kernel lists listening sockets over netlink. Binding the port instead would occupy it for a
- * moment, and rank 0 may bind with other options. Reading /proc/net/tcp lists every connection and
- * takes milliseconds.
+ * Ask the kernel for listening sockets over netlink. Binding the port instead would occupy it for a
+ * moment, and rank 0 may bind with other options. /proc/net/tcp lists every connection, and reading
+ * it takes milliseconds.
  */
 
 enum { STATE_LISTEN = 0x0a };
@@ -122,8 +122,8 @@ static int find_by_netlink(uint32_t port, uid_t *uid)
 }
 
 /*
- * Whether a TCP socket of this network namespace listens on [port]; [uid] is its owner.
- * Returns false also if that is unknown.
+ * Whether a TCP socket of this network namespace listens on [port]. Sets [uid] to its owner.
+ * Also returns false if the kernel does not answer.
  */
 static bool is_port_in_use(uint32_t port, uid_t *uid)
 {
@@ -166,7 +166,8 @@ static bool prints_note(const struct ddp_task *id, enum ddp_speaker speaker)
 }
 
 /*
- * Values that authenticate a peer are not printed, since output is often readable by other users.
+ * Whether variable [name] authenticates a peer. Its value is not printed, since other users can
+ * often read the output.
  */
 static bool is_secret(const char *name)
 {

@@ -5,20 +5,20 @@
 
 #include "core/plan.h"
 
-/* Number of CPUs in this process's mask. Returns 0 if unknown. */
+/* Returns the number of CPUs in this process's mask; 0 if unknown. */
 uint32_t ddp_task_cpus(void);
 
 /*
- * In rank 0, which is about to listen: check that no process listens on the port of [plan]. Not
- * checked if the user set the address of another store.
+ * In rank 0, which is about to listen: check that no process listens on the port of [plan]. There
+ * is no check if the user set the address of another store.
  * Returns 0, or -1 with a message.
  */
 int ddp_task_check_port(const struct ddp_facts *facts, const struct ddp_plan *plan,
 			struct ddp_message *message);
 
 /*
- * Print the notes of [plan] that this task is to print and, if the channel is [verbose], the
- * variables with their reasons: all of them for rank 0, one line for each other rank.
+ * Print the notes of [plan] that this task is to print. If the channel is [verbose], also print the
+ * variables with their reasons: rank 0 prints all variables, each other rank one line.
  */
 void ddp_task_say_plan(const struct ddp_facts *facts, const struct ddp_plan *plan,
 		       void (*say)(const char *format, ...));

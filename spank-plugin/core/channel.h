@@ -2,14 +2,15 @@
 /*
  * channel.h - data that srun passes to every task
  *
- * What all ranks must agree on is decided once, in srun, and passed in one variable,
+ * srun makes all decisions on which the ranks must agree, and passes them in one variable:
  *
  *     SLURM_DDP_STEP=v1;key=value;...
  *
- * whose name begins with SLURM so that it survives --export=NONE. The later components of a
- * heterogeneous step get only the part that was known before the step existed. They read the whole
- * record, in the same format, from the file "step" in the rendezvous directory. Unknown keys are
- * ignored, since a node may run an older plugin than srun.
+ * The name begins with SLURM so that the variable survives --export=NONE. In the later components
+ * of a heterogeneous step, the variable has only the values that were known before the step
+ * existed. These components read the complete record, in the same format, from the file "step" in
+ * the rendezvous directory. Unknown keys are ignored, since a node may run an older plugin than
+ * srun.
  */
 #ifndef DDP_CORE_CHANNEL_H
 #define DDP_CORE_CHANNEL_H
@@ -34,14 +35,14 @@ struct ddp_channel {
 	/* known before the step exists */
 	char nonce[DDP_NONCE_SIZE];
 	char base[DDP_PATH_SIZE]; /* directory or template; "" if there is none */
-	uint32_t base_asked;	  /* 1: chosen by the user or the administrator */
+	uint32_t base_asked;	  /* 1: the user or the administrator chose [base] */
 	uint32_t local_rank;	  /* enum ddp_local_rank_mode */
 	uint32_t share;		  /* enum ddp_share_mode */
 	uint32_t verbose;
 	uint64_t magic;		  /* NCCL_SOCKET_MAGIC; 0: none */
 	char from[DDP_NAME_SIZE]; /* host of srun */
 	char user[DDP_NAME_SIZE]; /* user's name, for %u */
-	uint32_t run;		  /* 1: ddp-run started srun, and the next three are valid */
+	uint32_t run; /* 1: ddp-run started srun, and restart, restarts_max and run_id are valid */
 	uint32_t restart, restarts_max;
 	char run_id[DDP_NAME_SIZE];
 
@@ -50,13 +51,15 @@ struct ddp_channel {
 	char cluster[DDP_NAME_SIZE];
 	uint32_t job, step, attempt;
 	char node[DDP_NAME_SIZE]; /* NodeName of rank 0's node */
-	/* SLURM_NODEIDs sorted by the first rank on each node; "": they are sorted already */
+	/*
+	 * SLURM_NODEIDs sorted by the first rank on each node; "": Slurm's order is already sorted
+	 */
 	char order[DDP_ORDER_SIZE];
 	char address[DDP_NAME_SIZE]; /* MASTER_ADDR */
 	uint32_t port;		     /* MASTER_PORT */
-	char port_from[32];	     /* origin of the port for messages: "computed", "yours", ... */
-	uint32_t ras_port;	     /* for NCCL_RAS_ADDR; 0: none */
-	uint32_t reserved_first;     /* 1: a port reserved by Slurm takes precedence over [port] */
+	char port_from[32];	 /* source of the port, for messages: "computed", "yours", ... */
+	uint32_t ras_port;	 /* for NCCL_RAS_ADDR; 0: none */
+	uint32_t reserved_first; /* 1: a port reserved by Slurm takes precedence over [port] */
 	char directory[DDP_PATH_SIZE]; /* rendezvous directory; "" if there is none */
 	/* directory for failure records under ddp-run; "" if there is none */
 	char failed[DDP_PATH_SIZE];
@@ -64,15 +67,18 @@ struct ddp_channel {
 	/* why there is no rendezvous directory, for messages */
 	char no_directory[DDP_MESSAGE_SIZE];
 	char shards[DDP_LIST_SIZE]; /* shards per GPU, "8" or "n1:8,n2:16"; "" if unknown */
-	/* the job's parts of GPUs, "1/4+4/4" or "n1:1/4+4/4,n2:2/4+2/4"; "" if unknown */
+	/* the job's fraction of each GPU, "1/4+4/4" or "n1:1/4+4/4,n2:2/4+2/4"; "" if unknown */
 	char parts[DDP_LIST_SIZE];
 	/* the administrator's number of shards per GPU, used if Slurm's data has none */
 	char site_shards[16];
 	uint32_t pid; /* pid and start time of srun, to check whether it is running */
 	uint64_t began;
-	/* 1: torchrun --standalone, which must not get variables that name other nodes */
+	/*
+	 * 1: the program is torchrun --standalone, which must not get variables that name other
+	 * nodes
+	 */
 	uint32_t standalone;
-	uint32_t stop; /* 1: [problem] is the user's mistake, and nothing may run */
+	uint32_t stop; /* 1: no task may start, since [problem] is the user's mistake */
 	char problem[DDP_MESSAGE_SIZE]; /* why the step must not train; "" if there is no problem */
 };
 
@@ -113,9 +119,9 @@ int ddp_channel_directory_name(const struct ddp_channel *channel, char *name, si
 uint32_t ddp_channel_shards(const struct ddp_channel *channel, const char *node);
 
 /*
- * Write the parts of [node]'s GPUs that the job has, "1/4+4/4", to [parts], which has DDP_NAME_SIZE
+ * Write the job's fraction of each GPU of [node], "1/4+4/4", to [parts], which has DDP_NAME_SIZE
  * bytes.
- * Returns [parts], which is "" if they are unknown.
+ * Returns [parts], which is "" if the fractions are unknown.
  */
 const char *ddp_channel_parts(const struct ddp_channel *channel, const char *node, char *parts);
 

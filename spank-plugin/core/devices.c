@@ -21,7 +21,7 @@ enum {
 	GPUS_MAX = 64
 };
 
-/* How the step's tasks were bound to GPUs, parsed from Slurm's text of --gpu-bind. */
+/* How Slurm bound the step's tasks to GPUs, parsed from the text of --gpu-bind. */
 struct binding {
 	enum { BIND_OTHER, BIND_SINGLE, BIND_PER_TASK, BIND_MAP, BIND_MASK, BIND_NONE } kind;
 	uint32_t count;	 /* N of single:N and per_task:N */
@@ -29,7 +29,7 @@ struct binding {
 	const char *map; /* "0,1,1" */
 };
 
-/* Shards of one GPU: [num] of [den]. */
+/* The job has [num] of the [den] shards of one GPU. */
 struct part {
 	uint64_t num, den;
 };
@@ -69,7 +69,10 @@ static const char *gres_end(const char *p)
 	return p;
 }
 
-/* Whether the element at [p] has [name], also as "gres:shard:2" or "gres/shard:2". */
+/*
+ * Whether the element at [p] has [name], optionally with a prefix: "gres:shard:2" or
+ * "gres/shard:2".
+ */
 static bool gres_named(const char *p, const char *name)
 {
 	size_t n = strlen(name);
@@ -110,7 +113,7 @@ static const char *find_list(char *const *env, const char **name)
 }
 
 /*
- * Number of devices in a list of indices, UUIDs or MIG names. As in CUDA, the first invalid one
+ * Count the devices in a list of indices, UUIDs or MIG names. As in CUDA, the first invalid entry
  * ends the list.
  */
 static uint32_t count_devices(const char *list)
@@ -172,13 +175,16 @@ static void read_binding(char *const *env, struct binding *bind)
 		bind->kind = BIND_OTHER;
 }
 
-/* How many numbers i below [n] have i mod [modulus] == [remainder]. */
+/* Count the numbers i from 0 to [n] - 1 with i mod [modulus] == [remainder]. */
 static uint32_t count_congruent(uint32_t n, uint32_t modulus, uint32_t remainder)
 {
 	return n > remainder ? (n - remainder - 1) / modulus + 1 : 0;
 }
 
-/* Entry [i] of "0,1*2,3", which Slurm repeats. Returns the entry, or -1. */
+/*
+ * Get entry [i] of a map such as "0,1*2,3". As in Slurm, a short map is repeated. Returns the
+ * entry, or -1.
+ */
 static int64_t map_entry(const char *map, uint32_t i)
 {
 	uint32_t length = 0;
@@ -220,7 +226,7 @@ static uint32_t neighbours_in_map(const char *map, uint32_t local_id, uint32_t l
 	return n;
 }
 
-/* Number of tasks on this task's device, if each task sees only the devices it was bound to. */
+/* Count the tasks on this task's device, if each task sees only the devices that it is bound to. */
 static uint32_t neighbours_bound(const struct ddp_device_facts *facts,
 				 const struct ddp_devices *devices)
 {
@@ -247,14 +253,19 @@ static uint32_t neighbours_bound(const struct ddp_device_facts *facts,
 	return size <= gpus && devices->visible == 1 ? 1 : 0;
 }
 
-/* Number of tasks on this task's device, including itself; 0: unknown. */
+/*
+ * Count the tasks on this task's device, including this task. Returns 0 if the number is unknown.
+ */
 static uint32_t neighbours_of(const struct ddp_device_facts *facts, const struct ddp_devices *d)
 {
 	uint32_t size = facts->local_size;
 	struct binding bind;
 
 	read_binding(facts->task_env, &bind);
-	/* With a mask, a task that sees every device may share one with a task that sees fewer. */
+	/*
+	 * With a mask, a task that sees every device may share a device with a task that sees
+	 * fewer.
+	 */
 	if (d->bound || bind.kind == BIND_MASK)
 		return neighbours_bound(facts, d);
 	if (d->visible == 0)
@@ -269,7 +280,7 @@ static bool is_crowded(const struct ddp_device_facts *facts, const struct ddp_de
 {
 	struct ddp_device_facts each = *facts;
 
-	/* Independent of the binding. */
+	/* With more tasks than devices, tasks share a device whatever the binding. */
 	if (d->visible > 0 && d->on_node > 0 && size > d->on_node)
 		return true;
 	each.local_size = size < TASKS_MAX ? (uint32_t)size : TASKS_MAX;
@@ -293,8 +304,8 @@ static bool is_first_crowded(const struct ddp_device_facts *facts, const struct 
 }
 
 /*
- * Formats: "2" or "a100:2" up to Slurm 23.02; later "cpu:2,gres/gpu:a100:2", among a task's other
- * resources.
+ * Parse the GPUs per task. Slurm up to 23.02 writes "2" or "a100:2"; later releases list all
+ * resources of a task: "cpu:2,gres/gpu:a100:2".
  */
 static uint32_t gpus_per_task(char *const *env)
 {
@@ -308,8 +319,8 @@ static uint32_t gpus_per_task(char *const *env)
 }
 
 /*
- * Whether this node's tasks leave GPUs unused. Each task uses one GPU, unless Slurm bound several
- * to it. Steps with shards do not count, since Slurm chooses the GPUs of shards.
+ * Whether this node's tasks leave GPUs unused. Each task uses one GPU, unless Slurm bound the task
+ * to several. Returns false for a step with shards, since Slurm chooses the GPUs of shards.
  */
 static bool is_idle(const struct ddp_device_facts *facts, const struct ddp_devices *d)
 {
@@ -376,8 +387,8 @@ static int read_part(const char *begin, size_t length, struct part *part)
 }
 
 /*
- * Find the part for this task's device, number [device] of the step's devices. [parts] is the
- * job's; it is also the step's if the step has all shards of the job.
+ * Find the job's part of this task's device, number [device] of the step's devices. The job's part
+ * is also the step's part if the step has all shards of the job.
  * Returns 0, or -1 if unknown.
  */
 static int find_part(const struct ddp_device_facts *facts, const struct ddp_devices *d,
@@ -401,7 +412,10 @@ static int find_part(const struct ddp_device_facts *facts, const struct ddp_devi
 	return !d->bound && i == d->on_node && sum == shards ? 0 : -1;
 }
 
-/* Shards belong to the step. A task's share is the part of its GPU divided by the tasks on it. */
+/*
+ * Shards belong to the step. A task's share is the step's part of the GPU divided by the number of
+ * tasks on the GPU.
+ */
 static void decide_share(const struct ddp_device_facts *facts, struct ddp_devices *d)
 {
 	const char *text = ddp_env_get(facts->step_env, "SLURM_SHARDS_ON_NODE");
@@ -506,7 +520,7 @@ uint32_t ddp_gres_shards_per_gpu(const char *gres)
 	return (uint32_t)(shards / gpus);
 }
 
-/* Add the parts in one element's parentheses to those of each GPU. Returns 0 or -1. */
+/* Add the parts in the parentheses of one element to [parts] of each GPU. Returns 0 or -1. */
 static int add_parts(const char *begin, const char *end, struct part *parts, size_t max)
 {
 	const char *p = memchr(begin, '(', (size_t)(end - begin));

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * devices.h - which GPU a task uses, and its share of it
+ * devices.h - which GPU a task uses, and the task's share of that GPU
  *
- * Slurm provides this only in variables. There are two lists of devices: the step's, which is the
- * same for all tasks of a node, and the task's, after binding. SLURM_STEP_GPUS has the node's own
- * indices. CUDA_VISIBLE_DEVICES may be relative to the task's cgroup, so it does not show whether
- * two tasks share a GPU.
+ * Slurm provides this information only in variables. There are two lists of devices: the step's
+ * list, which is the same for all tasks of a node, and the task's list, after binding.
+ * SLURM_STEP_GPUS has the node's own indices. CUDA_VISIBLE_DEVICES may be relative to the task's
+ * cgroup, so it does not show whether two tasks share a GPU.
  */
 #ifndef DDP_CORE_DEVICES_H
 #define DDP_CORE_DEVICES_H
@@ -24,7 +24,7 @@ struct ddp_device_facts {
 	uint32_t local_id, local_size;
 	uint32_t node_id;	 /* SLURM_NODEID */
 	uint32_t shards_per_gpu; /* 0: unknown */
-	const char *parts; /* the job's parts of the node's GPUs, "1/4+4/4"; NULL or "": unknown */
+	const char *parts; /* the job's parts of this node's GPUs, "1/4+4/4"; NULL or "": unknown */
 	enum ddp_local_rank_mode mode;
 };
 
@@ -38,16 +38,16 @@ enum ddp_share_reason {
 
 struct ddp_devices {
 	uint32_t visible;    /* number of devices that the task sees */
-	int64_t device;	     /* index of its device among them, -1: none */
+	int64_t device;	     /* index of the task's device among the visible ones; -1: none */
 	uint32_t local_rank; /* value of LOCAL_RANK */
 	uint32_t on_node;    /* number of the step's devices on this node */
-	uint32_t neighbours; /* tasks on this task's device, including itself; 0: unknown */
+	uint32_t neighbours; /* tasks on this task's device, including this task; 0: unknown */
 	bool crowd_first;    /* see ddp_devices_decide() */
 	bool idle;	     /* this node's tasks leave some of the step's GPUs unused */
 	bool idle_first;     /* see ddp_devices_decide() */
 	bool bound;	     /* the task sees fewer devices than the step has on this node */
-	bool wraps;	     /* there are fewer devices than tasks, which use them in turn */
-	uint64_t share_num, share_den; /* the share as a fraction; den 0: unknown */
+	bool wraps; /* there are fewer devices than tasks, so each device serves several tasks */
+	uint64_t share_num, share_den; /* the task's share as a fraction; den 0: unknown */
 	enum ddp_share_reason share_reason;
 	const char *gpus; /* the step's devices on this node, by Slurm's numbers or their names */
 	const char *restore_name;  /* variable that Slurm removed, to be restored; NULL: none */
@@ -55,11 +55,11 @@ struct ddp_devices {
 };
 
 /*
- * Decide on [devices] from [facts]. If two tasks of the step share a device on some node,
- * [crowd_first] is set for one task of the step: local task 0 of the first such node, as far as
- * this node can infer that from its own devices and from the other nodes' numbers of tasks. If a
- * GPU is idle on a node with several tasks, [idle_first] is set for one task of the step in the
- * same way. The pointers in [devices] are valid as long as the environments in [facts].
+ * Decide on [devices] from [facts]. [crowd_first] is set for at most one task of the step: if tasks
+ * share a device on some node, for local task 0 of the first such node. This node infers which node
+ * is first from its own devices and from the other nodes' numbers of tasks. [idle_first] is set in
+ * the same way if a GPU is idle on a node with several tasks. The pointers in [devices] are valid
+ * as long as the environments in [facts].
  */
 void ddp_devices_decide(const struct ddp_device_facts *facts, struct ddp_devices *devices);
 
@@ -77,13 +77,13 @@ int ddp_share_print(const struct ddp_devices *devices, char *buf, size_t size);
 uint32_t ddp_gres_shards_per_gpu(const char *gres);
 
 /*
- * Parse a job's shards on one node, "shard:6(1/4,4/4,1/4,0/4)", and write the parts of each GPU
- * with at least one shard: "1/4+4/4+1/4".
- * Returns the number of parts; 0 with "" if there are none or they do not fit.
+ * Parse a job's shards on one node, "shard:6(1/4,4/4,1/4,0/4)". For each GPU with at least one
+ * shard, write the job's part of that GPU: "1/4+4/4+1/4".
+ * Returns the number of parts; 0 with "" if there are none or the text does not fit.
  */
 size_t ddp_gres_parts(const char *gres, char *parts, size_t size);
 
-/* Returns true if [gres], of a node or a step, has an element named "shard". */
+/* Returns true if [gres], the GRES of a node or step, has an element named "shard". */
 bool ddp_gres_has_shards(const char *gres);
 
 #endif /* DDP_CORE_DEVICES_H */

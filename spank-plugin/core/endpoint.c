@@ -67,7 +67,7 @@ uint64_t ddp_step_hash(const char *cluster, uint32_t job, uint32_t step, uint32_
 	return h ^ (h >> 31);
 }
 
-/* Number of even ports in [range] whose successor is in it, too. */
+/* Count the even ports in [range] whose next port is also in [range]. */
 static uint32_t count_pairs(struct ddp_port_range range)
 {
 	uint32_t lo = range.lo + (range.lo & 1);

@@ -24,8 +24,9 @@ struct ddp_message {
 };
 
 /*
- * Format [message], truncated to its size; the random end of a rendezvous directory's name is
- * replaced by "*" (base/hide.h). Always returns -1, so that a caller can return it.
+ * Format [message], truncated to its size. The random end of a rendezvous directory's name is
+ * replaced by "*" (base/hide.h). Always returns -1, so that a caller can write "return
+ * ddp_fail(...)".
  */
 int ddp_fail(struct ddp_message *message, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
@@ -50,7 +51,7 @@ void ddp_escape(const char *text, char *buf, size_t size);
  */
 int ddp_parse_number(const char *text, uint64_t lo, uint64_t hi, uint64_t *value);
 
-/* As ddp_parse_number(), for the first [length] bytes of [text]. */
+/* Like ddp_parse_number(), for the first [length] bytes of [text]. */
 int ddp_parse_number_n(const char *text, size_t length, uint64_t lo, uint64_t hi, uint64_t *value);
 
 /*
@@ -59,21 +60,23 @@ int ddp_parse_number_n(const char *text, size_t length, uint64_t lo, uint64_t hi
  */
 const char *ddp_env_get(char *const *env, const char *name);
 
-/* As ddp_env_get(), but an empty value counts as missing, as in most frameworks. */
+/* Like ddp_env_get(), but an empty value counts as missing, as in most frameworks. */
 const char *ddp_env_filled(char *const *env, const char *name);
 
 /* --- Template of --ddp-rdzv --------------------------------------------------------------- */
 
 /*
- * %j is the job id, %s the step id, %u the user's name, %n rank 0's node. '?', '#' and any other
- * '%' are rejected, since the path becomes part of a URL, whose readers would cut it there.
+ * %j is the job id, %s the step id, %u the user's name, %n rank 0's node. Other '%', and '?' and
+ * '#', are rejected, since the path becomes part of a URL and a parser of the URL would cut the
+ * path there.
  */
 struct ddp_template_values {
-	const char *job, *step, *user, *node; /* NULL: unknown, using it is an error */
+	const char *job, *step, *user,
+		*node; /* NULL: unknown; a template that uses the value is an error */
 };
 
 /*
- * Check that [template] is valid. [what] is its name in the message.
+ * Check that [template] is valid. [what] names the setting in the message.
  * Returns 0, or -1 with a message.
  */
 int ddp_template_check(const char *template, const char *what, struct ddp_message *message);

@@ -40,7 +40,7 @@ static int parse_range(const char *begin, const char *end, struct range *range)
 	return range->hi - range->lo < NODES_MAX ? 0 : -1;
 }
 
-/* Parse the range at group->at, and move that to its end. Returns 0 or -1. */
+/* Parse the range at group->at, and move group->at to the end of the range. Returns 0 or -1. */
 static int next_range(struct ddp_nodelist_group *group)
 {
 	const char *end = find(group->at, group->end, ',');
@@ -55,7 +55,7 @@ static int next_range(struct ddp_nodelist_group *group)
 	return 0;
 }
 
-/* Count the names that [group] stands for, and move to its first one. Returns 0 or -1. */
+/* Count the names that [group] expands to, and move [group] to its first name. Returns 0 or -1. */
 static int count_group(struct ddp_nodelist_group *group, size_t *count)
 {
 	*count = 0;
@@ -72,7 +72,7 @@ static int count_group(struct ddp_nodelist_group *group, size_t *count)
 	return next_range(group);
 }
 
-/* Move to the next number. Returns false if [group] wrapped around to its first. */
+/* Move [group] to its next number. Returns false if [group] wrapped around to the first number. */
 static bool next_number(struct ddp_nodelist_group *group)
 {
 	bool over = group->number == group->last && group->at == group->end;

@@ -66,25 +66,27 @@ bool ddp_nodelist_is_plain(const char *list);
 int ddp_tasks_uneven(const char *tasks);
 
 /*
- * Get the largest number of tasks on one of the first [nodes] nodes of [tasks]; 0 for no nodes.
- * Returns 0, or -1 if the text is malformed or has fewer nodes.
+ * Get the largest number of tasks that one of the first [nodes] nodes of [tasks] has. The number is
+ * 0 if [nodes] is 0.
+ * Returns 0, or -1 if [tasks] is malformed or has fewer nodes.
  */
 int ddp_tasks_most(const char *tasks, uint64_t nodes, uint64_t *most);
 
 /*
- * Returns whether one of the first [nodes] nodes of [tasks] has at least [least] and fewer than
- * [limit] tasks; false if the text is malformed.
+ * Returns whether one of the first [nodes] nodes of [tasks] has a number of tasks from [least] to
+ * [limit] - 1; false if [tasks] is malformed.
  */
 bool ddp_tasks_within(const char *tasks, uint64_t nodes, uint64_t least, uint64_t limit);
 
 /*
  * Write the order of the [count] nodes with the numbers [nodes]; "" if they are in numerical order.
- * Returns 0, or -1 with "" if it does not fit.
+ * Returns 0, or -1 with "" if the text does not fit.
  */
 int ddp_order_print(const uint32_t *nodes, size_t count, char *order, size_t size);
 
 /*
- * Get the position of [node] in [order]; its own number if the order does not contain it.
+ * Get the position of [node] in [order]. If [order] does not contain [node], the position is the
+ * number [node].
  * Returns 0, or -1 if the order is malformed.
  */
 int ddp_order_place(const char *order, uint32_t node, uint32_t *place);

@@ -129,7 +129,10 @@ static bool has_users_setting(char *const *env, const char *names)
 	return false;
 }
 
-/* At least 1, since programs and MPS interpret a limit of 0 differently. */
+/*
+ * Returns this rank's part of [whole], at least 1: a limit of 0 has different meanings in programs
+ * and in MPS.
+ */
 static unsigned long long part_of(const struct ddp_devices *dev, uint64_t whole)
 {
 	uint64_t part = whole * dev->share_num / dev->share_den;
@@ -177,11 +180,11 @@ static int print_setting(const struct ddp_facts *facts, const struct ddp_framewo
 }
 
 /*
- * List the variables of frameworks.def for this task. All numbers are rounded down, so that those
- * of one GPU's ranks never add up to more than the whole, but never to 0. Settings that the user
- * made through another variable are omitted.
- * Returns their number, at most DDP_FRAMEWORK_COUNT; 0 if the task has the whole GPU or the share
- * is unknown.
+ * List the variables of frameworks.def for this task. Each number is rounded down, but never to 0,
+ * so that the ranks of one GPU do not get more than the whole. A setting that the user made through
+ * another variable is omitted.
+ * Returns the number of settings, at most DDP_FRAMEWORK_COUNT; 0 if the task has the whole GPU or
+ * the share is unknown.
  */
 static size_t share_settings(const struct ddp_facts *facts, struct ddp_share_setting *settings)
 {
@@ -290,7 +293,7 @@ set(struct builder *b, enum ddp_variable variable, const char *why, const char *
 	add_change(b, ddp_variable_info(variable)->name, DDP_ACTION_SET, value, why);
 }
 
-/* Set a variable unless the user did. A value set by a container counts as the user's. */
+/* Set a variable, unless the user has set it. A value set by a container counts as the user's. */
 static void set_default(struct builder *b, enum ddp_variable variable, const char *why,
 			const char *value)
 {
@@ -312,7 +315,7 @@ static void set_default_number(struct builder *b, enum ddp_variable variable, co
 	set_default(b, variable, why, digits);
 }
 
-/* Set an identity variable, and note that a value of the user is replaced. */
+/* Set an identity variable, and print a note if this replaces the user's value. */
 static void set_identity(struct builder *b, enum ddp_variable variable, const char *why,
 			 uint32_t value)
 {
@@ -362,8 +365,8 @@ struct ports {
 };
 
 /*
- * Use srun's ports, unless Slurm reserved ports. Slurm passes those to the tasks; srun would have
- * to query them.
+ * Use srun's ports, unless Slurm reserved ports. Slurm passes the reserved ports to the tasks, so
+ * srun does not query them.
  */
 static struct ports choose_ports(const struct ddp_facts *facts)
 {
@@ -377,8 +380,8 @@ static struct ports choose_ports(const struct ddp_facts *facts)
 }
 
 /*
- * Set the endpoint. The user's values are taken from the step's environment, since a container's
- * hook may have changed the task's.
+ * Set the endpoint. The user's values are read from the step's environment, since a container's
+ * hook may have changed the task's environment.
  */
 static void plan_endpoint(struct builder *b)
 {
@@ -413,7 +416,10 @@ static const char *planned(const struct builder *b, const char *name)
 	return c && c->value ? c->value : "";
 }
 
-/* JAX reads the numbers of processes from Slurm itself, but derives a port from the job id. */
+/*
+ * JAX reads the number of processes from Slurm's variables, but would derive a port from the job
+ * id.
+ */
 static void plan_jax(struct builder *b)
 {
 	const char *address = planned(b, DDP_NAME(MASTER_ADDR));
@@ -490,8 +496,8 @@ static void plan_torchrun(struct builder *b)
 enum { FEW_CPUS = 4, ENOUGH_CPUS = 8 }; /* for a rank with a GPU and its data loaders */
 
 /*
- * With --ddp-verbose: recommend more CPUs if ranks with GPUs have few and the node has more than
- * they use.
+ * With --ddp-verbose: if ranks with GPUs have few CPUs and the node has more than they use,
+ * recommend more CPUs.
  */
 static void advise_cpus(struct builder *b, uint64_t threads)
 {
@@ -531,8 +537,8 @@ static void plan_threads(struct builder *b)
 }
 
 /*
- * Note GPUs that no task uses. A node's only task may start a process for each GPU, as torchrun
- * does.
+ * Print a note about GPUs that no task uses. With one task on the node, print it only with
+ * --ddp-verbose, because the task may start a process for each GPU, as torchrun does.
  */
 static void plan_idle(struct builder *b)
 {
@@ -600,9 +606,10 @@ static void plan_share(struct builder *b)
 }
 
 /*
- * NCCL refuses ranks that share a GPU, ten seconds later and with another message. libddp's
- * programs do not use NCCL then, but only this project's own programs can be recognized. A user who
- * set NCCL's variable knows about it.
+ * Print a note if ranks share a GPU, because NCCL refuses that only after ten seconds and with an
+ * unclear message. Programs linked with libddp do not use NCCL in this case, but the plugin can
+ * recognize only the programs of this project. There is no note if the user has set NCCL's variable
+ * for shared GPUs.
  */
 static void plan_crowd(struct builder *b)
 {
@@ -622,9 +629,9 @@ static void plan_crowd(struct builder *b)
 }
 
 /*
- * Lightning fails in a Slurm step without SLURM_NTASKS_PER_NODE, and ignores Slurm in an
- * interactive job, where it imports mpi4py, whose MPI_Init aborts. It uses neither if torchrun
- * seems to run it.
+ * Lightning needs SLURM_NTASKS_PER_NODE and fails in a Slurm step without it. In an interactive job
+ * Lightning ignores Slurm and imports mpi4py, whose MPI_Init aborts. Neither happens if Lightning
+ * finds torchrun's variable.
  */
 static void plan_lightning(struct builder *b)
 {

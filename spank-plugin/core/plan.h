@@ -14,20 +14,20 @@
 #include "devices.h"
 
 /*
- * The task's position in the step, from its environment in task_init. Earlier, SLURM_PROCID is the
- * batch script's. In a heterogeneous step these variables count over all components, unlike SPANK's
- * items.
+ * The task's position in the step, from its environment in task_init. Before task_init,
+ * SLURM_PROCID is that of the batch script. In a heterogeneous step these variables count over all
+ * components, unlike SPANK's items.
  */
 struct ddp_task {
 	uint32_t rank, size;		 /* in the step */
 	uint32_t local_rank, local_size; /* among the step's tasks on this node */
-	/* of this node in the step; nodes are numbered by their first ranks */
+	/* this node's number, and the number of nodes; nodes are sorted by their first ranks */
 	uint32_t node_rank, nodes;
-	uint32_t node_id; /* the same in Slurm's order, SLURM_NODEID */
+	uint32_t node_id; /* this node's number in Slurm's order, SLURM_NODEID */
 };
 
 /*
- * Read [task] from [env]; [local_size] is Slurm's own count, [order] the channel's.
+ * Read [task] from [env]. [local_size] is from Slurm's data, [order] from the channel.
  * Returns 0, or -1 with a message that names the variable and its value.
  */
 int ddp_task_read(char *const *env, uint32_t local_size, const char *order, struct ddp_task *task,
@@ -42,7 +42,7 @@ struct ddp_facts {
 	const char *host;	       /* this node's name */
 	uint32_t node_cpus;	       /* CPUs of this node, 0: unknown */
 	bool directory_seen;	       /* the rendezvous directory is visible */
-	const char *directory_problem; /* why it is not, for messages; "": none is needed */
+	const char *directory_problem; /* if not visible: the reason for messages, or "" */
 	const char *program;	       /* the task's program, or "" */
 	bool mps;		       /* an MPS daemon serves this task */
 	uint64_t gpu_memory;	       /* MiB of one GPU of this node, 0: unknown */
@@ -62,7 +62,7 @@ struct ddp_change {
 	const char *why; /* reason, for --ddp-verbose */
 };
 
-/* Which task prints a note, so that it is printed once. */
+/* The task that prints a note; all other tasks omit the note. */
 enum ddp_speaker {
 	DDP_SPEAKER_STEP, /* rank 0 */
 	DDP_SPEAKER_NODE, /* local task 0 of each node */
@@ -90,8 +90,8 @@ int ddp_plan_make(const struct ddp_facts *facts, struct ddp_plan *plan,
 		  struct ddp_message *message);
 
 /*
- * Make the plan for a task that must not train: sets DDP_ERROR to [why], and removes variables from
- * [task_env] with which the task could believe to be a world of one.
+ * Make the plan for a task that must not train. Sets DDP_ERROR to [why], and removes the variables
+ * in [task_env] that would let the task run as a world of one rank.
  * Returns 0 with a plan to be freed by ddp_plan_clear(), or -1 if memory is short.
  */
 int ddp_plan_refuse(char *const *task_env, const char *why, struct ddp_plan *plan);

@@ -11,7 +11,7 @@ enum kind { OTHER, TORCHRUN, ACCELERATE, DEEPSPEED, SHELL };
 
 struct starter {
 	enum kind kind;
-	char *const *options; /* its options, up to the user's program */
+	char *const *options; /* options of the starter, up to the user's program */
 	const char *name;
 };
 
@@ -99,7 +99,7 @@ static struct starter find_starter(char *const *argv)
 	return found;
 }
 
-/* torchrun treats '-' and '_' in option names as equal. */
+/* torchrun accepts '_' for '-' in the names of its options. */
 static bool is_same_option(const char *word, const char *name, size_t length)
 {
 	for (size_t i = 0; i < length; i++)
@@ -108,7 +108,10 @@ static bool is_same_option(const char *word, const char *name, size_t length)
 	return name[length] == '\0';
 }
 
-/* Value of option [name] before the user's program; "" for a flag, NULL if it is missing. */
+/*
+ * Returns the value of option [name] before the user's program; "" for a flag, NULL if it is
+ * missing.
+ */
 static const char *option(char *const *options, const char *name)
 {
 	static const char flags[] = "--standalone --no-python --no_python --run-path --run_path "
@@ -137,7 +140,8 @@ bool ddp_starter_is_standalone(char *const *argv)
 }
 
 /*
- * Whether torchrun will start a world without other nodes, because no option or variable names any.
+ * Whether torchrun will start a world without other nodes, because no option or variable names
+ * other nodes.
  */
 static bool is_alone(const struct starter *torchrun, char *const *env)
 {
@@ -223,7 +227,10 @@ static enum ddp_verdict check_shell(const struct starter *shell, uint32_t tasks,
 	return DDP_VERDICT_TELL;
 }
 
-/* Under ddp-run such a starter is not needed; and if it restarts ranks itself, both do. */
+/*
+ * Note that ddp-run makes the starter unnecessary, and that both would restart ranks if the starter
+ * has --max-restarts.
+ */
 static enum ddp_verdict check_restarts(const struct starter *starter, char *const *env,
 				       uint32_t restarts, struct ddp_message *message)
 {

@@ -4,7 +4,7 @@
  *
  * torchrun, "accelerate launch" and deepspeed start ranks themselves, and a shell waits for
  * commands. In some steps, each task then trains a separate world and succeeds, and the mistake
- * goes unnoticed. Pure.
+ * goes unnoticed. These functions do no I/O.
  */
 #ifndef DDP_CORE_STARTER_H
 #define DDP_CORE_STARTER_H
@@ -21,15 +21,16 @@ enum ddp_verdict {
 };
 
 /*
- * Check the program [argv] in a step of [tasks] tasks on [nodes] nodes. [env] is the user's;
- * ddp-run restarts the step up to [restarts] times, 0 without ddp-run.
+ * Check the program [argv] in a step of [tasks] tasks on [nodes] nodes. [env] is the user's
+ * environment. [restarts] is the number of times that ddp-run may restart the step, 0 without
+ * ddp-run.
  * Returns the verdict, with one line in [message] unless it is DDP_VERDICT_FINE.
  */
 enum ddp_verdict ddp_starter_judge(char *const *argv, char *const *env, uint32_t tasks,
 				   uint32_t nodes, uint32_t restarts, struct ddp_message *message);
 
 /*
- * Whether [argv] is torchrun --standalone, which would wait for other nodes if a variable names
+ * Whether [argv] is torchrun --standalone, which would wait for other nodes if a variable named
  * them.
  */
 bool ddp_starter_is_standalone(char *const *argv);
