@@ -11,9 +11,9 @@
 #include "local/group-private.h"
 #include "members.h"
 
-enum { LARGEST = (2 << 20) + 4096 + 64 }; /* bytes of one member's largest vector, rounded up */
+enum { LARGEST = (2 << 20) + 4096 + 64 }; /* bytes of a member's largest vector, rounded up */
 
-#define PLENTY 500.0 /* seconds: limit of waits that must not time out */
+#define PLENTY 500.0 /* timeout in seconds of waits that must not time out */
 
 /* --- Vectors -------------------------------------------------------------------------------- */
 
@@ -41,15 +41,15 @@ static const struct {
 };
 
 /*
- * Element [i] of [member]'s vector: a small integer, so that sums are exact. [salt] is different in
- * each round.
+ * Element [i] of [member]'s vector: a small integer, so that sums are exact. Each round has a
+ * different [salt].
  */
 static float value_of(int member, size_t i, uint32_t salt)
 {
 	return (float)((int)((i * 7 + (size_t)member * 5 + salt) % 31) - 15);
 }
 
-/* The values of a vector repeat after this number of elements. */
+/* A vector repeats its values after this number of elements. */
 enum { PERIOD = 31 };
 
 static void sums_of(int size, uint32_t salt, float add, float scale, float sums[PERIOD])
@@ -69,8 +69,8 @@ static void values_of(int member, uint32_t salt, float values[PERIOD])
 }
 
 /*
- * Returns the first index at which [vector] differs from [want], which repeats; [count] if none
- * does.
+ * Returns the first index at which [vector] differs from the repeated values [want]; [count] if
+ * they are equal.
  */
 static size_t first_difference(const float *vector, size_t count, const float want[PERIOD])
 {
@@ -106,8 +106,8 @@ static void memory_free(struct memory *memory)
 }
 
 /*
- * Where a round has its vectors: private memory for sending or receiving, different vectors,
- * unaligned addresses.
+ * Places of a round's vectors, as flags: private memory for sending, private memory for receiving,
+ * separate vectors for the two, unaligned addresses.
  */
 enum { OWN_SEND = 1, OWN_RECV = 2, OTHER_RECV = 4, UNALIGNED = 8, PLACES = 16 };
 
@@ -166,7 +166,9 @@ static bool round_all_reduce(struct member *member, struct memory *memory, size_
 	return bad == count;
 }
 
-/* Reduces, adds 1 to the member's slice as a column's all-reduce would, and publishes. */
+/*
+ * Reduces, then adds 1 to the member's slice, as an all-reduce between nodes would, then publishes.
+ */
 static bool round_pass(struct member *member, struct memory *memory, size_t count, unsigned places,
 		       uint32_t salt)
 {
@@ -254,7 +256,7 @@ static bool round_all_gather(struct member *member, struct memory *memory, size_
 	return status == 0;
 }
 
-/* A member leaves the barrier only after all have entered it. */
+/* A member leaves the barrier only after all members have entered it. */
 static bool round_barrier(struct member *member, struct memory *memory, size_t count,
 			  unsigned places, uint32_t salt)
 {
@@ -279,9 +281,9 @@ typedef bool round_function(struct member *member, struct memory *memory, size_t
 static round_function *const rounds[] = {round_all_reduce, round_pass, round_broadcast,
 					 round_all_gather, round_barrier};
 
-/* --- All collectives, for all lengths and places of vectors ---------------------------------- */
+/* --- All collectives, with vectors of every length and place ------------------------------ */
 
-/* Runs all rounds, with the same places in all members. */
+/* Runs all rounds. All members use the same places. */
 static void body_lengths(struct member *member)
 {
 	struct memory memory;
@@ -302,7 +304,7 @@ static void body_lengths(struct member *member)
 	memory_free(&memory);
 }
 
-/* Vectors of odd members are in other places than those of even members. */
+/* Members with odd indices use other places than those with even indices. */
 static void body_different_places(struct member *member)
 {
 	static const size_t counts[] = {5, 1000, 3000, 66000, 140001};
@@ -320,7 +322,10 @@ static void body_different_places(struct member *member)
 
 static uint64_t mixed_seed; /* seed of body_mixed() */
 
-/* Random rounds; in each round a random member may be late. All members draw the same numbers. */
+/*
+ * Runs random rounds. In each round a random member may be late. All members draw the same random
+ * numbers.
+ */
 static void body_mixed(struct member *member)
 {
 	static const size_t counts[] = {0, 1, 12, 13, 1024, 1025, 2049, 5000, 32769, 140001};
@@ -355,8 +360,8 @@ static const struct {
 };
 
 /*
- * Whether members of this kind can run: not if fork() is incompatible with the sanitizer, or
- * namespaces are not permitted.
+ * Whether members of this kind can run. The sanitizer may not support fork(), and the kernel may
+ * not permit namespaces.
  */
 static bool possible(enum member_kind kind)
 {
@@ -389,7 +394,7 @@ TEST_LOOP(test_mixed, 0, unit_rows(2, ROWS(worlds)))
 
 /* --- A vector that is reduced in several pieces ---------------------------------------------- */
 
-/* 5 million elements take three pieces. */
+/* A vector of 5 million elements is reduced in three pieces. */
 static void body_long_pass(struct member *member)
 {
 	enum { COUNT = 5000001 };
@@ -421,7 +426,7 @@ TEST(test_long_pass)
 
 /* --- Steps beyond 2^32 ------------------------------------------------------------------------ */
 
-/* A barrier that does not use the group. */
+/* A barrier that uses the board, not the group. */
 static void board_meet(const struct member *member)
 {
 	_Atomic int *count = &member->board->count;
@@ -431,7 +436,7 @@ static void board_meet(const struct member *member)
 		sched_yield();
 }
 
-/* Sets the group's state to that after [step] steps. All members call it. */
+/* Sets the group's state to its state after [step] steps. All members call it. */
 static void set_step(struct member *member, uint32_t step)
 {
 	struct ddp_group *group = member->group;
@@ -474,7 +479,8 @@ TEST_LOOP(test_wrap, 0, unit_rows(2, ROWS(worlds)))
 /* --- Members that disagree ------------------------------------------------------------------- */
 
 static const struct {
-	const char *name, *odd, *even; /* calls of members with odd and even index */
+	/* call of members with odd index, call of members with even index */
+	const char *name, *odd, *even;
 } disagreements[] = {
 	{"kind", "barrier", "all-reduce of 100 F32 (sum)"},
 	{"count", "all-reduce of 101 F32 (sum)", "all-reduce of 100 F32 (sum)"},
@@ -525,7 +531,7 @@ static void body_disagree(struct member *member)
 	struct ddp_error first;
 	int status;
 
-	/* A member that has not left the previous step would get the error there. */
+	/* If another member were still in the previous step, it would get the error there. */
 	atomic_fetch_add(&member->board->count, 1);
 	while (atomic_load(&member->board->count) < member->size)
 		usleep(100);
@@ -562,10 +568,10 @@ TEST_LOOP(test_disagree, 0, 2 * ROWS(disagreements))
 
 /* --- Members that do not arrive --------------------------------------------------------------- */
 
-/* Members that arrive: 0 and [step_by]. Their time limit ends when both wait. */
+/* Members 0 and [step_by] arrive. Their wait times out once both wait. */
 struct present {
 	struct ddp_group *group;
-	int step_by; /* index of the second one */
+	int step_by; /* index of the second member */
 };
 
 static int is_over(void *owner, struct ddp_error *error)
@@ -588,7 +594,7 @@ static void body_missing(struct member *member)
 	struct present present = {member->group, 2};
 	int status;
 
-	/* members 1 and 3 arrive after the others' timeout */
+	/* Members 1 and 3 arrive after the timeout of the others. */
 	if (member->index % 2)
 		while (atomic_load(&member->board->count) < 2)
 			usleep(1000);
@@ -614,7 +620,7 @@ TEST_LOOP(test_missing, 0, 2)
 	board_free(board);
 }
 
-/* A member that reduces but does not publish is named as missing, not only one that never arrived. */
+/* A member that reduces but does not publish is reported as missing. */
 static void body_publish_missing(struct member *member)
 {
 	struct ddp_call call = {.kind = 1,
@@ -645,7 +651,7 @@ TEST(test_publish_missing)
 	board_free(board);
 }
 
-/* Members that do not arrive in ddp_group_meet(). */
+/* Some members do not call ddp_group_meet(). */
 static void body_nothing(struct member *member)
 {
 	(void)member;
@@ -667,7 +673,7 @@ TEST(test_missing_in_meet)
 /* --- Members that ended ----------------------------------------------------------------------- */
 
 /*
- * A child such as a DataLoader's worker, which keeps the descriptors of its parent after the
+ * Starts a child, such as a DataLoader's worker, that keeps its parent's descriptors after the
  * parent's end.
  */
 static void outlive_parent(struct member *member)
@@ -681,8 +687,8 @@ static void outlive_parent(struct member *member)
 }
 
 /*
- * Member 1 is killed, exits or leaves, depending on [row]. The others call collectives until one
- * fails.
+ * Member 1 is killed, exits or leaves, depending on [row]. The other members call collectives until
+ * a call fails.
  */
 static void body_lost(struct member *member)
 {
@@ -698,7 +704,7 @@ static void body_lost(struct member *member)
 			if (row == 0)
 				kill(getpid(), SIGKILL);
 			if (row == 1)
-				_exit(0); /* without ddp_group_leave() */
+				_exit(0); /* without calling ddp_group_leave() */
 			ddp_group_leave(member->group);
 			return;
 		}
@@ -714,8 +720,8 @@ static void body_lost(struct member *member)
 #endif
 
 /*
- * Rows 0 to 2: processes; 3 to 5: containers; 6 to 8: containers on Linux before 5.3. It has no
- * pidfds, so a closed connection shows that a member has ended.
+ * Rows 0 to 2: members are processes. Rows 3 to 5: containers. Rows 6 to 8: containers as on Linux
+ * before 5.3, which has no pidfds, so that only a closed connection shows that a member has ended.
  */
 TEST_LOOP(test_lost, 0, 9)
 {
@@ -750,7 +756,7 @@ static void *wait_forever(void *argument)
 	return argument;
 }
 
-/* A process whose main thread has ended counts as running until its last thread ends. */
+/* A process whose main thread has ended still counts as running, until its last thread ends. */
 TEST(test_process_without_main_thread)
 {
 	char path[64], text[1024] = "";
@@ -812,7 +818,10 @@ static void set_descriptors(struct member *member, rlim_t count)
 		member_fail(member, "setrlimit: %d", errno);
 }
 
-/* A barrier in which member 0 checks for lost members and may have [count] descriptors. */
+/*
+ * Runs a barrier in which member 0 checks for lost members. The process may open [count]
+ * descriptors.
+ */
 static void wait_with(struct member *member, rlim_t count)
 {
 	if (member->index == 0) {
@@ -828,7 +837,7 @@ static void wait_with(struct member *member, rlim_t count)
 }
 
 /*
- * A barrier that member [gone] does not enter. Members other than 0 enter it only after member 0
+ * Runs a barrier that member [gone] does not enter. The other members enter it only after member 0
  * has detected the loss.
  */
 static void lose_member(struct member *member, int gone)
@@ -847,7 +856,10 @@ static void lose_member(struct member *member, int gone)
 		member_fail(member, "%d: %s", status, member->error.text);
 }
 
-/* If member 0 cannot open /proc for lack of descriptors, a late member does not count as lost. */
+/*
+ * If member 0 cannot open /proc because it has no descriptor left, it does not report a late member
+ * as lost.
+ */
 static void body_no_descriptors(struct member *member)
 {
 	struct rlimit limit;
@@ -866,16 +878,16 @@ TEST(test_no_descriptors)
 }
 
 /*
- * libddp uses at most half of the descriptors. It detects a lost member for which it has a
- * descriptor, even if the limit is now below the size of the group (row 0), and one for which it
- * has none (row 1).
+ * libddp uses at most half of the descriptors. Row 0: member 0 has a descriptor for the lost
+ * member, and detects the loss even though the limit is now below the size of the group. Row 1:
+ * member 0 has no descriptor for the lost member, and detects the loss too.
  */
 static void body_few_descriptors(struct member *member)
 {
 	int first, next;
 	rlim_t limit;
 
-	/* Close the pidfds that ddp_group_meet() opened under the previous limit, if any. */
+	/* Close the pidfds that ddp_group_meet() opened under the previous, higher limit. */
 	for (int m = 0; m < member->size; m++) {
 		if (member->group->pidfds[m] >= 0)
 			close(member->group->pidfds[m]);
@@ -917,8 +929,8 @@ static void *abort_later(void *argument)
 }
 
 /*
- * An abort by a thread of member 0 ends the barrier of member 1, and the one that member 0 calls
- * later.
+ * A thread of member 0 aborts the group. This ends the barrier of member 1, and the next barrier of
+ * member 0.
  */
 static void body_abort(struct member *member)
 {
@@ -943,7 +955,7 @@ TEST_LOOP(test_abort, 0, 2)
 		board_free(members_run((enum member_kind)_i, 3, PLENTY, body_abort));
 }
 
-/* --- The check of a wait ------------------------------------------------------------------------ */
+/* --- A check that ends a wait ------------------------------------------------------------- */
 
 static int end_third_check(void *owner, struct ddp_error *error)
 {
@@ -974,7 +986,7 @@ TEST(test_check_ends_wait)
 
 /* --- Spinning ---------------------------------------------------------------------------------- */
 
-static cpu_set_t cpus; /* on which the test may run */
+static cpu_set_t cpus; /* CPUs on which the test may run */
 
 static void body_one_cpu(struct member *member)
 {
@@ -989,7 +1001,7 @@ static void body_enough_cpus(struct member *member)
 			    CPU_COUNT(&cpus));
 }
 
-/* Members, as threads or processes, inherit the CPU affinity. */
+/* Members inherit the CPU affinity, as threads and as processes. */
 TEST(test_spins)
 {
 	cpu_set_t all, one;
@@ -1015,8 +1027,8 @@ TEST(test_spins)
 /* --- Wake-up ----------------------------------------------------------------------------------- */
 
 /*
- * Whether the arrival of the second of two sleeping members in step [step] + 1 wakes the first.
- * [arrived] is the number of arrivals before.
+ * The first of two members sleeps in step [step] + 1, and then the second one arrives. [wakes]:
+ * whether this arrival wakes the first member. [arrived]: arrivals that the group counted before.
  */
 static const struct {
 	const char *name;
@@ -1121,7 +1133,10 @@ static void body_container(struct member *member)
 	memory_free(&memory);
 }
 
-/* Members in containers receive descriptors over a socket, whose name is removed afterwards. */
+/*
+ * Members in containers receive descriptors through a socket. The socket's name is removed
+ * afterwards.
+ */
 TEST(test_containers)
 {
 	if (!possible(CONTAINERS))
@@ -1185,13 +1200,13 @@ static void connect_to_group(struct connected *c)
 }
 
 /*
- * Peers that connect to a group's socket and are not members: the index and the number of bytes of
- * the 36-byte proof that they send.
+ * Peers that connect to a group's socket and are not members. Each sends an index and the first
+ * bytes of a 36-byte proof.
  */
 static const struct {
 	const char *name;
 	int index;
-	size_t bytes; /* sent of 36 */
+	size_t bytes; /* number of bytes of the proof, at most 36 */
 } outsiders[] = {
 	{"wrong proof", 1, 36}, {"no member", 2, 36}, {"the leader", 0, 36},
 	{"negative", -1, 36},	{"short", 1, 20},     {"silent", 1, 0},
@@ -1219,7 +1234,7 @@ TEST_ROWS(test_connection_of_no_member, outsiders)
 	ck_assert_int_eq(rmdir(c.directory), 0);
 }
 
-/* In one pid namespace, member 0 has no socket connections. */
+/* Members in the same pid namespace do not connect to member 0's socket. */
 static void body_no_connection(struct member *member)
 {
 	for (int m = 0; m < member->size; m++)
@@ -1238,8 +1253,8 @@ TEST(test_no_connection)
 }
 
 /*
- * A connection is refused if it would use more than half of the descriptors (row 0). The socket's
- * name is removed if no descriptor is left (row 1).
+ * Row 0: a connection is refused if libddp would then use more than half of the descriptors. Row 1:
+ * if no descriptor is left, the socket's name is still removed.
  */
 TEST_LOOP(test_connection_without_descriptor, 0, 2)
 {
@@ -1265,7 +1280,7 @@ TEST_LOOP(test_connection_without_descriptor, 0, 2)
 	ck_assert_int_eq(rmdir(c.directory), 0);
 }
 
-/* A region that is too large is refused in all members, and the group remains usable. */
+/* If a region is too large, the call fails in all members. The group can still be used. */
 static void body_no_region(struct member *member)
 {
 	static const size_t sizes[] = {SIZE_MAX / 16, SIZE_MAX / 2, SIZE_MAX - 4096, SIZE_MAX};
@@ -1308,7 +1323,10 @@ int __wrap_madvise(void *memory, size_t bytes, int advice)
 	return -1;
 }
 
-/* If a member cannot get pages for its own part (row 0) or for all parts (row 1), all members fail. */
+/*
+ * If a member cannot get pages for its own part (row 0) or for all parts (row 1), the call fails in
+ * all members.
+ */
 static void body_no_pages(struct member *member)
 {
 	struct ddp_region *region;
@@ -1340,8 +1358,8 @@ TEST_LOOP(test_no_pages, 0, 2)
 static const struct {
 	const char *name;
 	int size;
-	const char *ticket; /* NULL: the correct one; FOREIGN: one of another segment */
-	int pid;	    /* process in FOREIGN; 0: the correct one */
+	const char *ticket; /* NULL: the correct ticket; FOREIGN: the ticket of another segment */
+	int pid;	    /* process id in FOREIGN; 0: the correct one */
 	const char *pieces;
 } tickets[] = {
 	{"correct", 2, NULL, 0, NULL},

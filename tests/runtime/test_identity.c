@@ -8,11 +8,12 @@
 #include "world/identity.h"
 
 /*
- * An environment is a text of words NAME=VALUE. The first word with a name counts, and an empty
- * value means unset. So a row puts its changes in front of a common environment.
+ * Each environment of this test is a string of words NAME=VALUE. If a name occurs twice, its first
+ * word counts. An empty value means unset. So a row of a table puts its changes in front of one of
+ * the environments below.
  */
 
-/* Variables that srun sets for task 3 of 4 on two nodes. */
+/* Variables that srun sets for task 3 of 4, on two nodes. */
 #define STEP                                                                                \
 	" SLURM_JOB_ID=42 SLURM_STEP_ID=7 SLURM_PROCID=3 SLURM_STEP_NUM_TASKS=4"            \
 	" SLURM_LOCALID=1 SLURM_NODEID=1 SLURM_STEP_NUM_NODES=2 SLURM_STEP_NODELIST=n[1-2]" \
@@ -32,37 +33,37 @@
 	" TORCHELASTIC_RESTART_COUNT=1 TORCHELASTIC_MAX_RESTARTS=3" \
 	" TORCHELASTIC_ERROR_FILE=/e DDP_HEARTBEAT=/nfs/u/.ddp/x/beat-3"
 
-/* Variables that torchrun sets for the last worker of two agents with two workers each. */
+/* Variables that torchrun sets for the last worker. There are two agents with two workers each. */
 #define TORCHRUN                                                                             \
 	" RANK=3 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 GROUP_RANK=1"                  \
 	" GROUP_WORLD_SIZE=2 ROLE_RANK=3 MASTER_ADDR=h1 MASTER_PORT=29500"                   \
 	" TORCHELASTIC_RUN_ID=none TORCHELASTIC_RESTART_COUNT=0 TORCHELASTIC_MAX_RESTARTS=3" \
 	" TORCHELASTIC_USE_AGENT_STORE=True"
 
-/* The batch script of job 43, without variables of a step. */
+/* Variables of the batch script of job 43, which is in no step. */
 #define BATCH                                                                           \
 	" SLURM_JOB_ID=43 SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NODEID=0 SLURM_NTASKS=4" \
 	" SLURM_GTIDS=0 SLURMD_NODENAME=n1 SLURM_CLUSTER_NAME=tux"
 
-/* Before STEP: the only task of its step. */
+/* Changes to STEP: the step has only one task. */
 #define ONE                                                                                   \
 	" SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1 SLURM_LOCALID=0 SLURM_NODEID=0 SLURM_GTIDS=0" \
 	" SLURM_STEP_NUM_NODES=1 SLURM_STEP_TASKS_PER_NODE=1"
 
-/* Before STEP: two tasks on each of three nodes, and one on the last node. */
+/* Changes to STEP: two tasks on each of three nodes, and one on the fourth. */
 #define UNEVEN " SLURM_STEP_NUM_TASKS=7 SLURM_STEP_NUM_NODES=4 SLURM_STEP_TASKS_PER_NODE=2(x3),1"
 
-/* Before STEP: a heterogeneous job whose second component has the step's nodes. */
+/* Changes to STEP: the step is the second component of a heterogeneous job. */
 #define COMPONENTS                                                                              \
 	" SLURM_HET_SIZE=2 SLURM_JOB_NODELIST_HET_GROUP_0=n3 SLURM_JOB_NUM_NODES_HET_GROUP_0=1" \
 	" SLURM_JOB_NODELIST_HET_GROUP_1=n[1-2] SLURM_JOB_NUM_NODES_HET_GROUP_1=2"
 
-/* Before TORCHRUN: its only worker. */
+/* Changes to TORCHRUN: there is only one worker. */
 #define ONE_WORKER                                                          \
 	" RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 GROUP_RANK=0" \
 	" GROUP_WORLD_SIZE=1 TORCHELASTIC_ERROR_FILE=/tmp/t_ab/none_c/attempt_0/0/e"
 
-/* Variables that a user sets by hand in a shell for each rank. */
+/* Variables that a user sets by hand, in a shell for each rank. */
 #define BY_HAND                                                \
 	" RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2" \
 	" MASTER_ADDR=h1 MASTER_PORT=12345"
@@ -80,7 +81,9 @@ static int read_text(const char *text, const struct ddp_surroundings *surroundin
 	return ddp_identity_read(unit_words(&words, text), surroundings, identity, error);
 }
 
-/* "source rank/size local_rank/local_size node_rank/node_count attempt end_time" */
+/*
+ * Writes "source rank/size local_rank/local_size node_rank/node_count attempt end_time" to [text].
+ */
 static void describe(const struct ddp_identity *id, char *text, size_t size)
 {
 	snprintf(text, size, "%s %d/%d %d/%d %d/%d %d %lld", ddp_source_name(id->source), id->rank,
@@ -295,7 +298,7 @@ static const struct {
 	 "RANK=3 is not below WORLD_SIZE=2|unset RANK and WORLD_SIZE"},
 	{"rank 1 in a world of one", "RANK=1 WORLD_SIZE=1", "RANK=1|WORLD_SIZE=1"},
 
-	/* values of two launchers that differ */
+	/* Variables of two launchers contradict each other. */
 	{"another task's contract", "SLURM_PROCID=2 SLURM_LOCALID=0" CONTRACT STEP,
 	 "DDP_RANK=3|SLURM_PROCID=2|pyxis"},
 	{"another size", "SLURM_STEP_NUM_TASKS=6" CONTRACT STEP,
@@ -327,7 +330,7 @@ static const struct {
 	{"mpirun in a batch script", "PMI_RANK=1 PMI_SIZE=4 MPI_LOCALRANKID=1" BATCH,
 	 "PMI_RANK=1|PMI_SIZE=4|(without them this process is rank 0 of 1)|start the program with srun"},
 
-	/* the plugin is installed where srun ran, but not on this node */
+	/* The plugin is installed where srun ran, but not on this node. */
 	{"SLURM_DDP_STEP that no plugin has read",
 	 "SLURM_DDP_STEP=v1;nonce=12;job=42;complete=1;step=7" STEP,
 	 "node n2|SLURM_DDP_STEP|not installed|--no-ddp"},
@@ -351,7 +354,7 @@ TEST_ROWS(test_errors, errors)
 	unit_has(errors[_i].name, error.text, errors[_i].pieces);
 }
 
-/* DDP_ERROR is reported before any other error. */
+/* DDP_ERROR is reported even if the environment has other errors. */
 static const char *const with_error[] = {"", CONTRACT STEP, STEP, TORCHRUN, BATCH, "RANK=x", NULL};
 
 TEST_ROWS(test_ddp_error_first, with_error)
@@ -465,7 +468,7 @@ static const struct {
 	const char *env, *heartbeat;
 } heartbeats[] = {
 	{ATTEMPT CONTRACT STEP, "/nfs/u/.ddp/x/beat-3"},
-	{"DDP_JOB=tux.42.6" ATTEMPT CONTRACT STEP, ""}, /* of an outer step */
+	{"DDP_JOB=tux.42.6" ATTEMPT CONTRACT STEP, ""}, /* inherited from an outer step */
 	{"DDP_HEARTBEAT=/h" STEP, "/h"},
 	{CONTRACT STEP, ""},
 };
@@ -488,7 +491,7 @@ static void read_directory(const char *env, const struct ddp_surroundings *surro
 	memcpy(path, id.directory, sizeof(id.directory));
 }
 
-/* Different worlds get different directories, all ranks of a world the same one. */
+/* Each world gets its own directory. All ranks of a world get the same one. */
 TEST(test_directories_of_worlds)
 {
 	static const char *const base = "TORCHELASTIC_ERROR_FILE=" ONE_WORKER TORCHRUN;
@@ -508,7 +511,10 @@ TEST(test_directories_of_worlds)
 	read_directory(base, &other, second);
 	ck_assert_str_ne(first, second);
 
-	/* with a shell between torchrun and a worker the parent differs, but not the world */
+	/*
+	 * If a shell runs between torchrun and a worker, the parent differs, but the world is the
+	 * same.
+	 */
 	read_directory(ONE_WORKER TORCHRUN, &around, first);
 	other = around;
 	other.parent = 100;
@@ -521,7 +527,7 @@ TEST(test_directories_of_worlds)
 		       &around, second);
 	ck_assert_str_eq(first, second);
 
-	/* ranks started by hand in two shells */
+	/* ranks that were started by hand in two shells */
 	read_directory(BY_HAND, &around, first);
 	other.parent = 100;
 	read_directory("RANK=0 LOCAL_RANK=0" BY_HAND, &other, second);
@@ -555,7 +561,7 @@ TEST(test_no_working_directory)
 	ck_assert_str_eq(id.host, "localhost");
 }
 
-/* Paths and names of any length are used complete or are an error; they are not truncated. */
+/* Paths and names of any length are either used in full or an error. They are never truncated. */
 TEST(test_long_values)
 {
 	static const char *const names[] = {
@@ -597,7 +603,7 @@ TEST(test_long_values)
 
 static const struct {
 	const char *name, *env;
-	int machine, device; /* devices of the machine; the expected one */
+	int machine, device; /* devices of the machine; the device that is expected */
 	double share;
 } devices[] = {
 	{"srun --ddp", "DDP_DEVICE=1 DDP_SHARE=0.25" CONTRACT STEP, 8, 1, 0.25},

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_info.c - ddp-info: warnings, table, JSON and the description of shared GPUs, from the cards
+ * test_info.c - ddp-info: warnings, table, JSON and the description of shared GPUs, for given data
  * of all ranks
  */
 #include "config.h"
@@ -11,9 +11,9 @@
 #include "info/info.h"
 #include "unit.h"
 
-/* --- Cards of ranks ---------------------------------------------------------------------- */
+/* --- Data of ranks ------------------------------------------------------------------------ */
 
-/* Four ranks on two nodes, each with its own GPU and two CPUs, without warnings. */
+/* Four ranks on two nodes. Each rank has its own GPU and two CPUs, so that there is no warning. */
 static void cards_good(struct info_card cards[4])
 {
 	memset(cards, 0, 4 * sizeof(cards[0]));
@@ -48,8 +48,8 @@ static void cards_good(struct info_card cards[4])
 CHANGE(cards_nothing, (void)cards)
 
 /*
- * Ranks 2 and 3 are on one GPU; with half of it each; and with its memory, 64 GiB, of which [free]
- * GiB or all are free.
+ * Changes that put ranks 2 and 3 on one GPU: without shares; with half of the GPU for each rank;
+ * and with halves of its 64 GiB of memory, of which [free] GiB are free.
  */
 CHANGE(cards_one_gpu, memcpy(cards[3].uuid, cards[2].uuid, sizeof(cards[3].uuid)))
 CHANGE(cards_one_gpu_shared, cards_one_gpu(cards); cards[2].share = cards[3].share = 0.5)
@@ -64,7 +64,7 @@ static void cards_halves(struct info_card *cards, uint64_t free)
 
 CHANGE(cards_enough_free, cards_halves(cards, 64))
 
-/* All ranks have the same MPS directory, and the daemon is in this state. */
+/* Gives all ranks the same MPS directory. [state] is the state of its daemon. */
 static void cards_with_daemon(struct info_card *cards, enum ddp_mps_state state)
 {
 	for (int rank = 0; rank < 4; rank++) {
@@ -73,7 +73,7 @@ static void cards_with_daemon(struct info_card *cards, enum ddp_mps_state state)
 	}
 }
 
-/* Returns the output of [report] for [ranks] ranks, with warnings. The caller frees it. */
+/* Returns the output of [report] for [ranks] ranks, including warnings. The caller frees it. */
 static char *cards_print_ranks(void (*report)(const struct info_report *, struct ddp_text *),
 			       struct info_card *cards, int ranks, const struct info_selftest *test)
 {
@@ -317,7 +317,7 @@ TEST(test_table)
 	free(text);
 }
 
-/* For each rank, the number of ranks in its group; and the report's line about it. */
+/* Number of ranks in each rank's group, and the line that the report must have for them. */
 static const struct {
 	int sizes[4];
 	const char *line;
@@ -405,7 +405,7 @@ CHANGE(memory_limited, all_limited(cards); cards[2].threads = 0)
 CHANGE(limits_differ, limited(cards); cards[3].threads = 12.5; cards[3].share = 0.125)
 CHANGE(one_unlimited, limited(cards); cards[3].threads = 0)
 
-/* The driver's answer counts more than the daemon's socket. */
+/* Even if the daemon has a socket, the driver's answer counts. */
 CHANGE(not_a_client, limited(cards); cards[2].client = cards[3].client = 0)
 
 static void client(struct info_card *cards)
@@ -425,7 +425,7 @@ static void two_gpus(struct info_card *cards)
 	cards[0].total = cards[1].total = cards[2].total;
 }
 
-/* Without a driver, GPUs are known by Slurm's numbers. */
+/* Without a driver, Slurm's numbers identify the GPUs. */
 static void known_by_slot(struct info_card *cards)
 {
 	for (int rank = 0; rank < 4; rank++) {
@@ -440,7 +440,7 @@ CHANGE(part_of_own, cards[1].share = 0.25; cards[1].total = UINT64_C(64) << 30)
 static const struct {
 	const char *name;
 	void (*change)(struct info_card *cards);
-	const char *lines; /* part of the table, between the ranks and */
+	const char *lines; /* lines of the table after those of the ranks */
 } sharings[] = {
 	{"no shared GPU", cards_nothing, ""},
 	{"the same UUID on two nodes", cards_same_uuid_elsewhere, ""},
@@ -511,7 +511,7 @@ TEST_ROWS(test_sharing, sharings)
 	free(text);
 }
 
-/* Equal shares, but different numbers of ranks: two lines. */
+/* The shares are equal, but the numbers of ranks differ, so the table has two lines. */
 TEST(test_sharing_counts)
 {
 	static const char *const pieces[] = {"\n3 ranks (0-2) share GPU 0 of n1 by ",
@@ -579,7 +579,7 @@ TEST(test_sharing_json)
 
 /* --- The program -------------------------------------------------------------------------- */
 
-/* Output that cannot be written is an error, also if stdout is closed. */
+/* If the output cannot be written, or stdout is closed, that is an error. */
 TEST_LOOP(test_output_error, 0, 4)
 {
 	static const char *const words[] = {"--help >/dev/full", "--version >&-",

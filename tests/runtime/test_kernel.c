@@ -20,14 +20,17 @@ static const char *const type_names[] = {
 
 static const char *const op_names[] = {"sum", "max", "min"};
 
-/* Faster than Check's assertions, which record every call: for inner loops. */
+/* For inner loops: faster than Check's assertions, which record every call. */
 #define REQUIRE(condition, ...)                    \
 	do {                                       \
 		if (!(condition))                  \
 			ck_abort_msg(__VA_ARGS__); \
 	} while (0)
 
-/* Best instruction set of this CPU that valgrind, if it runs the test, supports. Worse ones are tested too. */
+/*
+ * The best instruction set of this CPU. Under valgrind, the best one that valgrind supports. The
+ * tests use worse ones too.
+ */
 static enum ddp_simd best;
 
 /* --- Numbers without the kernels ------------------------------------------------------------ */
@@ -51,7 +54,7 @@ static double bf16_value(uint16_t bits)
 	return (double)value;
 }
 
-/* Element [i] of [from]. 64-bit integers in these tests are small enough for double. */
+/* Element [i] of [from] as a double. 64-bit integers in these tests are small enough for that. */
 static double get(const void *from, enum ddp_type type, size_t i)
 {
 	switch (type) {
@@ -114,7 +117,7 @@ static void fill_exact(struct arrays *arrays, enum ddp_type type, size_t at, siz
 			    (double)unit_random(state, 31) - (type == DDP_U8 ? 0 : 15));
 }
 
-/* Random bits, for floating types only finite numbers. */
+/* Random bits; for floating types they are finite numbers. */
 static void fill_any(struct arrays *arrays, enum ddp_type type, size_t at, size_t count,
 		     uint64_t *state)
 {
@@ -158,8 +161,8 @@ static void describe_shape(const struct shape *shape, char row[128])
 }
 
 /*
- * Runs the kernel on [arrays]. Every target must equal [arrays]->want, and no other memory may
- * change.
+ * Runs the kernel on [arrays]. Every target must equal [arrays]->want, and all other memory must be
+ * unchanged.
  */
 static void check_kernel(struct arrays *arrays, const struct shape *shape)
 {
@@ -175,7 +178,7 @@ static void check_kernel(struct arrays *arrays, const struct shape *shape)
 		from[s] = arrays->from[s] + begin;
 	for (int t = 0; t < shape->targets; t++)
 		to[t] = arrays->to[t] + begin;
-	/* the last target is also the last source */
+	/* The last target array is also the last source array. */
 	memcpy(to[shape->targets - 1], from[shape->sources - 1], end - begin);
 	from[shape->sources - 1] = to[shape->targets - 1];
 	ddp_kernel_get(shape->type, shape->op, shape->simd)(
@@ -225,7 +228,7 @@ TEST_LOOP(test_exact, 0, (int)DDP_TYPE_COUNT *DDP_OP_COUNT)
 		}
 }
 
-/* All numbers of sources. The count is not a multiple of any vector length. */
+/* Every number of sources. The number of elements is not a multiple of any vector length. */
 TEST_LOOP(test_sources, 0, (int)DDP_TYPE_COUNT *DDP_OP_COUNT)
 {
 	static struct arrays arrays;
@@ -244,7 +247,10 @@ TEST_LOOP(test_sources, 0, (int)DDP_TYPE_COUNT *DDP_OP_COUNT)
 		}
 }
 
-/* Reference without vectors: added in the order of the sources, 16-bit types in f32, rounded once. */
+/*
+ * Computes the expected sums without vectors. Sources are added in order, 16-bit types in f32, and
+ * the result is rounded once.
+ */
 static void want_rounded(struct arrays *arrays, const struct shape *shape)
 {
 	for (size_t i = 0; i < shape->count; i++) {
@@ -282,7 +288,7 @@ TEST_LOOP(test_rounding, 0, 4)
 	}
 }
 
-/* Integer overflow: sums wrap around, and comparisons are signed. */
+/* Integer sums wrap around on overflow, and comparisons are signed. */
 TEST(test_wrapping)
 {
 	static const int64_t a[] = {INT64_MAX, INT64_MIN, -1, 200, 0x7fffffff, -0x7fffffff - 1LL};
@@ -366,7 +372,7 @@ TEST_ROWS(test_special, specials)
 	}
 }
 
-/* f16 overflows only if the rounded sum does, not an intermediate sum. */
+/* f16 overflows only if the rounded sum does. An intermediate sum may exceed f16's range. */
 TEST(test_f16_overflow)
 {
 	uint16_t largest = 0x7bff, minus = 0xfbff, out = 0; /* 65504 */
@@ -389,7 +395,7 @@ enum { ALL = 65536 };
 
 static const enum ddp_type halves[] = {DDP_BF16, DDP_F16};
 
-/* All 16-bit values are exact in f32, and have the same bits when converted back. */
+/* Every 16-bit value is exact in f32 and has the same bits after conversion back. */
 TEST_ROWS(test_widen, halves)
 {
 	static uint16_t bits[ALL], back[ALL];
@@ -429,8 +435,9 @@ static float add_ulps(float value, int steps)
 }
 
 /*
- * Between each value and the next: just below the middle rounds down, just above it rounds up, and
- * the middle to the even one. The largest value's successor is infinity.
+ * Rounding between two neighbouring values: a number just below the middle rounds down, one just
+ * above rounds up, and the middle rounds to the even value. The value after the largest one is
+ * infinity.
  */
 TEST_ROWS(test_narrow, halves)
 {
@@ -474,9 +481,10 @@ static const struct {
 	uint16_t want;
 } singles[] = {
 	{DDP_BF16, 1, 0x3f80},
-	{DDP_BF16, 0x1.01p0, 0x3f80},		 /* a middle, rounded to even */
-	{DDP_BF16, 0x1.0100000000001p0, 0x3f81}, /* rounding to f32 first would give a middle */
-	{DDP_BF16, 0x1.02fffffffffffp0, 0x3f81}, /* the same on the other side */
+	{DDP_BF16, 0x1.01p0, 0x3f80}, /* a middle, rounded to even */
+	/* if it were first rounded to f32, it would become a middle */
+	{DDP_BF16, 0x1.0100000000001p0, 0x3f81},
+	{DDP_BF16, 0x1.02fffffffffffp0, 0x3f81}, /* the same, just below the middle */
 	{DDP_BF16, 0x1p-133, 0x0001},
 	{DDP_BF16, 0x1p-134, 0x0000},
 	{DDP_BF16, 0x1.8p-134, 0x0001},
@@ -505,7 +513,7 @@ TEST_ROWS(test_from_f64, singles)
 	}
 }
 
-/* All lengths and pairs of floating types. Nothing is written beyond the end. */
+/* All lengths, and all pairs of floating types. A kernel must not write beyond the end. */
 TEST(test_lengths)
 {
 	static const enum ddp_type types[] = {DDP_F32, DDP_F64, DDP_BF16, DDP_F16};

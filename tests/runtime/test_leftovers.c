@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_leftovers.c - a rendezvous directory with the files of earlier attempts or other jobs, with
- * foreign files, with wrong permissions, or on a full file system
+ * test_leftovers.c - rendezvous directories that have files of earlier attempts or other jobs, have
+ * foreign files or wrong permissions, or are on a full file system
  */
 #include "config.h"
 
@@ -47,7 +47,7 @@ static void leave_open(const char *directory)
 	wait_ranks(0, 1);
 }
 
-/* Kills waiting ranks, so that they cannot abort. */
+/* Kills ranks while they wait, so that they cannot report an abort. */
 static void kill_ranks(int first, int count)
 {
 	for (int i = first; i < first + count; i++)
@@ -84,7 +84,7 @@ static void leave_abort(const char *directory)
 	wait_ranks(0, 3);
 }
 
-/* Files that remain after the disk filled up or a rank was killed during a write. */
+/* Creates the files that remain if the disk fills up or a rank is killed during a write. */
 static void leave_incomplete_files(const char *directory)
 {
 	char path[PATH_MAX];
@@ -102,7 +102,7 @@ static void leave_incomplete_files(const char *directory)
 	create_file(directory, "00000000000000cc.abort");
 	create_file(directory, "00000000000000dd.abort.3");
 	create_file(directory, "00000000000000ee.socket");
-	sleep_ms(20); /* older than the next attempt */
+	sleep_ms(20); /* so that the files are older than the next attempt */
 }
 
 static void (*const leftovers[])(const char *) = {
@@ -110,7 +110,7 @@ static void (*const leftovers[])(const char *) = {
 	leave_abort,   leave_second_fence, leave_incomplete_files,
 };
 
-/* _i: index of the leftover, times 2, plus 1 if rank 0 starts last */
+/* _i / 2 is the index of the leftover. If _i is odd, rank 0 starts last. */
 TEST_LOOP(test_leftovers, 0, 2 * ROWS(leftovers))
 {
 	const char *directory = fresh_directory();
@@ -141,8 +141,8 @@ static void meet_before_a_socket(struct rank *rank)
 }
 
 /*
- * A socket that another rank has created in the directory is not removed, because it may be the
- * next world's.
+ * The end of a world does not remove a socket of another rank in the directory, because the socket
+ * may belong to the next world.
  */
 TEST(test_socket_of_the_next_world_stays)
 {
@@ -155,8 +155,8 @@ TEST(test_socket_of_the_next_world_stays)
 }
 
 /*
- * An aborted attempt's hello file is dated an hour ahead, because the file system uses the clock of
- * the node, as Lustre does: new ranks do not join that attempt.
+ * The hello file of an aborted attempt is dated an hour ahead. This happens on file systems that
+ * use the node's clock, such as Lustre. New ranks must not join that attempt.
  */
 TEST(test_aborted_attempt_dated_ahead_is_ignored)
 {
@@ -186,15 +186,15 @@ static void restart_rank(struct rank *rank)
 	meet_once(rank);
 }
 
-/* Start of the test; 0: no process is paused. */
+/* Start of the test. 0: __wrap_clock_gettime() does not pause. */
 static uint64_t began;
 
 int __real_clock_gettime(clockid_t clock, struct timespec *time);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *time);
 
 /*
- * Pauses a process that reads its start time, as on a busy host, for longer than the age of any
- * attempt of this test.
+ * Pauses a process that reads its start time, as a busy host might do. The pause is longer than the
+ * age of any attempt of this test.
  */
 int __wrap_clock_gettime(clockid_t clock, struct timespec *time)
 {
@@ -204,8 +204,9 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *time)
 }
 
 /*
- * A new process of a rank that has ended does not join the running attempt; with _i = 1 not even if
- * it is paused before it compares its start time with the attempt's.
+ * A rank's process has ended and a new process of the rank starts: it does not join the running
+ * attempt. With _i = 1, the new process is paused before it compares its start time with the
+ * attempt's.
  */
 TEST_LOOP(test_restarted_rank_does_not_join, 0, 2)
 {
@@ -233,8 +234,8 @@ static void start_as_other_rank_0(struct rank *rank)
 }
 
 /*
- * A process of another job that starts as rank 0 clears the directory while ranks wait in it: these
- * fail and name it.
+ * A process of another job starts as rank 0 and clears the directory in which ranks wait. The
+ * waiting ranks fail and name that process.
  */
 TEST(test_other_rank_0_takes_the_directory)
 {
@@ -255,18 +256,18 @@ TEST(test_other_rank_0_takes_the_directory)
 	}
 }
 
-/* --- A client that caches listings -------------------------------------------------------- */
+/* --- A client with cached listings -------------------------------------------------------- */
 
 /*
- * The worst case of an NFS client: files that other processes create in a directory become visible
- * only when this process lists the directory after removing a file from it.
+ * The worst case of an NFS client: a process sees other processes' new files in a directory only if
+ * it removes a file from the directory and then lists it.
  */
 static struct {
 	bool on, fresh;
 	struct {
 		char path[512];
-		unsigned removals; /* files that this process removed from it */
-		unsigned seen;	   /* removals at the last fresh listing, plus 1 */
+		unsigned removals; /* files that this process has removed from the directory */
+		unsigned seen;	   /* value of [removals] at the last fresh listing, plus 1 */
 	} listed[8];
 	char known[64][64];
 	int count;
@@ -337,7 +338,7 @@ TEST(test_arrivals_are_seen_with_cached_listings)
 	expect_success(0, 3, 1);
 }
 
-/* Ends the wait once this process has removed a file from the attempt's .ranks directory. */
+/* Ends the wait after this process has removed a file from the attempt's .ranks directory. */
 static int end_after_removal(void *owner, struct ddp_error *error)
 {
 	(void)owner;
@@ -348,7 +349,7 @@ static int end_after_removal(void *owner, struct ddp_error *error)
 }
 
 /*
- * Rank 0 removes a file to get a current listing in large worlds too. Only rank 0 lists this
+ * Rank 0 removes a file to get a current listing, in large worlds too. No other rank lists this
  * directory.
  */
 TEST(test_rank_0_of_a_large_world_gets_a_current_listing)
@@ -380,7 +381,7 @@ static void start_job(const char *directory, int first, int world, const char *j
 }
 
 /*
- * Two jobs in one directory: no rank gets a value of the other job, and a job that does not fail
+ * Two jobs use one directory. No rank gets a value of the other job, and if a job does not fail, it
  * completes all fences.
  */
 TEST_LOOP(test_two_jobs, 0, 8)
@@ -399,8 +400,8 @@ TEST_LOOP(test_two_jobs, 0, 8)
 }
 
 /*
- * The same world started twice at the same time, indistinguishably: the ranks that succeed have met
- * as one world, with one process per rank, and agree about which process that is.
+ * Two identical copies of a world start at the same time. The ranks that succeed have met as one
+ * world, which has one process per rank, and all agree on that process.
  */
 TEST_LOOP(test_same_world_started_twice, 0, 4)
 {
@@ -479,7 +480,7 @@ TEST_LOOP(test_different_world_sizes, 0, 2)
 static const struct {
 	const char *name;
 	int status;
-	struct ddp_record record; /* members that differ from a correct record */
+	struct ddp_record record; /* values that differ from a correct record */
 	const char *pieces;
 } wrong_records[] = {
 	{"release",
@@ -518,7 +519,7 @@ TEST_ROWS(test_wrong_record, wrong_records)
 	ck_assert_int_eq(ddp_store_fence(zero.store, &zero.watch, &zero.error),
 			 wrong_records[_i].status);
 	unit_has(wrong_records[_i].name, zero.error.text, wrong_records[_i].pieces);
-	/* The attempt is marked as aborted, so that ranks that have joined it fail too. */
+	/* The attempt is marked as aborted, so that ranks which have joined it fail too. */
 	ck_assert_int_eq(ddp_attempts_list(directory, &list, NULL), 0);
 	ck_assert(list.attempts[0].aborted);
 	ddp_store_close(zero.store, false);
@@ -554,7 +555,7 @@ TEST_LOOP(test_directory, 0, 7)
 		ck_assert_int_eq(chmod(directory, 0770), 0);
 	rank.identity.own = _i == 3;
 	if (_i >= 4 && chown(_i == 4 ? directory : parent, _i == 6 ? geteuid() : 4711, 4711) < 0)
-		return; /* only root can give the directory to another user */
+		return; /* only root can change the directory's owner */
 	if (_i == 6)
 		ck_assert_int_eq(chmod(parent, 0770), 0);
 	ck_assert_msg(!open_rank(&rank), "%s", rows[_i].name);
@@ -584,8 +585,8 @@ TEST_LOOP(test_directory_removed, 0, 2)
 }
 
 /*
- * Mounts a file system of 64 KiB at [path] in a private namespace. Returns false if that is not
- * permitted.
+ * Mounts a file system of 64 KiB at [path] in a private namespace. Returns false if the kernel does
+ * not permit that.
  */
 static bool mount_64_kib(const char *path)
 {
@@ -607,8 +608,8 @@ static bool mount_64_kib(const char *path)
 }
 
 /*
- * Puts a value that does not fit on the disk, or, without a mount, exceeds the process's file size
- * limit.
+ * Puts a value that does not fit on the disk. Without a mount, the value exceeds the process's file
+ * size limit.
  */
 static void put_too_much(struct rank *rank)
 {
@@ -628,8 +629,8 @@ static void put_too_much(struct rank *rank)
 }
 
 /*
- * Rank _i puts too much. If mounting is not permitted, a file size limit takes the place of the
- * full file system.
+ * Rank _i puts a value that does not fit. If mounting is not permitted, a file size limit replaces
+ * the full file system.
  */
 TEST_LOOP(test_full_disk, 0, 3)
 {
@@ -651,7 +652,7 @@ TEST_LOOP(test_full_disk, 0, 3)
 	ck_assert_int_eq(reports[_i].status, DDP_ERR_FILE);
 	for (int i = 0; i < 3; i++)
 		if (i != _i) {
-			/* its own write may have failed too */
+			/* this rank's own write may have failed too */
 			ck_assert_msg(reports[i].status == DDP_ERR_ABORTED ||
 					      reports[i].status == DDP_ERR_FILE,
 				      "rank %d: %s", i, reports[i].text);

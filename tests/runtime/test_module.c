@@ -22,7 +22,7 @@ struct fixture {
 static const struct {
 	const char *file, *kind;
 	uint32_t version, size;
-	const char *pieces; /* NULL: the module opens */
+	const char *pieces; /* NULL: the module can be opened */
 } modules[] = {
 	{"fixture", "test", 3, sizeof(struct fixture), NULL},
 	{"fixture", "wide", 3, sizeof(struct fixture), "ddp_fixture.so|another name or kind"},
@@ -75,7 +75,7 @@ TEST(test_no_library)
 	unit_pieces("torn", error.text, pieces);
 }
 
-/* If DDP_MODULES is unset or empty, the installation's directory is searched. */
+/* If DDP_MODULES is unset or empty, modules are searched in the installation's directory. */
 TEST(test_installed)
 {
 	const char *const pieces[] = {DDP_MODULE_DIR "/ddp_none.so", NULL};
@@ -86,7 +86,7 @@ TEST(test_installed)
 	unit_pieces("installed", error.text, pieces);
 }
 
-/* In a build tree, modules are found in the directory of the code that opens them. */
+/* In a build tree, modules are searched in the directory of the code that opens them. */
 TEST(test_build_tree)
 {
 	struct ddp_error error = {0, ""};

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_mps.c - detection of an MPS daemon by its socket, and the limits in MPS's variables */
+/*
+ * test_mps.c - detection of an MPS daemon by its socket, and parsing of the limits in MPS's
+ * variables
+ */
 #include "config.h"
 
 #include <errno.h>
@@ -36,7 +39,7 @@ TEST(test_mps_daemon)
 	for (int i = 0; i < ROWS(types); i++) {
 		fd = bind_control(path, types[i]);
 		ck_assert_int_eq(ddp_mps_look(directory), DDP_MPS_SERVES);
-		/* the check must not connect to the daemon */
+		/* The detection must not connect to the daemon. */
 		ck_assert_int_eq(accept(fd, NULL, NULL), -1);
 		ck_assert_int_eq(errno, EAGAIN);
 		close(fd);
@@ -54,8 +57,8 @@ TEST(test_mps_daemon)
 }
 
 /*
- * Anybody can create the directory in /tmp first: another user's directory or link is not trusted,
- * not even if it leads to a real daemon.
+ * In /tmp, any user can create the directory first. So another user's directory or link is not
+ * trusted, even if it leads to a real daemon.
  */
 TEST(test_mps_other_user)
 {

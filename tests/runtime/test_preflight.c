@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which nodes failed or are slow, by measurements alone; and which pairs meet. */
+/*
+ * test_preflight.c - which nodes failed or are slow according to measurements, and which pairs of
+ * nodes meet
+ */
 #include "config.h"
 
 #include <limits.h>
@@ -45,8 +48,9 @@ static const struct {
 	const char *name;
 	int nodes;
 	struct preflight_row rows[ROWS];
-	const char *verdicts; /* of each node: "." ok, "s" slow, "f" failed, "n" no answer */
-	const char *marks;    /* of each row, the same */
+	/* verdict of each node: "." ok, "s" slow, "f" failed, "n" no answer */
+	const char *verdicts;
+	const char *marks; /* verdict of each row, with the same letters */
 } rows[] = {
 	{"nodes at one speed",
 	 3,
@@ -306,7 +310,10 @@ TEST_ROWS(report, reports)
 	unit_remove(directory);
 }
 
-/* Each pair once in all rounds, and a partner's partner is oneself. */
+/*
+ * In all rounds together, each pair of nodes meets once. The partner of a node's partner is the
+ * node.
+ */
 TEST_LOOP(pairs, 1, 33)
 {
 	int nodes = _i, rounds = preflight_rounds(nodes, true), partner[33];

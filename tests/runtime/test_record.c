@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_record.c - file names, records and tables of the rendezvous, and the detection of damaged
- * ones
+ * files
  */
 #include "config.h"
 
@@ -60,7 +60,7 @@ TEST_ROWS(test_names, names)
 		ck_assert_uint_eq(fence, names[_i].fence);
 }
 
-/* A rendezvous path of the maximum length leaves space for a rank's temporary file. */
+/* If the rendezvous path has the maximum length, the name of a rank's temporary file still fits. */
 TEST(test_longest_name)
 {
 	ck_assert_uint_le(sizeof("/0123456789abcdef.ranks/4294967295.4294967295"
@@ -102,7 +102,7 @@ TEST_ROWS(test_rank_names, rank_names)
 	ck_assert_uint_eq(rank, rank_names[_i].rank);
 }
 
-/* Encodes a record with two values. Returns its size. */
+/* Encodes a record with two values. Returns the record's size. */
 static size_t make_record(uint8_t data[512], uint32_t rank, uint64_t attempt, uint64_t process)
 {
 	struct ddp_record record = {.format = DDP_RECORD_FORMAT,
@@ -150,7 +150,7 @@ TEST(test_record)
 	ck_assert_mem_eq(host, "10.0.0.1:9", 10);
 }
 
-/* A record with one inverted bit, or without its last bytes, is rejected. */
+/* A record is rejected if a bit is inverted or the last bytes are missing. */
 TEST(test_record_flips)
 {
 	uint8_t data[512];
@@ -168,7 +168,7 @@ TEST(test_record_flips)
 			      "%zu bytes", less);
 }
 
-/* A record of another release is reported as such, not as damaged. */
+/* The error for a record of another release mentions the release, not damage. */
 TEST(test_record_release)
 {
 	uint8_t data[512];
@@ -267,8 +267,8 @@ static void make_table(const char *path)
 }
 
 /*
- * Reads the table [path]: each rank's record must be complete and correct, or refused. Counts
- * refused ones.
+ * Reads the table [path]. Each rank's record must be correct, or be refused. Adds the number of
+ * refused records to [refused].
  */
 static void check_table(const char *path, const char *row, size_t at, int *refused)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_rendezvous.c - ranks that all arrive, that are missing or late, or that abort; and the
- * choice of a method
+ * test_rendezvous.c - ranks that all arrive, are missing, are late or abort; and the choice of a
+ * method
  */
 #include "config.h"
 
@@ -38,7 +38,10 @@ TEST_ROWS(test_meet, worlds)
 	start_ranks(directory, worlds[_i].own, 0, worlds[_i].size, worlds[_i].size, worlds[_i].run);
 	wait_ranks(0, worlds[_i].size);
 	expect_success(0, worlds[_i].size, worlds[_i].fences);
-	/* A directory that the ranks created is removed; one that existed is empty. */
+	/*
+	 * A directory that the ranks created must be removed. A directory that existed must be
+	 * empty.
+	 */
 	ck_assert_int_eq(unit_entries(directory), worlds[_i].own ? 0 : -1);
 	ck_assert_int_eq(unit_entries(parent), worlds[_i].own ? 1 : -1);
 }
@@ -59,7 +62,9 @@ TEST_LOOP(test_late_rank, 0, 3)
 	expect_success(0, 3, 2);
 }
 
-/* Worlds use one directory one after the other, and the ranks of each start in any order. */
+/*
+ * Several worlds use one directory one after the other. The ranks of each world start in any order.
+ */
 static void meet_in_successive_worlds(struct rank *rank)
 {
 	uint64_t seed = 0x9e3779b97f4a7c15u + (uint64_t)rank->identity.rank;
@@ -114,7 +119,7 @@ TEST(test_no_rank_0)
 	ck_assert_int_eq(reports[1].status, DDP_ERR_TIMEOUT);
 }
 
-/* Rank 0 dies before it publishes the table, for which the others wait. */
+/* Rank 0 dies before it publishes the table for which the other ranks wait. */
 TEST_LOOP(test_rank_0_dies, 0, 2)
 {
 	const char *directory = fresh_directory();
@@ -145,7 +150,10 @@ TEST(test_killed_between_fences)
 	}
 }
 
-/* The rank writes its record and dies: the first fence succeeds, the second one reports it. */
+/*
+ * The rank writes its record and dies. The first fence succeeds, and the second one reports the
+ * loss.
+ */
 static void die_with_record(struct rank *rank)
 {
 	struct ddp_attempts list;
@@ -229,7 +237,7 @@ static void start_after_abort(struct rank *rank)
 	meet_once(rank);
 }
 
-/* A rank that started in time but arrives after the abort gets its reason. */
+/* A rank that started in time but arrives after the abort gets the reason of the abort. */
 TEST(test_abort_before_arrival)
 {
 	const char *directory = fresh_directory();
@@ -272,12 +280,15 @@ static void meet_with_callback(struct rank *rank)
 	meet_once(rank);
 }
 
-/* An error of the watch's callback ends the rank's wait, and the other ranks get its text. */
+/*
+ * If a rank's watch callback returns an error, the rank's wait ends, and the other ranks get the
+ * error's text.
+ */
 TEST_LOOP(test_watch, 0, 3)
 {
 	const char *directory = fresh_directory();
 
-	/* rank _i has the callback; rank 3 never starts */
+	/* Rank _i has the callback. Rank 3 never starts. */
 	for (int i = 0; i < 3; i++)
 		start_ranks(directory, false, i, 1, 4, i == _i ? meet_with_callback : meet_once);
 	wait_ranks(0, 3);
@@ -291,7 +302,7 @@ TEST_LOOP(test_watch, 0, 3)
 
 static const struct {
 	const char *name;
-	const char *argument, *variable; /* of ddp_store_open(); value of DDP_METHOD */
+	const char *argument, *variable; /* argument of ddp_store_open(); value of DDP_METHOD */
 	bool directory;
 	int size;
 	const char *method; /* NULL: error */
@@ -339,7 +350,7 @@ TEST_ROWS(test_choice, choices)
 
 static const char *const methods[] = {"file", "single"};
 
-/* Behaviour that all methods share, in a world of one rank. */
+/* Tests what all methods must do, in a world of one rank. */
 TEST_ROWS(test_method, methods)
 {
 	struct rank rank = make_rank(fresh_directory(), false, 0, 1);

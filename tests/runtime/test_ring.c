@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_ring.c - collectives of a column whose members are threads, over an engine that injects
- * faults (fabric.h). Inputs are small integers, so that sums are exact in every type and any order.
+ * test_ring.c - collectives between nodes, whose members are threads, over an engine that injects
+ * faults (fabric.h)
+ *
+ * Inputs are small integers, so that sums are exact in every type and order.
  */
 #include "config.h"
 
@@ -35,7 +37,7 @@ struct member {
 	int (*check)(void *owner, struct ddp_error *error);
 	int status;
 	struct ddp_error error;
-	char wrong[DDP_ERROR_SIZE + 128]; /* the first error, as a text */
+	char wrong[DDP_ERROR_SIZE + 128]; /* text of the first error */
 	uint64_t sum;			  /* checksum of the results */
 };
 
@@ -58,8 +60,8 @@ static void *member_main(void *argument)
 }
 
 /*
- * Initializes a column of [size] members, which execute [run] in threads. A member whose [run] is
- * set to NULL does not start.
+ * Initializes a column (one member per node) of [size] members, whose threads execute [run]. A test
+ * may set a member's [run] to NULL, so that it does not start.
  */
 static void column_open(struct member *members, int size, size_t scratch, member_run *run,
 			const void *row)
@@ -113,7 +115,10 @@ static struct ddp_watch watch_of(const struct member *member)
 
 /* --- Numbers in every type ---------------------------------------------------------------- */
 
-/* Small enough for sums of nine in bf16, and not negative, for U8. */
+/*
+ * A number small enough that the sum of nine is exact in bf16, and not negative, so that U8 can
+ * hold it.
+ */
 static int input(int rank, size_t i)
 {
 	return (int)((i * 7 + (size_t)rank * 5 + i / 251) % 17);
@@ -128,7 +133,7 @@ static uint16_t bf16_of(int value)
 	return (uint16_t)(bits >> 16);
 }
 
-/* Valid for integers from 0 to 2047. */
+/* Converts an integer from 0 to 2047. */
 static uint16_t f16_of(int value)
 {
 	int exponent = 0;
@@ -187,7 +192,7 @@ static int combined(int size, enum ddp_op op, size_t i)
 
 static const size_t scratches[] = {DDP_COLUMN_SCRATCH, DDP_COLUMN_SCRATCH_FULL};
 
-/* One all-reduce. An error is stored in member->wrong. */
+/* Calls all-reduce once. Stores an error in member->wrong. */
 static void reduce_once(struct member *member, size_t count, enum ddp_type type, enum ddp_op op)
 {
 	struct ddp_column_call call = call_of(member, "all-reduce");
@@ -244,7 +249,7 @@ TEST_LOOP(test_all_reduce, 0, 2 * MOST)
 	column_close(members);
 }
 
-/* Numbers whose sum depends on the order of addition: all members must get the same bits. */
+/* The sum of these numbers depends on the order of addition. All members must get the same bits. */
 static void run_bits(struct member *member)
 {
 	static const size_t counts[] = {1, 17, 4099, LONG};
@@ -274,7 +279,7 @@ TEST_LOOP(test_bits, 0, MOST)
 	struct member members[MOST];
 	uint64_t before = 0;
 
-	/* a second time, with another order of arrival: the bits must be the same */
+	/* The second round has another order of arrival, and must give the same bits. */
 	for (int round = 0; round < 2; round++) {
 		column_open(members, _i + 1, DDP_COLUMN_SCRATCH_FULL, run_bits, NULL);
 		column_run(members);
@@ -335,7 +340,7 @@ static void run_gathers(struct member *member)
 		char *data;
 		bool good;
 
-		/* parts of different sizes, some empty */
+		/* The members' parts have different sizes, and some parts are empty. */
 		for (int i = 0; i < member->column.size; i++)
 			offsets[i + 1] = offsets[i] + (i % 3 == 1 ? 0 : sizes[row] + (size_t)i);
 		data = malloc(offsets[member->column.size] + 1);
@@ -372,7 +377,7 @@ TEST_LOOP(test_all_gather, 0, MOST)
 	column_close(members);
 }
 
-/* A member leaves round k only after all have entered it. */
+/* A member leaves round k only after all members have entered it. */
 static _Atomic int entered;
 
 static void run_barriers(struct member *member)
@@ -409,8 +414,9 @@ static const struct fault_row {
 	enum fault fault;
 	int size;
 	size_t count;
-	int first;	  /* status of at least one member; others may have ABORTED */
-	const char *text; /* part of the error of all members but the faulty one */
+	/* status of at least one member; other members may have DDP_ERR_ABORTED */
+	int first;
+	const char *text; /* part of the error of all members except the faulty one */
 } faults[] = {
 	{"absent, 2, small", ABSENT, 2, 10, DDP_ERR_TIMEOUT,
 	 "rank 1 on n1 did not answer in all-reduce #1 in 0.2 s"},
@@ -453,7 +459,7 @@ static void run_fault(struct member *member)
 	data = calloc(count, sizeof(*data));
 	member->status = ddp_column_all_reduce(&member->column, &call, data, count, DDP_F32,
 					       DDP_SUM, &watch, &member->error);
-	/* sanitizers report a later access */
+	/* a later access is an error that sanitizers report */
 	free(data);
 }
 
@@ -474,10 +480,7 @@ TEST_ROWS(test_fault, faults)
 		fabric_drop(members->fabric, 1, 2);
 	if (row->fault == CHECK_FAILS)
 		members[1].check = out_of_memory;
-	/*
-	 * If member 0 took part, member 1 could complete without waiting, and its check would not
-	 * be called.
-	 */
+	/* Without member 0, member 1 has to wait, so that its check is called. */
 	if (row->fault == CHECK_FAILS)
 		members[0].run = NULL;
 	column_run(members);

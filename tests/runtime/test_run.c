@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_run.c - ddp-run: its decision after a failed attempt, its command line, the messages of
+ * test_run.c - ddp-run: the decision after a failed attempt, the command line, the messages of
  * srun, and the output of ranks
  */
 #include "config.h"
@@ -43,7 +43,7 @@
 #define LEFT_NODES(wanted_, usable_, fixed_) \
 	.nodes = {.wanted = wanted_, .usable = usable_, .fixed = fixed_}
 
-/* If [nodes] is not set, the job has four nodes, and all are usable. */
+/* If [nodes] is not set, the job has four usable nodes. */
 static const struct decide_row {
 	const char *name;
 	struct run_rules rules;
@@ -345,7 +345,7 @@ TEST(test_options_that_salloc_has_too)
 	size_t i = 0;
 
 	srun_options_read(&options, help, false);
-	/* An option whose name only starts like one of srun's is a different option. */
+	/* An option that only starts with the name of an srun option is a different option. */
 	srun_options_read(&salloc,
 			  "  -N, --nodes=N\n  -w, --nodelist=hosts\n  -n, --ntasks=N\n"
 			  "  -I, --immediate[=secs]\n  --label-of=x\n",
@@ -367,11 +367,11 @@ TEST(test_options_that_salloc_has_too)
 #define ABORTED "srun: Job step aborted: Waiting up to 7 seconds for job step to finish.\n"
 #define CANCELLED "slurmstepd-n1: error: *** STEP 4.0 ON n1 CANCELLED AT 2026"
 
-/* Lines of srun's stderr, and what describe() returns after they were parsed. */
+/* Lines of srun's stderr, and the expected result of describe() for them. */
 static const struct message_row {
 	const char *name, *lines, *want;
 	const char *step, *program;
-	int rank; /* the rank that wrote the lines, from 1; 0: srun */
+	int rank; /* rank + 1 of the rank that wrote the lines; 0: srun wrote them */
 	bool mixed, stays, nodes;
 } message_rows[] = {
 	{"how tasks ended",
@@ -510,7 +510,7 @@ TEST_ROWS(test_messages_of_srun, message_rows)
 				 .stays = row->stays};
 	struct ddp_text text = {.data = NULL};
 
-	/* srun's output may arrive in pieces */
+	/* srun's output may arrive in pieces. */
 	srun_parse_messages(&said, row->rank - 1, row->lines, 5, 1.5);
 	srun_parse_messages(&said, row->rank - 1, row->lines + 5, strlen(row->lines + 5), 2.5);
 	describe(&said, &text);
@@ -521,7 +521,7 @@ TEST_ROWS(test_messages_of_srun, message_rows)
 
 /* --- Answers of Slurm -------------------------------------------------------------------------- */
 
-/* Installs a shell script in [dir] as command [name], and puts [dir] first in PATH. */
+/* Creates a shell script [name] in [dir], and puts [dir] first in PATH. */
 static void put_command(const char *dir, const char *name, const char *script)
 {
 	struct iovec part = {(char *)script, strlen(script)};
@@ -533,7 +533,7 @@ static void put_command(const char *dir, const char *name, const char *script)
 	setenv("PATH", search, 1);
 }
 
-/* A job of 1,000 nodes, of which two are lost and one is being drained. */
+/* A job has 1,000 nodes, of which two are lost and one is being drained. */
 TEST(test_nodes_of_a_large_job)
 {
 	static const char scontrol[] =
@@ -564,7 +564,9 @@ TEST(test_nodes_of_a_large_job)
 	unit_remove(dir);
 }
 
-/* Output and exit status of srun -v for a probe of node n1, and the result of the probe. */
+/*
+ * Output and exit status of srun -v when it probes node n1, and the expected result of the probe.
+ */
 static const struct probe_row {
 	const char *name, *script;
 	size_t with_ranks, silent, unasked;
@@ -611,7 +613,10 @@ TEST_ROWS(test_probe, probe_rows)
 
 /* --- Lines of other programs ------------------------------------------------------------------- */
 
-/* Each row's text matches its example, and the first row that matches has the same meaning. */
+/*
+ * The text of each row matches the row's example. If an earlier row matches the example too, that
+ * row has the same meaning.
+ */
 TEST(test_each_pattern_matches_its_example)
 {
 	struct pattern_part part[PATTERN_PARTS];
@@ -633,8 +638,8 @@ TEST(test_each_pattern_matches_its_example)
 /* --- Output of ranks --------------------------------------------------------------------------- */
 
 /*
- * Collects the output without labels, each piece followed by "<rank>". Slurm passes on at most
- * 1,024 bytes of a line, and sattach ends them with a newline.
+ * Stores the output without labels, with "<rank>" after each piece. Slurm passes on at most 1,024
+ * bytes of a line, and sattach adds a newline to them.
  */
 static void collect_pieces(void *data, int rank, const char *bytes, size_t size)
 {
@@ -660,7 +665,7 @@ TEST(test_labels_are_removed)
 	ck_assert_ptr_nonnull(strstr(got, "\n<-1>until\n<1>"));
 }
 
-/* A long line of srun is passed on complete, in pieces. */
+/* A long line of srun is passed on in full, in several pieces. */
 TEST(test_a_long_line_has_no_label)
 {
 	struct srun_labels labels = {.length = 0};
@@ -685,7 +690,7 @@ static void read_text(const char *path, char *text, size_t size)
 	fclose(file);
 }
 
-/* A rank's output is restored from labelled pieces of any length. */
+/* Labelled pieces of any length are joined to the rank's original output. */
 TEST(test_output_is_restored_from_pieces)
 {
 	static const size_t pieces[] = {1, 7, 1024, 1030, 8192};
@@ -729,7 +734,7 @@ TEST(test_output_is_restored_from_pieces)
 	}
 }
 
-/* rank-N.log has all of a rank's output, tail-N.txt the end of it. */
+/* rank-N.log has all output of rank N, and tail-N.txt has the end of that output. */
 TEST(test_tail_is_the_end_of_the_output)
 {
 	char dir[64], path[128], got[1 << 16], line[32];
@@ -762,10 +767,7 @@ TEST(test_tail_is_the_end_of_the_output)
 	unit_remove(dir);
 }
 
-/*
- * Files of an earlier run are replaced, and the number of ranks may exceed the number of open
- * files.
- */
+/* Files of an earlier run are replaced. The number of ranks may exceed the limit of open files. */
 TEST(test_files_of_many_ranks_are_replaced)
 {
 	char dir[64], path[128], got[64], want[64];
@@ -788,7 +790,7 @@ TEST(test_files_of_many_ranks_are_replaced)
 		read_text(path, got, sizeof(got));
 		ck_assert_str_eq(got, want);
 	}
-	/* a symbolic link is not followed */
+	/* A symbolic link is replaced, and its target is not written. */
 	snprintf(path, sizeof(path), "%s/rank-0.log", dir);
 	ck_assert_int_eq(unlink(path), 0);
 	ck_assert_int_eq(symlink("rank-1.log", path), 0);

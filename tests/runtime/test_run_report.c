@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_run_report.c - reports on failed attempts, for directories with files of ranks, Slurm and
+ * test_run_report.c - reports on failed attempts, from directories with files of ranks, Slurm and
  * ddp-run
  */
 #include "config.h"
@@ -32,8 +32,8 @@
 	", " last "\n"
 
 /*
- * A dump of PyTorch's flight recorder without zero bytes: one all-reduce with this sequence number
- * and state.
+ * A dump of PyTorch's flight recorder without zero bytes. The dump has one all-reduce, with the
+ * given sequence number and state.
  */
 #define SHORT(size, text) "\x8c" size text
 #define DUMP(sequence, size, state)                                                               \
@@ -50,8 +50,9 @@ struct file {
 };
 
 /*
- * Files of the directory; texts that must be in the report, texts that must not, texts in
- * report.json, and the failure's point.
+ * Each row has files of the attempt's directory, texts that the report must contain, texts that it
+ * must not contain, texts of report.json, and the failure's point (a text that identifies the
+ * failure).
  */
 static const struct row {
 	const char *name;
@@ -424,7 +425,7 @@ static char *get_file(const char *dir, const char *name, char *text, size_t size
 	return text;
 }
 
-/* The report must not contain control characters other than newlines. */
+/* The only control characters in the report must be newlines. */
 static void check_harmless(const char *row, const char *text)
 {
 	for (const char *at = text; *at; at++)
@@ -441,7 +442,7 @@ TEST_ROWS(test_report, rows)
 	FILE *file;
 
 	unit_directory(dir, sizeof(dir));
-	/* so that Slurm on this machine is not asked for n1 */
+	/* An empty nodes.txt prevents a query about n1 to Slurm on this machine. */
 	put_file(dir, "nodes.txt", "");
 	for (int i = 0; i < ROWS(row->files) && row->files[i].name; i++)
 		put_file(dir, row->files[i].name, row->files[i].text);
@@ -469,8 +470,8 @@ TEST_ROWS(test_report, rows)
 }
 
 /*
- * The point of a failure contains no numbers and addresses, which differ between attempts, but does
- * differ for different messages.
+ * The point of a failure identifies the failure in later attempts. So it has no numbers and
+ * addresses, but different messages have different points.
  */
 TEST(test_point)
 {
@@ -495,7 +496,7 @@ TEST(test_point)
 	unit_remove(dir);
 }
 
-/* A late rank's node is not reported, since it may be waiting for another node. */
+/* The node of a late rank is not reported, because the rank may be waiting for another node. */
 TEST(test_node_of_a_late_rank_is_not_reported)
 {
 	static const char *const how[] = {"exit", "late"};
@@ -527,7 +528,9 @@ TEST(test_missing_directory)
 	ck_assert_str_eq(point, "");
 }
 
-/* ddp_evidence_discard() removes the attempt's directory, and .ddp if it is then empty. */
+/*
+ * ddp_evidence_discard() removes the attempt's directory. If .ddp is then empty, it is removed too.
+ */
 TEST(test_discard)
 {
 	char top[64], path[128], other[128];
