@@ -24,8 +24,7 @@ static void arena_free(struct ddp_arena *arena)
 }
 
 /*
- * Check that all groups request the same size. ddp_region_create() has checked the members of a
- * group.
+ * Check that all groups request the same size. Within a group, ddp_region_create() has checked it.
  */
 static int agree_on_size(struct ddp *ddp, size_t bytes)
 {
@@ -40,8 +39,8 @@ static int agree_on_size(struct ddp *ddp, size_t bytes)
 }
 
 /*
- * Bytes that each member contributes to a group-wide allocation. The parts are contiguous, in
- * member order.
+ * Returns the bytes that each member contributes to a group-wide allocation. The members' parts are
+ * contiguous, in member order.
  */
 static size_t part_of(const struct ddp *ddp, size_t bytes)
 {
@@ -143,12 +142,15 @@ void ddp_arenas_free(struct ddp *ddp)
  * Every collective has two levels: among the members of a group, and between the groups, in
  * columns.
  *
- * A rank may wait for a rank that itself waits for the missing one. It must not time out first, or
- * it would name the wrong rank. So waits for other groups have a later deadline than those within a
- * group, and a rank that waits for other groups announces it to its group (ddp_group_away()).
+ * If rank A waits for B, and B waits for a missing rank C, then B must time out before A: A would
+ * report B as missing. Therefore waits for other groups have a later deadline than waits within a
+ * group. A rank that waits for other groups also announces this to its group (ddp_group_away()).
  */
 
-/* Seconds by which deadlines of waits for other groups are later than those within the group. */
+/*
+ * Seconds by which the deadline of a wait for other groups is later than that of a wait within the
+ * group.
+ */
 #define GRACE_WIDE 1.0
 
 enum kind { KIND_BARRIER, KIND_ALL_REDUCE, KIND_BROADCAST, KIND_ALL_GATHER };
@@ -183,7 +185,7 @@ int ddp_begin_call(struct ddp *ddp)
 	return ddp->lost || !ddp->topology ? ddp->error.status : 0;
 }
 
-/* Fast clock with a resolution of some milliseconds, enough for deadlines. */
+/* Returns the time of a fast clock. Its resolution is some milliseconds, enough for deadlines. */
 static uint64_t coarse_now(void)
 {
 	struct timespec now;
@@ -245,7 +247,8 @@ static void leave_group(struct step *step)
 
 /*
  * A failure between groups cancels all messages and is reported to all ranks, so that no further
- * collective is possible: if its status is not of the group "peer", it becomes DDP_ERR_ABORTED.
+ * collective is possible. Therefore a status that is not of the group "peer" becomes
+ * DDP_ERR_ABORTED.
  */
 static int map_status(struct step *step, int status)
 {
@@ -291,7 +294,7 @@ int ddp_barrier(struct ddp *ddp)
 
 /* --- All-reduce -------------------------------------------------------------------------- */
 
-/* For one rank per group: reduce the vector in place, without slices. */
+/* Reduce the vector in place, without slices. For worlds with one rank per group. */
 static int reduce_alone(struct step *step, const void *send, void *recv, double scale)
 {
 	struct ddp *ddp = step->ddp;
@@ -350,7 +353,7 @@ static int all_reduce(struct step *step, const void *send, void *recv, double sc
 	if (!ddp->engine)
 		return ddp_group_all_reduce(ddp->group, &step->call, send, recv, scale,
 					    &step->watch, &ddp->error);
-	/* All groups must decide the same, or the sizes of their messages would differ. */
+	/* All groups must choose the same function, or the sizes of their messages would differ. */
 	if (ddp->topology->groups == ddp->topology->size)
 		return reduce_alone(step, send, recv, scale);
 	return reduce_two_levels(step, send, recv, scale);
@@ -383,7 +386,10 @@ int ddp_all_reduce(struct ddp *ddp, const void *send, void *recv, size_t count, 
 
 /* --- Broadcast --------------------------------------------------------------------------- */
 
-/* First within root's group, then among members 0 of all groups, then within the other groups. */
+/*
+ * Broadcast within root's group, then among the members 0 of all groups, then within the other
+ * groups.
+ */
 static int broadcast(struct step *step, void *buffer, size_t bytes, int root)
 {
 	struct ddp *ddp = step->ddp;
@@ -426,7 +432,7 @@ int ddp_broadcast(struct ddp *ddp, void *buffer, size_t bytes, int root)
 
 /* --- All-gather -------------------------------------------------------------------------- */
 
-/* Copy parts from the order of groups and members in [from] to rank order in [to]. */
+/* Copy the ranks' parts from [from], ordered by group and member, to [to], ordered by rank. */
 static void sort_parts(const struct ddp_topology *topology, const char *from, char *to,
 		       size_t bytes)
 {
@@ -490,8 +496,9 @@ int ddp_all_gather(struct ddp *ddp, const void *send, void *recv, size_t bytes)
 }
 
 /*
- * Agrees on numbers first, so that usually no text is sent. Also called after a rank has lost a
- * peer on a device: the collectives' own errors, or other ranks', then name the lost rank.
+ * First agrees on numbers, so that usually no text is sent. Also called after a rank has lost a
+ * peer on a device: the collectives then fail with an error, this rank's or another one's, that
+ * names the lost rank.
  */
 int ddp_agree(struct ddp *ddp, int status, const char *text)
 {

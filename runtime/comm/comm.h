@@ -3,9 +3,9 @@
  * comm.h - the handle and its collectives, for gradient/ and state/
  *
  * comm/ implements the parts of ddp.h on the world, collectives and devices. It may call store/,
- * local/, wide/, device/ and the directories below them. None of these calls comm/, except through
- * a watch or a function pointer. gradient/ and state/ use a handle through ddp.h and this header
- * only. Start reading in world.c (ddp_init), then join.c.
+ * local/, wide/, device/ and the directories below them. None of those directories calls comm/,
+ * except through a watch or a function pointer. gradient/ and state/ use a handle through ddp.h and
+ * this header only. Start reading in world.c (ddp_init), then join.c.
  *
  *  world.c         ddp_init() to ddp_destroy()
  *  join.c          rendezvous, shared memory within nodes, topology, connections
@@ -23,20 +23,21 @@
 /* --- Handle ------------------------------------------------------------------------------- */
 
 /*
- * End a public call with [status] and a formatted text, which are stored in the handle. If the
- * status is of the group "peer", report it to the other ranks and write this rank's failure record.
+ * End a public call with [status] and a formatted text: store both in the handle. If the status is
+ * of the group "peer", also report the error to the other ranks and write this rank's failure
+ * record.
  * Returns [status].
  */
 int ddp_fail_with(struct ddp *ddp, int status, const char *format, ...) DDP_FORMAT(3, 4);
 
 /*
- * Check at the start of a collective that the world was joined and that no rank was lost.
+ * Check at the start of a collective that this rank has joined the world and that no rank was lost.
  * Returns 0, or the handle's error.
  */
 int ddp_begin_call(struct ddp *ddp);
 
 /*
- * Allocate [size] zero bytes, aligned for any type, which ddp_destroy() frees.
+ * Allocate [size] zero bytes, aligned for any type. ddp_destroy() frees them.
  * Returns NULL if memory is short.
  */
 void *ddp_keep(struct ddp *ddp, size_t size);
@@ -45,11 +46,14 @@ const struct ddp_log *ddp_handle_log(const struct ddp *ddp);
 
 /* --- Collectives -------------------------------------------------------------------------- */
 
-/* ddp_all_reduce() with the result multiplied by [scale] (floating-point types only). */
+/* As ddp_all_reduce(), with the result multiplied by [scale] (floating-point types only). */
 int ddp_all_reduce_scaled(struct ddp *ddp, const void *send, void *recv, size_t count,
 			  enum ddp_type type, enum ddp_op op, double scale);
 
-/* Returns the address of member [member]'s counterpart of [memory], which must be in an arena. */
+/*
+ * Returns the address, in this process, of [member]'s memory at the same arena offset as [memory],
+ * which must be in an arena.
+ */
 void *ddp_arena_of(const struct ddp *ddp, const void *memory, int member);
 
 /* --- Comparisons (compare.c) -------------------------------------------------------------- */
@@ -62,21 +66,22 @@ struct ddp_items {
 	size_t count;
 
 	/*
-	 * Returns a hash of item [i]. Unless [line] is NULL, also describes the item there; [line]
-	 * holds "nothing" before.
+	 * Returns a hash of item [i]. If [line] is not NULL, also writes a description of the item
+	 * to [line]. [line] is "nothing" before the call.
 	 */
 	uint64_t (*describe)(const void *owner, size_t i, char line[DDP_ITEM_LINE]);
 };
 
 /*
- * Check that all ranks have the same items in the same order. Otherwise the world ends. Collective.
- * Returns 0; DDP_ERR_MISMATCH with "[what] 3: rank 0 has ..., rank 2 has ..." on all ranks; or a
- * collective's error. The text is in the handle.
+ * Check that all ranks have the same items in the same order. A difference ends the world.
+ * Collective.
+ * Returns 0; DDP_ERR_MISMATCH with "[what] 3: rank 0 has ..., rank 2 has ..." on all ranks; or the
+ * error of a collective. The text is in the handle.
  */
 int ddp_compare(struct ddp *ddp, const char *what, const struct ddp_items *items);
 
 /*
- * Returns the first rank whose [number] differs from rank 0's; world.size if there is none; or
+ * Returns the first rank whose [number] differs from rank 0's; world.size if no rank's does; or
  * DDP_ERR_x. Collective.
  */
 int ddp_find_differing(struct ddp *ddp, uint64_t number);
@@ -84,10 +89,10 @@ int ddp_find_differing(struct ddp *ddp, uint64_t number);
 /* --- Devices (device-calls.c) ------------------------------------------------------------- */
 
 /*
- * Building blocks for sums in device memory; device-engine.h describes them. Streams are void
- * pointers; NULL is the library's own stream. All but the first two need ddp_device_join(), and the
- * last four need staged collectives. Those that return an int return 0 or a DDP_ERR_x, whose text
- * is in the handle.
+ * Functions from which gradient/ builds sums in device memory; device-engine.h describes them. A
+ * stream is a void pointer; NULL is the library's own stream. All functions but the first two need
+ * ddp_device_join(); the last four also need staged collectives. A function that returns an int
+ * returns 0 or a DDP_ERR_x, with its text in the handle.
  */
 
 /* Returns the library's own stream; NULL before ddp_device_join(). */
@@ -102,14 +107,14 @@ int ddp_device_copy(struct ddp *ddp, void *to, const void *from, size_t bytes, v
 bool ddp_device_is_captured(struct ddp *ddp, void *stream);
 
 /*
- * Wait, with the time limit, until [word], which the device increments on [stream], has reached
- * [value].
+ * Wait until [word], which the device increments on [stream], has reached [value]. Fails at the
+ * time limit.
  */
 int ddp_device_await(struct ddp *ddp, void *stream, const uint64_t *word, uint64_t value);
 
 /*
- * As ddp_arena_create(), for memory that the device can access, too. Fails on all ranks or on none.
- * Collective.
+ * As ddp_arena_create(), for memory that the device can access as well. Fails on all ranks or on
+ * none. Collective.
  */
 int ddp_device_arena(struct ddp *ddp, size_t bytes, void **memory);
 

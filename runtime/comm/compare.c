@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * compare.c - checks that all ranks have equal lists, and finds the first difference
+ * compare.c - check that all ranks have equal lists, and find the first difference
  *
- * Equal lists, the usual case, cost two small collectives. No memory is allocated, so that no rank
- * can fail alone.
+ * If the lists are equal, as usual, the check costs two small collectives. No memory is allocated,
+ * so that no rank can fail alone.
  */
 #include "config.h"
 
@@ -88,8 +88,8 @@ int ddp_compare(struct ddp *ddp, const char *what, const struct ddp_items *items
 	if (status == 0)
 		status = ddp_broadcast(ddp, other, sizeof(other), differing);
 	/*
-	 * A rank that returns reports the error, which ends the other ranks' collectives: all must
-	 * have the texts first.
+	 * All ranks must have both texts before a rank returns: that rank reports the error, which
+	 * ends the other ranks' collectives.
 	 */
 	if (status == 0)
 		status = ddp_barrier(ddp);

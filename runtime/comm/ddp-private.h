@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ddp-private.h - struct ddp
+ * ddp-private.h - struct ddp, and functions shared by the files of comm/
  *
- * For comm/ only; comm.h has the interface for the directories above.
+ * comm.h has the interface for the directories above.
  */
 #ifndef DDP_COMM_PRIVATE_H
 #define DDP_COMM_PRIVATE_H
@@ -26,47 +26,49 @@ struct ddp_recorder;
 
 /* State of slow-rank.c. */
 struct ddp_slow {
-	/* numbers of the collectives with the last and the next exchange of times */
+	/* numbers of the collectives after which the last and the next exchange of times happens */
 	uint64_t last, next;
-	/* the slow rank, and the number of successive exchanges in which its host had one */
+	/* the slow rank; number of successive exchanges that found a slow rank on its host */
 	int rank, times;
 	time_t since;
 	uint64_t logged_ms; /* time of the last warning, in milliseconds of ddp_now(); 0: none */
-	/* for an exchange; allocated at the start, since no rank may fail alone in a collective */
+	/* for an exchange; allocated in advance, since no rank may fail alone in a collective */
 	struct ddp_pace *paces;
 };
 
 struct ddp {
-	struct ddp_error error; /* the last error */
+	struct ddp_error error;
 	struct ddp_log log;
 	struct ddp_identity identity;
 	struct ddp_world world;
 	enum ddp_simd simd;
 	double timeout;
 
-	enum ddp_sharing sharing; /* DDP_LOCAL */
+	enum ddp_sharing sharing; /* value of DDP_LOCAL */
 	bool shares;		  /* this rank shares memory with the other ranks of its node */
-	/* why this rank cannot share memory; "": it can, or need not */
+	/* why this rank cannot share memory; "" if it can or need not */
 	char not_shared[DDP_ERROR_SIZE];
 
 	struct ddp_store *store;
-	struct ddp_topology *topology; /* groups, columns and their members */
+	struct ddp_topology *topology;
 	struct ddp_group *group;
-	const struct ddp_host_engine *engine; /* NULL with one group */
+	const struct ddp_host_engine *engine; /* engine between groups; NULL with one group */
 	struct ddp_host *host;
-	/* this rank's column; size 0: this rank sends nothing to other groups */
+	/* this rank's column; its size is 0 if this rank exchanges no messages with other groups */
 	struct ddp_column column;
 	int *column_ranks;
 	void *column_scratch;
 	struct ddp_arena *arenas;
 	struct ddp_device *device;
 	const struct ddp_device_engine *device_engine;
-	void (*leave_device)(struct ddp *ddp); /* closes [device]; NULL: no device was opened */
-	char *staged;	       /* pinned buffer of staged collectives; NULL: NCCL is used */
-	char device_path[192]; /* ddp_device_path() */
-	uint64_t device_bytes; /* of the device's memory */
+	/* closes [device]; NULL if no device is open */
+	void (*leave_device)(struct ddp *ddp);
+	char *staged;	       /* pinned buffer of staged collectives; NULL if NCCL is used */
+	char device_path[192]; /* result of ddp_device_path() */
+	uint64_t device_bytes; /* size of the device's memory */
 	struct ddp_device_block *device_blocks; /* memory of ddp_device_alloc() */
-	bool device_left; /* the world is lost, and pending work on the device has been aborted */
+	/* set once the world is lost and pending work on the device has been aborted */
+	bool device_left;
 
 	struct ddp_recorder *recorder;
 	struct ddp_slow slow;
@@ -75,7 +77,8 @@ struct ddp {
 	bool joined;		/* ddp_init() succeeded */
 	bool lost;		/* an error of the group "peer" happened */
 
-	char ticket[DDP_GROUP_TICKET]; /* key to the group's shared memory */
+	/* text with which other ranks can map the group's shared memory */
+	char ticket[DDP_GROUP_TICKET];
 	char transport[128];
 	char rank_name[DDP_HOST_NAME + 32]; /* result of ddp_rank_name() */
 
@@ -85,17 +88,17 @@ struct ddp {
 /* --- join.c ------------------------------------------------------------------------------- */
 
 /*
- * Join the world by rendezvous method [method], NULL: DDP_METHOD or what works.
+ * Join the world by rendezvous method [method]. NULL: DDP_METHOD or, if it is unset, the first
+ * method that works.
  * Returns 0; or a DDP_ERR_x, after which ddp_leave_world() cleans up.
  */
 int ddp_join_world(struct ddp *ddp, const char *method);
 
-/* Undo ddp_join_world(). [clean]: all ranks agreed to end. */
+/* Undo ddp_join_world(). [clean] is true if all ranks have agreed to end. */
 void ddp_leave_world(struct ddp *ddp, bool clean);
 
 /* --- collective.c ------------------------------------------------------------------------- */
 
-/* Returns this rank's index in its group. */
 int ddp_own_member(const struct ddp *ddp);
 
 /* Free all arenas of [ddp]. Not collective. */
@@ -103,49 +106,52 @@ void ddp_arenas_free(struct ddp *ddp);
 
 /* --- slow-rank.c -------------------------------------------------------------------------- */
 
-/* Number of the collective after which the ranks exchange times for the first time. */
+/* The ranks exchange times for the first time after the collective with this number. */
 #define DDP_SLOW_FIRST 100
 
 /*
- * Find the rank, of [size] (2 or more), that spent more time between collectives than the median of
- * the others, by more than a tenth of the whole time. Returns -1 if there is none. [median] gets
- * the median.
+ * Find the rank, of [size] ranks (2 or more), that spent more time between collectives than the
+ * median of the other ranks. The difference must exceed a tenth of the whole time. [median] gets
+ * the median. Returns -1 if there is no such rank.
  */
 int ddp_slow_find(const struct ddp_pace *paces, int size, uint32_t *median);
 
 /*
- * Exchange times; rank 0 logs a slow rank. All ranks call it after collective slow.next. Returns 0
- * or DDP_ERR_x.
+ * Exchange the ranks' times between collectives. Rank 0 logs a slow rank. All ranks call this after
+ * collective slow.next. Returns 0 or DDP_ERR_x.
  */
 int ddp_slow_exchange(struct ddp *ddp);
 
 /* --- failure.c ---------------------------------------------------------------------------- */
 
 /*
- * The check() of all watches; [owner] is a struct ddp. Returns 0, or an error if a rank has aborted
- * or ended.
+ * The check() function of all watches. [owner] is a struct ddp. Returns 0, or an error if a rank
+ * has aborted or ended.
  */
 int ddp_check_peers(void *owner, struct ddp_error *error);
 
 /* Returns "rank 3 on n2", valid until the next call. [owner] is a struct ddp. */
 const char *ddp_rank_name(void *owner, int rank);
 
-/* Report this rank's error to the other ranks, unless they know already or there are none. */
+/*
+ * Report this rank's error to the other ranks. Does nothing if an error was reported already, or if
+ * there are no other ranks.
+ */
 void ddp_publish_failure(struct ddp *ddp);
 
 /* One of the failing ranks writes and logs the summary of all ranks' failure records. */
 void ddp_log_summary(struct ddp *ddp);
 
 /*
- * End a public call with [status] and the text in ddp->error. Logs nothing. For a status of the
- * group "peer", reports the error to the other ranks and writes the failure record.
+ * End a public call with [status] and the text in ddp->error. If the status is of the group "peer",
+ * report the error to the other ranks and write the failure record. Logs nothing.
  * Returns [status].
  */
 int ddp_fail_call(struct ddp *ddp, int status);
 
 /*
- * Exit with the exit status for [status], without running atexit handlers or destructors, since a
- * broken engine might hang in one of them.
+ * Exit with the exit status for [status]. Runs no atexit handlers or destructors, since a broken
+ * engine might hang in one of them.
  */
 _Noreturn void ddp_leave(int status);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * device-calls.c - ddp_device_*: calls the device engine, and turns its errors into those of the
+ * device-calls.c - the functions ddp_device_*: call the device engine, and store its errors in the
  * handle
  */
 #include "config.h"
@@ -13,19 +13,19 @@
 #include "device/cards.h"
 #include "recorder.h"
 
-/* Seconds within which the streams of a lost world must become idle. */
+/* Time limit, in seconds, within which the streams of a lost world must become idle. */
 #define ABORT_SECONDS 3.0
 
 /*
- * Combine the results of one step, so that all ranks continue or none does.
- * Returns 0 if [status] was 0 on all ranks; else the error of one rank, the same on all ranks.
+ * Combine the [status] of all ranks, so that all ranks continue or none does.
+ * Returns 0 if [status] is 0 on all ranks; else, on all ranks, the error of one rank.
  */
 static int agree(struct ddp *ddp, int status)
 {
 	return ddp_agree(ddp, status, ddp->error.status == status ? ddp->error.text : NULL);
 }
 
-/* As agree(), if some ranks may arrive as late as the time limit. */
+/* As agree(), if some ranks may arrive only at the time limit. */
 static int agree_late(struct ddp *ddp, int status)
 {
 	double timeout = ddp->timeout;
@@ -39,12 +39,13 @@ static int agree_late(struct ddp *ddp, int status)
 /* --- Staged collectives ------------------------------------------------------------------- */
 
 /*
- * Data is copied to pinned memory that the ranks of a node share, reduced there by the collectives
- * for host memory, and copied back, so that the bits are those of host memory. Streams contain only
- * this rank's own copies. A call returns when the result is complete.
+ * Staged collectives copy data to pinned memory that the ranks of a node share, reduce it there by
+ * the collectives for host memory, and copy it back. So the result has the bits of the host's
+ * collectives. Streams contain only this rank's own copies. A call returns when the result is
+ * complete.
  */
 
-/* Bytes per copy: while the host sums one piece, the next one is copied. */
+/* Bytes of a piece: while the host sums one piece, the next piece is copied. */
 enum { PIECE = 2 << 20, PIECES = 2 };
 
 static char *piece_at(const struct ddp *ddp, size_t number)
@@ -57,7 +58,7 @@ static int copy(struct ddp *ddp, void *to, const void *from, size_t bytes, void 
 	return ddp->device_engine->copy(ddp->device, to, from, bytes, stream, &ddp->error);
 }
 
-/* Wait for [stream]. Each piece has the whole time limit. */
+/* Wait for [stream]. The time limit applies to each piece anew. */
 static int wait_for_stream(struct ddp *ddp, void *stream)
 {
 	struct ddp_watch watch = ddp_watch_start(ddp->timeout, ddp_check_peers, ddp);
@@ -77,8 +78,8 @@ static size_t least(size_t a, size_t b)
 }
 
 /*
- * Each wait() waits for the copy of one piece to the host and that of the previous piece back. The
- * last wait() makes the result complete and the pinned memory free for later calls on other
+ * Each wait_for_stream() waits for two copies: of one piece to the host, and of the previous piece
+ * back. The last one makes the result complete, and the pinned memory free for later calls on other
  * streams.
  */
 static int staged_all_reduce(struct ddp *ddp, const void *send, void *recv, size_t count,
@@ -134,7 +135,7 @@ static int staged_broadcast(struct ddp *ddp, void *data, size_t bytes, int root,
 	return status == 0 ? wait_for_stream(ddp, stream) : status;
 }
 
-/* Uses the first piece for this rank's part, the second for all ranks' parts. */
+/* The first piece of the buffer holds this rank's part, the second piece all ranks' parts. */
 static int staged_all_gather(struct ddp *ddp, const void *send, void *recv, size_t bytes,
 			     void *stream)
 {
@@ -167,7 +168,10 @@ int ddp_device_arena(struct ddp *ddp, size_t bytes, void **memory)
 	return ddp_fail_call(ddp, agree(ddp, status));
 }
 
-/* Switch to staged collectives for ddp->device, which ddp_gpu.so has opened. Collective. */
+/*
+ * Switch to staged collectives for ddp->device, which an earlier call opened with ddp_gpu.so.
+ * Collective.
+ */
 static int prepare_staged(struct ddp *ddp)
 {
 	void *pinned = NULL;
@@ -204,7 +208,10 @@ static int open_engine(struct ddp *ddp, const char *name, struct ddp_device_card
 					identity->device, &ddp->log, &ddp->error);
 }
 
-/* Opens this rank's device with engine "nccl" or, without NCCL, "gpu", which has no collectives. */
+/*
+ * Open this rank's device with engine "nccl". Without NCCL, open it with "gpu", which has no
+ * collectives.
+ */
 static int open_device(struct ddp *ddp, struct ddp_device_card *card)
 {
 	const char *multi_rank = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
@@ -249,7 +256,10 @@ static int join_nccl(struct ddp *ddp)
 	return ddp->device_engine->connect(ddp->device, id, &watch, &ddp->error);
 }
 
-/* [why] is the reason. An engine that cannot pin memory, as NCCL's, is replaced by "gpu" first. */
+/*
+ * Use staged collectives, for the reason [why]. An engine that cannot pin memory, such as NCCL's,
+ * is first replaced by "gpu".
+ */
 static int join_staged(struct ddp *ddp, const char *why)
 {
 	struct ddp_device_card card;
@@ -272,7 +282,7 @@ static int join_devices(struct ddp *ddp)
 {
 	struct ddp_device_card card = {.rank = 0}, *cards;
 	int status, size = ddp->identity.size;
-	char why[128] = ""; /* "2 ranks share GPU 0 on n1" */
+	char why[128] = ""; /* for example "2 ranks share GPU 0 on n1" */
 
 	cards = calloc((size_t)size, sizeof(*cards));
 	status = cards ? open_device(ddp, &card)
@@ -281,7 +291,7 @@ static int join_devices(struct ddp *ddp)
 	status = agree(ddp, status);
 	if (status == 0)
 		status = ddp_all_gather(ddp, &card, cards, sizeof(card));
-	if (status == 0) /* same result on all ranks */
+	if (status == 0) /* all ranks get the same result */
 		status = ddp_cards_choose(cards, size, why, sizeof(why), &ddp->error);
 	free(cards);
 	if (status < 0)
@@ -291,8 +301,8 @@ static int join_devices(struct ddp *ddp)
 		 card.version / 10000, card.version / 100 % 100, card.version % 100,
 		 *why ? ", " : "", why);
 	/*
-	 * NVLS does not work if ranks share a GPU. NCCL 2.30 turns it off only if the
-	 * last two ranks share one (hasMultiRankNvml in init.cc).
+	 * NVLS does not work if ranks share a GPU. NCCL 2.30 turns NVLS off only if the last two
+	 * ranks share one (hasMultiRankNvml in init.cc).
 	 */
 	if (status == 0 && *why)
 		setenv("NCCL_NVLS_ENABLE", "0", 0);
@@ -310,8 +320,8 @@ int ddp_device_join(struct ddp *ddp)
 	if (status == 0 && !ddp->device) {
 		status = join_devices(ddp);
 		/*
-		 * If one rank cannot use its device, all ranks close theirs and can continue
-		 * without.
+		 * If one rank cannot use its device, all ranks close their devices and can continue
+		 * without them.
 		 */
 		if (status < 0 && ddp->device)
 			leave_device(ddp);
@@ -343,8 +353,8 @@ static int begin(struct ddp *ddp)
 }
 
 /*
- * As begin(), for calls after which the caller may free streams and memory: aborts collectives that
- * will never end.
+ * As begin(), for calls after which the caller may free streams and memory. First aborts
+ * collectives that will never end.
  */
 static int begin_cleanup(struct ddp *ddp)
 {
@@ -360,8 +370,8 @@ static int begin_cleanup(struct ddp *ddp)
 }
 
 /*
- * A successful call is a heartbeat: a rank that hangs in a device collective soon blocks in some
- * call, because the queue is full or because it waits.
+ * A successful call is a heartbeat. A rank that hangs in a device collective soon sends no more
+ * heartbeats: a later call blocks because the queue is full, or because it waits.
  */
 static int end(struct ddp *ddp, int status)
 {
@@ -428,7 +438,9 @@ int ddp_device_check(struct ddp *ddp)
 	return ddp_fail_call(ddp, status);
 }
 
-/* Check that all ranks request the same size, since sums use the same offsets on all ranks. */
+/*
+ * Check that all ranks request the same size: in sums, a vector has the same offset on all ranks.
+ */
 static int agree_bytes(struct ddp *ddp, size_t bytes)
 {
 	int64_t limits[2] = {(int64_t)bytes, -(int64_t)bytes};
@@ -445,7 +457,10 @@ static int agree_bytes(struct ddp *ddp, size_t bytes)
 			     (long long)limits[0], (long long)-limits[1]);
 }
 
-/* Register memory of the engine's alloc() for faster sums, on all ranks or on none. Collective. */
+/*
+ * Register [memory], which the engine's alloc() returned, for faster sums. All ranks register it,
+ * or none does. Collective.
+ */
 static int enroll(struct ddp *ddp, void *memory)
 {
 	const struct ddp_device_engine *engine = ddp->device_engine;
@@ -510,7 +525,7 @@ static int note_block(struct ddp *ddp, void *memory, size_t bytes)
 	return 0;
 }
 
-/* Forget the block at [memory]; NULL: all blocks. */
+/* Remove the block at [memory] from the list of blocks. NULL: all blocks. */
 static void forget_blocks(struct ddp *ddp, const void *memory)
 {
 	struct ddp_device_block **link = &ddp->device_blocks, *found;
@@ -525,7 +540,7 @@ static void forget_blocks(struct ddp *ddp, const void *memory)
 	}
 }
 
-/* Allocate on all ranks or on none. */
+/* Allocate memory on all ranks or on none. */
 static int alloc_all(struct ddp *ddp, size_t bytes, void **memory)
 {
 	const struct ddp_device_engine *engine = ddp->device_engine;

@@ -2,9 +2,9 @@
 /*
  * failure.c - how a failed rank's error reaches all other ranks
  *
- * It is published in three places, each at best effort: the abort word in the group's shared
- * memory, a note to the ranks of the column, and a file or event of the store. Each rank uses the
- * first text it finds.
+ * The failed rank tries to publish its error in three places: the abort word in the group's shared
+ * memory, a note to the ranks of its column, and a file or event of the store. Each of the other
+ * ranks uses the first text that it finds.
  */
 #include "config.h"
 
@@ -18,8 +18,8 @@
 #include "recorder.h"
 
 /*
- * Seconds that the rank which writes the summary waits for other ranks' records. Ranks of other
- * groups may notice the failure only at their own, later deadline.
+ * Seconds that the rank which writes the summary waits for the other ranks' records. The ranks of
+ * other groups have later deadlines, so they may notice the failure later.
  */
 #define SUMMARY_SECONDS(ddp) ((ddp)->engine ? 2.5 : 0.5)
 
@@ -41,7 +41,10 @@ const char *ddp_rank_name(void *owner, int rank)
 	return ddp->rank_name;
 }
 
-/* If a rank has ended, prefer its published error, which names the cause, to the bare fact. */
+/*
+ * If a rank has ended, return the error that it published, which names the cause. If there is none,
+ * return that it ended.
+ */
 static int check_lost(struct ddp *ddp, struct ddp_error *error)
 {
 	int status = ddp_group_check_members(ddp->group, error), published;
@@ -64,7 +67,8 @@ int ddp_check_peers(void *owner, struct ddp_error *error)
 		ddp->engine->progress(ddp->host, 0);
 	if (ddp->group) {
 		/*
-		 * Other ranks of this node may still be mapping the memory that this rank created.
+		 * This rank may have created the group's memory, which other ranks of the node may
+		 * still be mapping.
 		 */
 		ddp_group_serve(ddp->group, 0);
 		status = ddp_group_aborted(ddp->group, error);
@@ -90,7 +94,7 @@ static void publish_error(struct ddp *ddp, int status, const char *text)
 		ddp_store_abort(ddp->store, text);
 }
 
-/* Without a collective there is nothing to record. */
+/* Before the first collective there is nothing to record. */
 static void keep_record(struct ddp *ddp)
 {
 	if (ddp->sequence > 0)
@@ -168,7 +172,7 @@ _Noreturn void ddp_leave(int status)
 }
 
 /*
- * Close the connections so that notes queued behind data are sent, and wait as long as the engine
+ * Close the connections in such a way that queued notes are sent, and wait as long as the engine
  * requires.
  */
 static void flush_notes(struct ddp *ddp)

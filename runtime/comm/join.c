@@ -2,12 +2,13 @@
 /*
  * join.c - how a rank joins the world
  *
- * 1. Only if nodes have several ranks: the first rank of each node makes shared memory, all ranks
- *    meet in the store, and the other ranks attach to it.
- * 2. All ranks publish their card, which says whether they share memory, and their address, and
- *    meet. If a rank of a node cannot share memory, no rank of that node does.
+ * 1. Only if nodes have several ranks: the first rank of each node, the leader, makes shared
+ *    memory. All ranks meet in the store, and the other ranks map the memory.
+ * 2. All ranks publish a card, which says whether the rank shares memory and what its address is,
+ *    and meet. If a rank of a node cannot share memory, no rank of that node does.
  * 3. The leaders read all cards. All ranks build the same topology from them.
- * 4. Only if a single node turns out to have several groups: all ranks publish an address, and meet.
+ * 4. Only if a single node turns out to have several groups: all ranks publish an address, and
+ *    meet.
  * 5. The groups connect.
  */
 #include "config.h"
@@ -33,7 +34,7 @@ enum { COLUMN_SCRATCH = 4 << 20, CACHE_LINE = 64 };
 
 /* --- Published data ---------------------------------------------------------------------- */
 
-/* Read DDP_LOCAL and DDP_WIDE. Invalid values fail here, before the ranks meet. */
+/* Read DDP_LOCAL and DDP_WIDE before the ranks meet, so that invalid values fail early. */
 static int read_settings(struct ddp *ddp)
 {
 	int sharing, engine;
@@ -49,7 +50,7 @@ static int read_settings(struct ddp *ddp)
 	return 0;
 }
 
-/* Whether there will certainly be more than one group. */
+/* Returns whether the world certainly has more than one group. */
 static bool needs_engine(const struct ddp *ddp)
 {
 	return ddp->identity.size > 1 &&
@@ -108,7 +109,7 @@ static int make_directory(void *owner)
 
 static void group_options(struct ddp *ddp, const int *ranks, struct ddp_group_options *options)
 {
-	/* The file method creates the directory, unless srun did. */
+	/* The rendezvous directory exists if srun made it; else the file method makes it. */
 	bool exists = ddp->identity.own || ddp->store->method == &ddp_store_file;
 
 	*options = (struct ddp_group_options){
@@ -124,7 +125,10 @@ static void group_options(struct ddp *ddp, const int *ranks, struct ddp_group_op
 	};
 }
 
-/* Create the segment before the fence, when the other members' ranks are not known yet. */
+/*
+ * Create the shared memory. This is done before the fence, so the other members' ranks are not
+ * known yet.
+ */
 static int create_group(struct ddp *ddp)
 {
 	struct ddp_group_options options;
@@ -141,7 +145,7 @@ static int create_group(struct ddp *ddp)
 	return status;
 }
 
-/* Continue without shared memory. Returns 0, or the error if DDP_LOCAL=on. */
+/* Continue without shared memory. Returns 0, or the error that prevented it if DDP_LOCAL=on. */
 static int do_without_sharing(struct ddp *ddp)
 {
 	snprintf(ddp->not_shared, sizeof(ddp->not_shared), "%s", ddp->error.text);
@@ -155,7 +159,10 @@ static int do_without_sharing(struct ddp *ddp)
 	return 0;
 }
 
-/* On the leader of a node: create the shared memory and publish its ticket, "" if that failed. */
+/*
+ * On the leader of a node: create the shared memory and publish its ticket, or "" if there is no
+ * memory.
+ */
 static int prepare_memory(struct ddp *ddp, const struct ddp_watch *watch)
 {
 	int status = 0;
@@ -180,7 +187,7 @@ static int prepare_engine(struct ddp *ddp, const struct ddp_watch *watch)
 					  &ddp->error);
 }
 
-/* Publish what other groups need to know of this rank, and whether it shares memory. */
+/* Publish what other groups need to know about this rank, and whether it shares memory. */
 static int prepare_world(struct ddp *ddp, const struct ddp_watch *watch)
 {
 	int status = 0;
@@ -192,12 +199,15 @@ static int prepare_world(struct ddp *ddp, const struct ddp_watch *watch)
 }
 
 /*
- * Seconds that a rank which cannot take part waits for the others, so that they can read the
+ * Seconds that a rank which cannot join waits for the other ranks, so that they can read the
  * reason.
  */
 #define FAILED_WAIT 30.0
 
-/* Call [prepare], publish this rank's card with any failure in it, then meet the other ranks. */
+/*
+ * Call [prepare]. Publish this rank's card, with the text of any failure in it. Then meet the other
+ * ranks.
+ */
 static int publish_and_meet(struct ddp *ddp, const struct ddp_watch *watch,
 			    int (*prepare)(struct ddp *, const struct ddp_watch *))
 {
@@ -241,7 +251,7 @@ static int get_card(struct ddp *ddp, int rank, struct ddp_card *card)
 
 struct mates {
 	int *ranks;
-	int apart; /* lowest local rank that does not share memory; -1: all do */
+	int apart; /* lowest local rank that does not share memory; -1 if all do */
 };
 
 /* If [rank] is on this node, add it to [mates]. Returns the number of ranks added, 0 or 1. */
@@ -261,8 +271,9 @@ static int add_mate(struct ddp *ddp, int rank, struct mates *mates, int *status)
 }
 
 /*
- * Find the ranks of this node. With Slurm's block distribution they are around this rank, so the
- * search starts there and need not read all cards. The caller frees mates->ranks always.
+ * Find the ranks of this node. With Slurm's block distribution their numbers are close to this
+ * rank's, so the search starts there and need not read all cards. The caller must always free
+ * mates->ranks.
  */
 static int find_mates(struct ddp *ddp, struct mates *mates)
 {
@@ -309,8 +320,8 @@ static int attach_group(struct ddp *ddp, const int *ranks, const struct ddp_watc
 }
 
 /*
- * Nanoseconds that a leader serves its memory to other ranks here. Later it serves them while it
- * waits in the store.
+ * Nanoseconds that a leader waits here for other ranks that map its memory. Later it serves them
+ * while it waits in the store.
  */
 #define SERVE_TIME UINT64_C(500000000)
 
@@ -380,7 +391,7 @@ static int meet_group(struct ddp *ddp, const struct ddp_watch *watch)
 
 /* --- World ------------------------------------------------------------------------------- */
 
-/* On the leader of the group: read the cards of all ranks. */
+/* On the leader of a group: read the cards of all ranks. */
 static int read_cards(struct ddp *ddp, struct ddp_card *cards)
 {
 	int status = 0;
@@ -400,7 +411,10 @@ static int broadcast_in_group(struct ddp *ddp, void *data, size_t bytes,
 	return ddp_group_broadcast(ddp->group, &call, data, bytes, 0, watch, &ddp->error);
 }
 
-/* The leader broadcasts all cards, or its error, to its group through shared memory. */
+/*
+ * The leader broadcasts all cards, or its error, to its group through shared memory. All members
+ * then build the topology.
+ */
 static int find_topology(struct ddp *ddp, const struct ddp_watch *watch)
 {
 	int size = ddp->identity.size, status;
@@ -448,8 +462,8 @@ static int connect_ranks(struct ddp *ddp, const int *ranks, int count,
 }
 
 /*
- * Connect to the members of this rank's column that it exchanges messages with. A rank without a
- * column connects to none.
+ * Connect to the members of this rank's column with which it exchanges messages. A rank without a
+ * column connects to no rank.
  */
 static int connect_column(struct ddp *ddp, const struct ddp_watch *watch)
 {

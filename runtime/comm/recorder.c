@@ -26,8 +26,8 @@
 enum {
 	ENTRIES = 64,
 	TERM_SLOTS = 64,
-	RECORD_LIMIT = 65536,	 /* bytes of a record that are read */
-	HEARTBEAT_PERIOD = 1000, /* milliseconds */
+	RECORD_LIMIT = 65536,	 /* bytes of a record that are read, at most */
+	HEARTBEAT_PERIOD = 1000, /* milliseconds between two heartbeats, at least */
 };
 
 struct entry {
@@ -35,29 +35,30 @@ struct entry {
 	uint64_t begun, ended; /* milliseconds since the recorder was created */
 	const char *name;
 	uint32_t type, op;
-	int32_t status; /* DDP_ERR_x or 0; 1: has not ended */
+	int32_t status; /* DDP_ERR_x or 0; 1 if the collective has not ended */
 };
 
 enum dump { DUMP_NONE, DUMP_RUNS, DUMP_DONE };
 
 struct ddp_recorder {
 	char records_root[PATH_MAX - 64]; /* the ".ddp" directory, which outlives steps */
-	char directory[PATH_MAX - 64];	  /* directory of the records below it; "": none */
-	char name[32];			  /* file name of the record */
-	char temporary[40];		  /* its name until it is complete */
+	/* directory below [records_root] for the records; "": write none */
+	char directory[PATH_MAX - 64];
+	char name[32];	    /* file name of the record */
+	char temporary[40]; /* file name until the record is complete */
 	char job[256];
 	char host[256];
-	pid_t pid; /* of the process that created the recorder */
+	pid_t pid; /* process that created the recorder */
 	int rank, size;
 	uint64_t world; /* 0: the ranks have not met yet */
 	uint64_t created_ms;
-	uint64_t used;	       /* number of entries ever started */
+	uint64_t used;	       /* number of collectives ever started */
 	atomic_int dump_state; /* enum dump */
 
-	uint64_t last; /* end of the last collective */
-	/* time between collectives since [paced], the last ddp_recorder_pace() */
+	uint64_t last; /* time at which the last collective ended */
+	/* time spent between collectives since [paced], the time of the last ddp_recorder_pace() */
 	uint64_t between, paced;
-	char slow[256]; /* set by ddp_recorder_set_slow() */
+	char slow[256];
 
 	char heartbeat[PATH_MAX];  /* path of the heartbeat file; "": none */
 	int heartbeat_fd;	   /* open heartbeat file, or -1 */
@@ -123,8 +124,8 @@ static void put_line(int fd, struct line *line)
 /* --- The ring ---------------------------------------------------------------------------- */
 
 /*
- * Milliseconds on a clock that is cheap (a few nanoseconds), coarse (some milliseconds) and
- * async-signal-safe.
+ * Returns the milliseconds of a clock that is fast (a few nanoseconds), coarse (some milliseconds)
+ * and async-signal-safe.
  */
 static uint64_t ticks(void)
 {
@@ -135,8 +136,8 @@ static uint64_t ticks(void)
 }
 
 /*
- * Whether only root and this user can replace the directory of [records_root]. The result stays valid, since only they could change
- * the path.
+ * Returns whether only root and this user can replace the directory [records_root]. The result
+ * stays valid, since nobody else can change the path later.
  */
 static bool is_safe_root(const char *records_root)
 {
@@ -149,7 +150,10 @@ static bool is_safe_root(const char *records_root)
 	return fd >= 0;
 }
 
-/* Split [directory] into "<records_root>/<name>". If it is not safe, no records are written. */
+/*
+ * Split [directory] into [records_root] and a name. If other users could replace it, no records are
+ * written.
+ */
 static void find_directory(struct ddp_recorder *recorder, const char *directory)
 {
 	const char *slash = strrchr(directory, '/');
@@ -264,7 +268,10 @@ struct ddp_pace ddp_recorder_pace(struct ddp_recorder *recorder)
 
 /* --- The record -------------------------------------------------------------------------- */
 
-/* Format: "#17 all-reduce 1000 F32 sum, ...". base/arrival.h reads it up to the first comma. */
+/*
+ * Write one line, such as "#17 all-reduce 1000 F32 sum, ...". base/arrival.h parses the part before
+ * the comma.
+ */
 static void put_entry(int fd, const struct entry *entry)
 {
 	struct line line = {.length = 0};
@@ -386,8 +393,8 @@ static void write_record(struct ddp_recorder *recorder, const char *reason)
 }
 
 /*
- * Signals are blocked, so that none ends the process in the middle. wait_for_dump() handles signals
- * of other threads.
+ * All signals are blocked meanwhile, so that no signal ends this process before the record is
+ * complete. If another thread gets a signal, it waits in wait_for_dump().
  */
 void ddp_recorder_dump(struct ddp_recorder *recorder, const char *reason)
 {
@@ -412,14 +419,16 @@ static _Atomic(struct ddp_recorder *) term_slots[TERM_SLOTS];
 static struct sigaction term_before;
 static atomic_flag term_installed = ATOMIC_FLAG_INIT;
 
-/* Wait up to a second for another thread's dump. */
+/* Wait for another thread's ddp_recorder_dump(), at most for a second. */
 static void wait_for_dump(const struct ddp_recorder *recorder)
 {
 	for (int i = 0; i < 100 && atomic_load(&recorder->dump_state) == DUMP_RUNS; i++)
 		poll(NULL, 0, 10);
 }
 
-/* A forked child inherits handler and recorders, but must not write its parent's records. */
+/*
+ * A forked child inherits the handler and the recorders, but must not write its parent's records.
+ */
 static void on_term(int number)
 {
 	int saved = errno;
@@ -450,7 +459,7 @@ void ddp_recorder_on_term(struct ddp_recorder *recorder)
 	if (atomic_flag_test_and_set(&term_installed))
 		return;
 	sigaction(SIGTERM, NULL, &term_before);
-	/* A program that handles or ignores SIGTERM keeps its own behaviour. */
+	/* If the program handles or ignores SIGTERM, do not change that. */
 	if (term_before.sa_handler != SIG_DFL || (term_before.sa_flags & SA_SIGINFO))
 		return;
 	sigemptyset(&action.sa_mask);
@@ -474,7 +483,7 @@ void ddp_recorder_destroy(struct ddp_recorder *recorder)
 
 /* --- Summary of all ranks' records ------------------------------------------------------- */
 
-/* Returns the rank of the record file [name]; -1: not a record. */
+/* Returns the rank of the record file [name], or -1 if it is not a record. */
 static int parse_name(const char *name)
 {
 	char *end;
@@ -487,9 +496,9 @@ static int parse_name(const char *name)
 }
 
 /*
- * Read the records of this world that are listed in the directory; returns the number of ranks with
- * a record. Names are opened only if they are listed: after a failed lookup an NFS client may
- * report ENOENT for a minute.
+ * Read the records of this world that are in the directory. Returns the number of ranks with a
+ * record. Opens only names that are listed, because an NFS client may report ENOENT for a minute
+ * after one failed lookup.
  */
 static int read_records(const struct ddp_recorder *recorder, struct ddp_arrival *seen)
 {
@@ -520,7 +529,7 @@ static int read_records(const struct ddp_recorder *recorder, struct ddp_arrival 
 	return count;
 }
 
-/* Format the first line of the summary, which identifies the world. */
+/* Format the first line of the summary. It identifies the world. */
 static void format_summary_head(const struct ddp_recorder *recorder, char *line, size_t size)
 {
 	snprintf(line, size, "job %s, %d ranks, world %" PRIu64 "\n", recorder->job, recorder->size,
@@ -576,8 +585,9 @@ static bool has_summary(const struct ddp_recorder *recorder, int directory)
 }
 
 /*
- * Whether this rank writes the summary: it is the first of its world to create [claim], a file that
- * exists until the summary does. A later rank may create it again, but then finds the summary.
+ * Returns whether this rank writes the summary. The first rank of its world that creates the file
+ * [claim] does. The file is removed once the summary exists. If a later rank creates it again, that
+ * rank finds the summary.
  */
 static bool is_chosen(const struct ddp_recorder *recorder, const char *claim)
 {
@@ -597,7 +607,7 @@ static bool is_chosen(const struct ddp_recorder *recorder, const char *claim)
 	return chosen;
 }
 
-/* Read the records of all ranks into [seen], waiting up to [seconds] for them. */
+/* Read the records of all ranks into [seen]. Waits for missing records up to [seconds]. */
 static void await_records(const struct ddp_recorder *recorder, double seconds,
 			  struct ddp_arrival *seen)
 {

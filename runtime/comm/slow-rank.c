@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * slow-rank.c - names the rank that the others wait for
+ * slow-rank.c - find and name a rank for which the others wait
  *
- * In synchronous training every step takes all ranks equally long. The slow rank spends that time
- * between collectives; the other ranks spend part of it in collectives, waiting for the slow one.
- * Every few seconds the ranks exchange the times spent between collectives. NCCL's collectives are
- * not included, since their calls return at once.
+ * In synchronous training, a step takes the same time on all ranks. A slow rank spends this time
+ * between collectives. The other ranks spend part of it in collectives, waiting for the slow rank.
+ * Every few seconds the ranks exchange the times that they spent between collectives. NCCL's
+ * collectives are not included, since their calls return at once.
  */
 #include "config.h"
 
@@ -19,11 +19,11 @@
 
 enum {
 	PERIOD = 5000,	/* milliseconds between two exchanges */
-	MINIMUM = 1000, /* milliseconds; shorter times are not evaluated */
-	/* largest growth of the number of collectives between exchanges */
+	MINIMUM = 1000, /* milliseconds; an exchange of shorter times is ignored */
+	/* largest ratio between the numbers of collectives in two successive intervals */
 	GROWTH = 4,
-	SUCCESSIVE =
-		2, /* successive exchanges with a slow rank on the same host before a warning */
+	/* exchanges in a row that must find a slow rank on the same host, for a warning */
+	SUCCESSIVE = 2,
 	LOG_PERIOD = 600000, /* milliseconds between warnings */
 };
 
@@ -61,7 +61,7 @@ static const char *host_of(const struct ddp *ddp, int rank)
 	return ddp->topology->hosts[ddp->topology->places[rank].group];
 }
 
-/* On rank 0: log the slow [rank], and store the text for the failure record. */
+/* On rank 0: log that [rank] is slow, and store the text for the failure record. */
 static void log_slow_rank(struct ddp *ddp, int rank, const struct ddp_pace *pace, uint32_t median)
 {
 	struct ddp_slow *slow = &ddp->slow;
@@ -103,7 +103,7 @@ static void evaluate(struct ddp *ddp, const struct ddp_pace *paces)
 		log_slow_rank(ddp, rank, &paces[rank], median);
 }
 
-/* Rank 0's time determines on all ranks when the next exchange is. */
+/* All ranks choose the next exchange from rank 0's time, so they all choose the same collective. */
 int ddp_slow_exchange(struct ddp *ddp)
 {
 	struct ddp_pace *paces = ddp->slow.paces;
@@ -111,7 +111,7 @@ int ddp_slow_exchange(struct ddp *ddp)
 	uint64_t calls = ddp->sequence - ddp->slow.last, next;
 	int status;
 
-	ddp->slow.next = UINT64_MAX; /* the exchange is a collective itself */
+	ddp->slow.next = UINT64_MAX; /* the exchange itself is a collective */
 	status = ddp_all_gather(ddp, &own, paces, sizeof(own));
 	if (status == 0) {
 		if (ddp->identity.rank == 0)

@@ -71,8 +71,8 @@ static int check_card(const struct ddp_card *cards, int rank, int size, struct d
 }
 
 /*
- * Check that no two ranks have the same place, and that every group of a whole node has all ranks
- * of the node.
+ * Check that no two ranks have the same group and member, and that a group which shares memory has
+ * all ranks of its node.
  */
 static int check_places(const struct ddp_topology *topology, const struct ddp_card *cards,
 			const int *groups, struct ddp_error *error)
@@ -106,8 +106,8 @@ static int check_places(const struct ddp_topology *topology, const struct ddp_ca
 }
 
 /*
- * Set each rank's place. [groups] has one entry per node, initially zero; it becomes the number of
- * the node's group, from 1 on, or NOT_SHARED.
+ * Set each rank's group and member. [groups] has one entry per node, which must be 0. It becomes
+ * the number of the node's group, from 1 on, or NOT_SHARED.
  * Returns the number of groups.
  */
 static int place_ranks(struct ddp_place *places, const struct ddp_card *cards, int size,

@@ -2,9 +2,10 @@
 /*
  * topology.h - groups and columns of ranks
  *
- * A group shares memory: it has all ranks of a node, or a single rank if the ranks of its node do
- * not share memory. Member i of each group is in column i. There are as many columns as the
- * smallest group has members, so that every column has a member in every group. Pure.
+ * The ranks of a group share memory. A group has all ranks of a node; but if the ranks of a node do
+ * not share memory, each rank is a group of its own. Member i of each group is in column i. There
+ * are as many columns as the smallest group has members, so that every column has a member in every
+ * group. No function does I/O.
  */
 #ifndef DDP_COMM_TOPOLOGY_H
 #define DDP_COMM_TOPOLOGY_H
@@ -27,12 +28,13 @@ extern const char *const ddp_sharing_words[];
 struct ddp_card {
 	int32_t node_rank, node_count;
 	int32_t local_rank, local_size;
-	int32_t sharing; /* enum ddp_sharing: the rank's DDP_LOCAL */
-	int32_t shares;	 /* 1: the rank shares memory with its node's ranks, or is able to */
+	int32_t sharing; /* value of DDP_LOCAL, an enum ddp_sharing */
+	/* 1: the rank shares memory with the other ranks of its node, or is able to */
+	int32_t shares;
 	int32_t pid;
-	uint64_t began; /* start time, CLOCK_REALTIME in ns; rank 0's is the world's number */
+	uint64_t began; /* start time, CLOCK_REALTIME in ns; rank 0's identifies the world */
 	char host[DDP_HOST_NAME];
-	char failure[DDP_CARD_FAILURE]; /* why the rank cannot take part; "" if it can */
+	char failure[DDP_CARD_FAILURE]; /* why the rank cannot join; "" if it can */
 };
 
 /* A rank's group, and its index in the group. */
@@ -42,33 +44,33 @@ struct ddp_place {
 
 struct ddp_topology {
 	int size, groups, columns;
-	struct ddp_place *places;     /* by rank */
+	struct ddp_place *places;     /* by rank: its group and member */
 	int32_t *first;		      /* groups + 1 elements: start of each group in [ranks] */
 	int32_t *ranks;		      /* world ranks, sorted by group, then by member */
-	char (*hosts)[DDP_HOST_NAME]; /* by group */
+	char (*hosts)[DDP_HOST_NAME]; /* by group: host name */
 };
 
 /*
  * Build the topology from the [cards] of all [size] ranks. If one rank of a node does not share
- * memory, no rank of the node does. Groups have the nodes' numbers if all nodes share memory; else
- * they are numbered by their first ranks.
- * Returns 0; DDP_ERR_MISMATCH naming ranks whose cards contradict each other; DDP_ERR_MEMORY.
+ * memory, no rank of that node does. If all nodes share memory, each group has its node's number;
+ * else groups are numbered in the order of their first ranks.
+ * Returns 0; DDP_ERR_MISMATCH, with the ranks whose cards contradict each other; or DDP_ERR_MEMORY.
  */
 int ddp_topology_create(struct ddp_topology **topology, const struct ddp_card *cards, int size,
 			struct ddp_error *error);
 
 /*
- * Build a topology without cards: allocate it for at most [groups] groups, let the caller set
- * [places] and, if there are fewer groups, [groups], and derive the other members by
- * ddp_topology_list(). [hosts] stays empty.
+ * Build a topology without cards. ddp_topology_allocate() allocates it for at most [groups] groups.
+ * Then the caller sets [places] and, if there are fewer groups, [groups]. ddp_topology_list() sets
+ * the other members except [hosts], which stays empty.
  * Returns NULL if memory is short.
  */
 struct ddp_topology *ddp_topology_allocate(int size, int groups);
 void ddp_topology_list(struct ddp_topology *topology);
 
 /*
- * Number of [rank]'s node when nodes are counted in the order of their first ranks. Launchers may
- * number nodes in another order.
+ * Returns the number of [rank]'s node if nodes are counted in the order of their first ranks.
+ * Launchers may number nodes in another order.
  */
 int ddp_topology_node(const struct ddp_card *cards, int size, int rank);
 

@@ -46,7 +46,7 @@ static void free_kept(struct ddp *ddp)
 
 /* --- Identity ---------------------------------------------------------------------------- */
 
-/* Number of GPUs on this machine. A process outside of Slurm may use all of them. */
+/* Returns the number of GPUs on this machine, all of which a process outside of Slurm may use. */
 static int count_devices(void)
 {
 	char path[32];
@@ -126,8 +126,8 @@ static int read_options(struct ddp *ddp, const struct ddp_options *options)
 }
 
 /*
- * A requeued job has the same job ID, so its records get another directory than the first
- * attempt's.
+ * A requeued job keeps its job ID, so the number of the attempt is added to the directory of its
+ * records.
  */
 static int open_recorder(struct ddp *ddp, bool signals)
 {
@@ -169,8 +169,8 @@ static int initialise(struct ddp *ddp, const struct ddp_options *options)
 	if (status == 0)
 		status = ddp_join_world(ddp, options ? options->method : NULL);
 	if (status == 0)
-		status = ddp_barrier(ddp);	/* proves that all ranks can be reached */
-	(void)ddp_recorder_pace(ddp->recorder); /* the time of the rendezvous does not count */
+		status = ddp_barrier(ddp);	/* shows that all ranks can be reached */
+	(void)ddp_recorder_pace(ddp->recorder); /* discard the time of the rendezvous */
 	if (status == 0 && options && options->device)
 		status = ddp_device_join(ddp);
 	if (status == 0)
@@ -204,7 +204,7 @@ void ddp_destroy(struct ddp *ddp)
 
 	if (!ddp)
 		return;
-	/* Arenas are freed with the group; after this barrier no rank uses them. */
+	/* After this barrier no rank uses the arenas, which are freed with the group. */
 	clean = ddp->joined && !ddp->lost && ddp_barrier(ddp) == 0;
 	/* Closing the device unpins arenas, so it comes first. */
 	if (ddp->device)
