@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attempt-report.c - write an attempt's files for the report: attempt.json, the last output, and
- * the report itself
+ * attempt-report.c - write the files of an attempt for the report: attempt.json, the last output,
+ * and the report itself
  */
 #include "config.h"
 
@@ -53,7 +53,7 @@ static void copy_files(const char *dir, const char *to)
 
 /*
  * Use a directory on this node instead of the failure directory, which does not exist or cannot be
- * written. [why] is printed.
+ * written. Prints [why].
  */
 static bool move_directory(struct attempt *attempt, const char *why)
 {
@@ -129,8 +129,8 @@ static int write_json(const struct attempt *attempt, const struct ddp_text *text
 /* --- The last output ----------------------------------------------------------------------- */
 
 /*
- * Write the output of all ranks together, and of each rank. If there are many ranks, write only
- * those that the report may mention.
+ * Write the last output of all ranks together, and of each rank. If there are many ranks, write
+ * only the output of ranks that the report may mention.
  */
 static int write_tails(const struct attempt *attempt, struct tails *tails, struct ddp_error *error)
 {
@@ -221,8 +221,8 @@ static int write_copy(const char *to, char *data, size_t size, struct ddp_error 
 	if (is_file(to))
 		return ddp_file_write(to, &part, 1, 0644, false, error);
 	/*
-	 * If it is also ddp-run's output, use that descriptor: open() would start at the beginning
-	 * of the file.
+	 * If ddp-run's own output goes to [to], use that descriptor: open() would start at the
+	 * beginning of the file.
 	 */
 	if (stat(to, &st) == 0 && (fd = ddp_file_output(&st)) >= 0)
 		fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);

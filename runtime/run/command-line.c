@@ -34,8 +34,8 @@ static bool read_help(struct srun_options *options, const char *command)
 }
 
 /*
- * If srun has no plugin, find ddp-exec in ddp-run's directory, the same on all nodes, and add its
- * options to those of srun.
+ * If srun has no plugin, find ddp-exec in ddp-run's directory, which is the same on all nodes, and
+ * add the options of ddp-exec to those of srun.
  */
 static bool find_exec(struct launch *launch)
 {
@@ -68,7 +68,10 @@ const char *launch_option(const struct launch *launch, const char *name, const c
 	return value;
 }
 
-/* A heterogeneous step; in its messages srun numbers the tasks of each component from 0. */
+/*
+ * Whether the step is heterogeneous: srun's messages then number the tasks of each component from
+ * 0.
+ */
 static bool is_heterogeneous(const struct launch *launch)
 {
 	/* Old name of --het-group, which srun still accepts. */
@@ -82,8 +85,8 @@ static bool is_heterogeneous(const struct launch *launch)
 }
 
 /*
- * Whether srun's option [name] names a file or "none". The values "all" and a task number keep the
- * output on srun's streams.
+ * Whether srun's option [name] has a file or "none" as value. With the values "all" and a task
+ * number, the output stays on srun's streams.
  */
 static bool goes_to_file(const struct launch *launch, const char *name, const char *variable)
 {
@@ -92,7 +95,7 @@ static bool goes_to_file(const struct launch *launch, const char *name, const ch
 	return value && strcmp(value, "all") != 0 && value[strspn(value, "0123456789")];
 }
 
-/* Whether the step has one rank, as far as the command line shows that. */
+/* Whether the command line shows that the step has one rank. */
 static bool is_one_rank(const struct launch *launch)
 {
 	const char *tasks = launch_option(launch, "ntasks", NULL);
@@ -104,8 +107,8 @@ static bool is_one_rank(const struct launch *launch)
 }
 
 /*
- * Choose how to find the rank of an output line: srun's labels, unless an option makes srun do more
- * than forward whole lines.
+ * Choose how ddp-run finds the rank that wrote a line: by srun's labels, unless an option makes
+ * srun do more than forward whole lines.
  */
 static bool choose_output(struct launch *launch)
 {
@@ -198,19 +201,19 @@ static size_t count_words(char **words)
 	return count;
 }
 
-/* Allocate a list of words: [count], and space for those that ddp-run adds. */
+/* Allocate a list of words, for [count] words and those that ddp-run adds. */
 static char **new_words(size_t count)
 {
 	return ddp_xcalloc(count + 16, sizeof(char *), "words of a command");
 }
 
-/* If the option at [word] is --relative, returns the number of words it takes; else 0. */
+/* Returns the number of words that --relative takes at [word]; 0 if [word] is another option. */
 static size_t relative_words(const struct launch *launch, char *word)
 {
 	char *pair[] = {word, (char *)"0", NULL};
 	const char *value;
 
-	/* If -r follows other letters in one word, as in -lr1, those letters matter. */
+	/* If r follows other letters in one word, as in -lr1, the first letter counts. */
 	if (word[0] == '-' && word[1] != '-' && word[1] != 'r')
 		return 0;
 	return srun_given(&launch->srun, pair, "relative", &value)
@@ -226,8 +229,9 @@ static bool is_for_exec(const struct launch *launch, const char *word)
 
 /*
  * Returns srun's command line. ddp-run's options come first, so that the user's options override
- * them, except for chosen nodes, which come last. srun refuses --relative together with a list of
- * nodes. Without the plugin, ddp-exec and its options precede the program.
+ * them. The option for chosen nodes comes last, to override the user's. --relative is omitted with
+ * chosen nodes, because srun refuses both. Without the plugin, ddp-exec and its options precede the
+ * program.
  */
 char **launch_words(const struct launch *launch, int number)
 {
@@ -282,8 +286,8 @@ char **launch_words(const struct launch *launch, int number)
 
 /*
  * Convert a step option for salloc, which allocates [more] spare nodes in addition to [nodes].
- * --ntasks and --gpus are totals for all nodes, and salloc allocates at most as many nodes as
- * tasks.
+ * --ntasks and --gpus are totals for all nodes. salloc allocates at most as many nodes as tasks, so
+ * the totals must grow with the nodes.
  */
 static char *add_nodes(char *option, int nodes, int more)
 {
@@ -326,7 +330,7 @@ int launch_allocate(const struct launch *launch, char **argv)
 	words[count++] = "salloc";
 	words[count++] = "--no-kill";
 	/*
-	 * Only srun may change the directory: if salloc did as well, a relative path would be
+	 * Only srun may change the directory: if salloc did so, too, a relative path would be
 	 * applied twice.
 	 */
 	for (char **at = shared; *at; at++)

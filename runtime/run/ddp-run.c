@@ -36,9 +36,9 @@ enum {
 /* --- Checkpoints --------------------------------------------------------------------------- */
 
 /*
- * Returns the time of the newest file below [path]. Directories do not count, because each attempt
- * that dies while writing a checkpoint leaves a newer one. Files whose names mark them as
- * incomplete do not count either.
+ * Returns the time of the newest file below [path]. Directories do not count, because an attempt
+ * that is killed while it writes a checkpoint leaves a new directory. Files whose names mark them
+ * as incomplete do not count either.
  */
 static double find_newest(const char *path)
 {
@@ -63,9 +63,9 @@ static double find_newest(const char *path)
 }
 
 /*
- * Returns the time of the newest file in DDP_CHECKPOINT, as in struct run_past; -1 if this node
- * cannot open the directory, such as an s3:// address or a local directory of another node. If an
- * attempt has [failed], a line reports that once.
+ * Returns the time of the newest file in DDP_CHECKPOINT, as in struct run_past. Returns -1 if this
+ * node cannot open the directory: an s3:// address, or a local directory of another node. If an
+ * attempt has [failed], prints a line about this, but only once.
  */
 static double newest_checkpoint(bool failed)
 {
@@ -87,7 +87,7 @@ static double newest_checkpoint(bool failed)
 
 /* --- The attempts -------------------------------------------------------------------------- */
 
-/* Wait before a retry; the time doubles with each refusal in a row. */
+/* Wait before a retry. The wait doubles with each refusal in a row. */
 static void wait_after_refusal(const struct run_past *past, const struct run_past *now)
 {
 	int wait = REFUSED_WAIT;
@@ -99,8 +99,8 @@ static void wait_after_refusal(const struct run_past *past, const struct run_pas
 }
 
 /*
- * Collect what run_decide() needs to know about an attempt. A step that was refused because of its
- * nodes counts as one that lost a node.
+ * Collect what run_decide() needs to know about an attempt. If a step was refused because of its
+ * nodes, the attempt counts as one that lost a node.
  */
 static struct run_past describe(struct launch *launch, struct attempt *attempt)
 {
@@ -122,14 +122,14 @@ static struct run_past describe(struct launch *launch, struct attempt *attempt)
 	return past;
 }
 
-/* Record the results of an attempt that later attempts need. */
+/* Store the results of an attempt that later attempts need. */
 static void record_attempt(struct launch *launch, const struct attempt *attempt)
 {
 	launch->overlap |= attempt->abandoned;
 	nodes_add(&launch->steps, attempt->step);
 	/*
-	 * After a preflight the first attempt may have fewer nodes than planned: compute the ranks
-	 * of all planned nodes.
+	 * After a preflight the first attempt may have fewer nodes than planned. Compute the number
+	 * of ranks on all planned nodes.
 	 */
 	if (attempt->number == 0 && attempt->ranks > 0 && attempt->nodes.count > 0 &&
 	    launch->first.count > attempt->nodes.count)
@@ -143,7 +143,7 @@ static void record_attempt(struct launch *launch, const struct attempt *attempt)
 		nodes_add(&launch->first, attempt->nodes.name[i]);
 }
 
-/* Warn if --grace or --hang has less effect here than its value says. */
+/* Warn if a limit of Slurm makes --grace or --hang less effective than its value says. */
 static void warn_of_limits(const struct launch *launch)
 {
 	const char *grace = launch->options.text[RUN_OPTION_GRACE];
@@ -230,8 +230,8 @@ static int run(struct launch *launch)
 }
 
 /*
- * Refuse to run inside a rank: srun would wait for resources of the step that runs it, or start all
- * ranks once for each rank.
+ * Refuse to run inside a rank: srun would wait for resources that the outer step occupies, or each
+ * rank would start all ranks again.
  */
 static bool is_rank(void)
 {
@@ -265,7 +265,10 @@ static int explain(const char *dir)
 {
 	struct ddp_error error;
 
-	/* A directory of preflight tests before the first attempt contains no other report. */
+	/*
+	 * If the directory has no report of an attempt, it is from preflight tests before the first
+	 * attempt.
+	 */
 	if (preflight_explain(dir, stdout) && !has_attempt(dir))
 		return 0;
 	if (ddp_verdict_explain(dir, stdout, &error) == 0)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ddp-run.h - what ddp-run starts (struct launch), one run of srun (struct attempt), and the
- * functions that act on them
+ * ddp-run.h - the command that ddp-run starts (struct launch), one run of srun (struct attempt),
+ * and the functions that act on them
  */
 #ifndef DDP_RUN_DDP_RUN_H
 #define DDP_RUN_DDP_RUN_H
@@ -22,13 +22,13 @@ struct launch {
 	char **words;		  /* srun's options, the program, its arguments; NULL-terminated */
 	size_t program;		  /* index of the program in words */
 	const char *
-		program_name; /* name in the error message of a node that cannot start it; NULL: unknown */
+		program_name; /* name in a node's error message if it cannot start it; NULL: unknown */
 	enum output output;
 	bool stdout_to_file, stderr_to_file; /* srun writes the stream to a file, or discards it */
 	bool ranks_stay; /* --kill-on-bad-exit=0: a rank that fails does not end the step */
 	double hang_s; /* time without output or heartbeat after which an attempt counts as hung; 0: never */
 	bool needs_heartbeat; /* a hang is detected only if a rank has sent a heartbeat */
-	double grace_s;	      /* between SIGTERM and SIGKILL; 0: Slurm's KillWait */
+	double grace_s;	      /* time between SIGTERM and SIGKILL; 0: Slurm's KillWait */
 
 	/* For the next attempt. */
 	char nodes_option[32],
@@ -42,15 +42,14 @@ struct launch {
 	int ranks;		/* ranks of the first attempt; 0: unknown */
 	struct node_list steps; /* step numbers of all attempts */
 	struct node_list
-		avoid; /* nodes that are drained, or whose ranks failed first repeatedly: chosen last */
-	struct node_list
-		bad; /* nodes that were lost or silent once, which Slurm may not have noticed */
+		avoid; /* drained nodes, and nodes whose ranks failed first repeatedly: chosen last */
+	struct node_list bad;	 /* nodes once lost or silent, maybe unnoticed by Slurm */
 	struct node_list failed; /* nodes that failed a preflight: never chosen again */
 	struct node_list usable; /* nodes for the next attempt, best first */
 };
 
 struct attempt {
-	int number;	       /* from 0 */
+	int number;	       /* number of the attempt, from 0 */
 	double started, ended; /* seconds since 1970 */
 	int status;	       /* srun's exit status, or 128 plus the signal number */
 	enum run_end end;
@@ -58,8 +57,8 @@ struct attempt {
 	char dir[PATH_MAX];	   /* failure directory; "": none */
 	bool unreported;	   /* no failure directory could be created */
 	char heartbeats[PATH_MAX]; /* directory of the heartbeat files; "": none */
-	struct node_list nodes;	   /* of the step */
-	int ranks;		   /* 0: unknown */
+	struct node_list nodes;	   /* nodes of the step */
+	int ranks;		   /* number of ranks; 0: unknown */
 	struct node_list silent;   /* nodes that did not answer a probe */
 	struct node_list unable;   /* nodes that could not start the program */
 	double quiet_s;		   /* for a hang: time without output or heartbeat */
@@ -79,16 +78,16 @@ struct attempt {
 struct run_job {
 	const char *id;
 	char requeue_id[64]; /* for scontrol requeue; "": do not requeue the job */
-	int requeues;	     /* so far */
-	double signal_s;     /* before the job's end, when Slurm signals the ranks only; 0: never */
+	int requeues;	     /* number of requeues so far */
+	double signal_s; /* seconds from Slurm's signal (to the ranks only) to the job's end; 0: no signal */
 
 	/* State at the last job_update(). ending, timed_out and preempted are never reset. */
 	bool unanswered; /* Slurm did not answer */
 	bool suspended;
 	bool ending;	/* Slurm ends all steps and starts no new ones */
-	bool timed_out; /* because of the job's time limit */
-	bool preempted; /* because of another job */
-	double left_s;	/* until the time limit; INFINITY: none, or unknown */
+	bool timed_out; /* Slurm ends the job at its time limit */
+	bool preempted; /* Slurm ends the job in favour of another job */
+	double left_s;	/* seconds until the time limit; INFINITY: no limit, or unknown */
 };
 
 /* The caller sets id before it calls the functions below. */
@@ -96,19 +95,19 @@ extern struct run_job job;
 
 /*
  * Check that [options] can be used in this job, and set requeue_id, requeues and signal_s. [saved]
- * is the time of the newest checkpoint, as in struct run_past. Prints a line about an option that
- * the job restricts, or, returning false, does not allow.
+ * is the time of the newest checkpoint, as in struct run_past. If the job restricts an option,
+ * print a line. If the job does not allow an option, print a line and return false.
  */
 bool job_check(const struct run_options *options, double saved);
 
 /*
- * Update [job] from Slurm. Returns true if Slurm ends the whole job: it then signals the ranks
- * itself. If the reason is the time limit or another job, this requeues the job at once, since
+ * Update [job] from Slurm. Returns true if Slurm ends the whole job; Slurm then signals the ranks.
+ * If the reason is the time limit or another job, job_update() requeues the job at once, since
  * Slurm may kill ddp-run together with the ranks.
  */
 bool job_update(void);
 
-/* Requeue the job, unless that was done before. */
+/* Requeue the job, unless ddp-run has already done so. */
 void job_requeue(void);
 
 /* Returns Slurm's KillWait in seconds: the time between SIGTERM and SIGKILL. */
@@ -116,13 +115,13 @@ double job_kill_wait(void);
 
 /* --- command-line.c: the command line ------------------------------------------------------ */
 
-/* Parse srun's options. Returns false after printing what is wrong. */
+/* Parse srun's options. Returns false after printing an error. */
 bool launch_parse(struct launch *launch);
 
 /*
- * Returns the value of srun's option [name] ("" for an option without a value). If it was not
- * given, returns the environment variable that stands for it (NULL: there is none), or NULL if that
- * is unset.
+ * Returns the value of srun's option [name] ("" for an option without a value). Without the option,
+ * returns the value of the environment [variable] with the same meaning (NULL: no such variable),
+ * or NULL if it is unset.
  */
 const char *launch_option(const struct launch *launch, const char *name, const char *variable);
 
@@ -141,8 +140,8 @@ char **launch_words(const struct launch *launch, int number);
 void attempt_begin(void);
 
 /*
- * Check whether ddp-run was requested to end while no attempt ran, or Slurm ends the job. Returns
- * the resulting end of the last attempt, or RUN_END_GOOD, which is 0.
+ * Check whether a signal or Slurm has requested ddp-run to end while no attempt ran. Returns the
+ * end of the last attempt that follows from this, or RUN_END_GOOD, which is 0.
  */
 enum run_end attempt_end_requested(void);
 
@@ -153,8 +152,8 @@ enum run_end attempt_end_requested(void);
 void attempt_prepare_child(pid_t parent);
 
 /*
- * Remove the rendezvous directory of an ended step. The plugin in srun does that itself, ddp-exec
- * cannot.
+ * Remove the rendezvous directory of an ended step that ddp-exec set up. The plugin in srun removes
+ * its own directory.
  */
 void attempt_remove_rendezvous(const char *path);
 
@@ -162,54 +161,55 @@ void attempt_remove_rendezvous(const char *path);
 void attempt_wait(double seconds);
 
 /*
- * Run attempt [number] to its end, and write the facts about a failed one to its failure directory.
- * When the step starts, update the report on the [last] attempt (NULL: none). The caller frees
- * [attempt] with attempt_free().
+ * Run attempt [number] to its end. If the attempt failed, write the facts about it to its failure
+ * directory. When the step starts, update the report on the [last] attempt (NULL: none). The caller
+ * frees [attempt] with attempt_free().
  */
 void attempt_run(const struct launch *launch, int number, struct attempt *last,
 		 struct attempt *attempt);
 void attempt_free(struct attempt *attempt);
 
-/* --- attempt-report.c: its files for the report -------------------------------------------- */
+/* --- attempt-report.c: files for the report ----------------------------------------------- */
 
 /*
- * Write attempt.json, if a step started, and the last output in [tails] (NULL: already written), to
- * the failure directory. If that cannot be written, for example on a full disk, copy its files to a
+ * Write attempt.json (if a step started) and the last output in [tails] (NULL: already written) to
+ * the failure directory. If this fails, for example on a full disk, copy the directory's files to a
  * directory in TMPDIR and print its name.
  */
 void attempt_write(const struct launch *launch, struct attempt *attempt, struct tails *tails);
 
 /*
- * Write attempt.json and the report, print the report on [screen] (NULL: do not), and copy its JSON
- * to the file of --report. If that is not a regular file (/dev/stderr, a pipe), it is written only
- * if [screen] is not NULL.
+ * Write attempt.json and the report, print the report on [screen] (NULL: do not), and copy the
+ * report's JSON to the file of --report. A file of --report that is not a regular file
+ * (/dev/stderr, a pipe) is written only if [screen] is not NULL.
  */
 void attempt_report(const struct launch *launch, struct attempt *attempt, FILE *screen);
 
 /* --- next-nodes.c: the nodes of the next attempt ------------------------------------------- */
 
 /*
- * Limit the first attempt to the job's nodes minus --spare-nodes. Returns false after printing why
- * that is impossible.
+ * Limit the first attempt to the job's nodes minus --spare-nodes. Returns false after an error
+ * message if that is impossible.
  */
 bool nodes_reserve_spares(struct launch *launch);
 
 /*
- * Find out whether a step was refused because of its nodes: they are down, or do not have the
- * program. If so, the attempt counts as ended by them. Returns true if a later try may succeed, for
- * example after a restart of slurmctld.
+ * Find out whether a step was refused because nodes are down or do not have the program. If so, the
+ * attempt's end is set to RUN_END_NODE. Returns true if a retry may succeed, for example after a
+ * restart of slurmctld.
  */
 bool nodes_check_refusal(struct launch *launch, struct attempt *attempt);
 
 /*
- * Returns the number of nodes that the next attempt could have. Sets usable if the attempt lost a
- * node.
+ * Returns the number of nodes that the next attempt could have. If the attempt lost a node, sets
+ * launch->usable.
  */
 struct run_nodes nodes_count(struct launch *launch, const struct attempt *attempt);
 
 /*
  * Run --preflight before the first attempt: test the job's nodes and, if some failed or are slow,
- * choose the nodes of the attempt. Returns -1, or the exit status if too few nodes are left.
+ * choose the nodes of the first attempt. Returns -1 to continue, or the exit status if too few
+ * nodes are left.
  */
 int nodes_preflight(struct launch *launch, const struct run_rules *rules);
 
@@ -220,24 +220,26 @@ int nodes_preflight(struct launch *launch, const struct run_rules *rules);
 void nodes_preflight_again(struct launch *launch, struct attempt *attempt);
 
 /*
- * Choose the nodes for the restart in attempt->decision. [bad] is a node to replace by a spare;
- * NULL: none.
+ * Choose the nodes for the restart in attempt->decision. [bad] is a node that a spare should
+ * replace; NULL: none.
  */
 void nodes_choose(struct launch *launch, struct attempt *attempt, const char *bad);
 
 /* --- preflight.c: tests of nodes ----------------------------------------------------------- */
 
 struct preflight_found {
-	struct node_list failed, slow; /* with --preflight=strict slow nodes have failed */
+	struct node_list failed,
+		slow; /* nodes; with --preflight=strict a slow node counts as failed */
 };
 
 /* Check that ddp-info is in ddp-run's directory; otherwise print a line and return false. */
 bool preflight_check(void);
 
 /*
- * Test [nodes] and print a table. [gone] are those that Slurm reports as down or not responding;
- * they count as failed. preflight.json is written to [dir], a failure directory; NULL: to that of
- * the test step, if there are findings. Returns false after printing why there is no result.
+ * Test [nodes] and print a table. [gone] are the nodes that Slurm reports as down or not
+ * responding; they count as failed. preflight.json is written to the failure directory [dir]; if
+ * [dir] is NULL and there are findings, to the failure directory of the test step. Returns false
+ * after an error message if there is no result.
  */
 bool preflight_run(struct launch *launch, const struct node_list *nodes,
 		   const struct node_list *gone, const char *dir, struct preflight_found *found);

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A program that stops in the last seconds of the job's time may do so to save its state. */
+/* A program that stops within these seconds before the job's end may stop to save its state. */
 enum { LAST = 120 };
 
 const char *run_end_name(enum run_end end)
@@ -35,8 +35,8 @@ static struct run_decision decide(enum run_act act, int status, int nodes, const
 }
 
 /*
- * Whether attempts make no progress. If the times of checkpoints are known, only they count: a rank
- * that fails at the same line, but an hour later each time, makes progress. A lost node or a
+ * Whether attempts make no progress. If the times of checkpoints are known, only these times count:
+ * a rank that fails at the same line, but an hour later each time, makes progress. A lost node or a
  * refusal says nothing about the program.
  */
 static bool is_stuck(const struct run_past *past, int count)
@@ -57,8 +57,8 @@ static bool is_stuck(const struct run_past *past, int count)
 }
 
 /*
- * Whether an attempt may have failed because of the end of the job's time, although no record says
- * so. One that took less time than is left has crashed, and a requeue would not help.
+ * Whether an attempt may have failed because of the end of the job's time, although nothing reports
+ * that. An attempt that took less time than is left has crashed, and a requeue would not help.
  */
 static bool is_near_end(const struct run_past *last)
 {
@@ -71,8 +71,8 @@ struct run_decision run_decide(const struct run_rules *rules, const struct run_p
 	const struct run_past *last = &past[count < RUN_SAME ? count - 1 : RUN_SAME - 1];
 	int least = rules->min_nodes ? rules->min_nodes : nodes->wanted;
 	/*
-	 * srun's status is 0 if ranks exit with 0 when a hang is ended, or on the remaining nodes
-	 * when one is lost.
+	 * srun's status is 0 if ranks exit with 0 when ddp-run ends a hang, or when Slurm ends the
+	 * ranks on the remaining nodes after a node was lost.
 	 */
 	int bad = last->status ? last->status : RUN_STATUS_BAD;
 

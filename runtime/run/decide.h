@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* decide.h - decide what to do after an attempt: pure functions */
+/* decide.h - decide what to do after an attempt; functions without I/O */
 #ifndef DDP_RUN_DECIDE_H
 #define DDP_RUN_DECIDE_H
 
 #include <stdbool.h>
 
 /* How an attempt ended. GOOD is 0. */
-#define RUN_ENDS(X)                                                                    \
-	X(GOOD, "good")		   /* srun's exit status is 0 */                       \
-	X(EXIT, "exit")		   /* a rank exited with another status */             \
-	X(SIGNAL, "signal")	   /* a signal killed a rank */                        \
-	X(NODE, "node")		   /* a node was lost */                               \
-	X(HANG, "hang")		   /* no output and no heartbeat */                    \
-	X(CANCELLED, "cancelled")  /* a user or a signal ended it */                   \
-	X(TIME_LIMIT, "timelimit") /* Slurm ended the job at its time limit */         \
-	X(STEP_LIMIT, "steplimit") /* Slurm ended the step at srun's --time */         \
-	X(PREEMPTED, "preempted")  /* Slurm ended the job for another job */           \
-	X(WARNED, "warned")	   /* after SIGUSR1 or SIGUSR2, or Slurm's --signal */ \
-	X(STOPPED, "stopped")	   /* on request, as rank 0 recorded */                \
-	X(REFUSED, "refused")	   /* by srun or the nodes: no rank ran */
+#define RUN_ENDS(X)                                                                               \
+	X(GOOD, "good")		   /* srun's exit status is 0 */                                  \
+	X(EXIT, "exit")		   /* a rank exited with another status */                        \
+	X(SIGNAL, "signal")	   /* a signal killed a rank */                                   \
+	X(NODE, "node")		   /* a node was lost */                                          \
+	X(HANG, "hang")		   /* no output and no heartbeat */                               \
+	X(CANCELLED, "cancelled")  /* a user or a signal ended the attempt */                     \
+	X(TIME_LIMIT, "timelimit") /* Slurm ended the job at its time limit */                    \
+	X(STEP_LIMIT, "steplimit") /* Slurm ended the step at srun's --time */                    \
+	X(PREEMPTED, "preempted")  /* Slurm ended the job for another job */                      \
+	X(WARNED, "warned")	   /* a rank failed after SIGUSR1, SIGUSR2 or Slurm's --signal */ \
+	X(STOPPED, "stopped")	   /* ended on request, as rank 0 recorded */                     \
+	X(REFUSED, "refused")	   /* srun or the nodes refused the step: no rank ran */
 
 enum run_end {
 #define RUN_END(id, name) RUN_END_##id,
@@ -27,8 +27,8 @@ enum run_end {
 };
 
 /*
- * Exit statuses of ddp-run that srun does not have. BAD: the attempt failed although srun exited
- * with 0.
+ * Exit statuses that ddp-run adds to those of srun. RUN_STATUS_BAD: the attempt failed although
+ * srun exited with 0.
  */
 enum { RUN_STATUS_BAD = 1, RUN_STATUS_STUCK = 93, RUN_STATUS_NODES = 94 };
 
@@ -36,29 +36,29 @@ enum run_act { RUN_STOP, RUN_RESTART, RUN_REQUEUE };
 
 struct run_rules {
 	int restarts;
-	int min_nodes; /* 0: as many as in the first attempt */
+	int min_nodes; /* minimum number of nodes; 0: as many as in the first attempt */
 	bool requeue;
 };
 
-/* Number of attempts in a row that end at the same point after which ddp-run stops. */
+/* If this many attempts in a row end at the same point, ddp-run stops. */
 enum { RUN_SAME = 3 };
 
 /* An attempt that has ended. */
 struct run_past {
 	enum run_end end;
-	int status;	 /* srun's */
-	bool forced;	 /* srun received a signal that ended it, and ddp-run received none */
-	bool again;	 /* refused, but a later try may succeed */
-	char point[512]; /* from ddp_verdict_point(); "": unknown */
+	int status;	 /* srun's exit status */
+	bool forced;	 /* a signal ended srun, and ddp-run received none */
+	bool again;	 /* the step was refused, but a retry may succeed */
+	char point[512]; /* where the attempt ended, see ddp_verdict_point(); "": unknown */
 	char node[128];	 /* node of the first rank that failed; "": unknown */
-	double took;	 /* seconds */
+	double took;	 /* duration of the attempt, in seconds */
 	double left;	 /* time left of the job, in seconds, at the end of the attempt */
 	double saved;	 /* time of the newest checkpoint; 0: there is none; negative: unknown */
 };
 
 struct run_nodes {
-	int wanted; /* nodes of the first attempt */
-	int usable; /* nodes that the job has left, spares included */
+	int wanted; /* number of nodes of the first attempt */
+	int usable; /* number of nodes that the job has left, including spares */
 	bool fixed; /* the number of nodes cannot change */
 	const char *why;
 };
@@ -71,22 +71,22 @@ struct run_decision {
 };
 
 /*
- * Decide what to do after [count] attempts, at least one. [past] are the last RUN_SAME of them, or
- * all if there were fewer. [nodes] matters only if a restart is possible.
+ * Decide what to do after [count] attempts, at least one. [past] contains the last RUN_SAME
+ * attempts, or all attempts if there were fewer. [nodes] is used only if a restart is possible.
  */
 struct run_decision run_decide(const struct run_rules *rules, const struct run_past *past,
 			       int count, const struct run_nodes *nodes);
 
 /*
  * Returns the node whose rank failed first in both of the last two of [count] attempts; NULL: none.
- * [past] is as above.
+ * [past] is as in run_decide().
  */
 const char *run_bad_node(const struct run_past *past, int count);
 
 /*
  * Whether a job that was [requeued] this number of times may be requeued again: either fewer than
- * [most] times, or the time of its newest checkpoint, [saved], is not before its last run. That run
- * ended when the job was [submitted] again, and lasted at most [limit] seconds.
+ * [most] times, or its newest checkpoint, written at [saved], is not older than its last run. The
+ * last run ended when the job was [submitted] again, and lasted at most [limit] seconds.
  */
 bool run_may_requeue(int requeued, int most, double saved, double submitted, double limit);
 
