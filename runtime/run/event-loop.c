@@ -37,22 +37,22 @@
 #include "contract.h"
 #include "facts.h"
 
-/* Seconds. */
-#define TURN 0.25	  /* interval of the loop */
-#define PROBE_AFTER 2.0	  /* after a rank failed, until the nodes are probed */
-#define PROBE_LIMIT 8.0	  /* for a node to answer a probe */
-#define GATHER_LIMIT 20.0 /* for collecting evidence of a hang */
-#define KILLED_AFTER 1.0  /* for ranks to exit after SIGKILL */
-#define LOST_WAIT 3.0	  /* for the other ranks to exit after a node was lost */
-#define LOST_LEAVE 0.5	  /* for srun to exit after SIGKILL to these ranks */
-#define KILL_MARGIN 10.0  /* for srun to exit, in addition to Slurm's KillWait */
-#define STEP_LIMIT 5.0	  /* for Slurm to describe a step */
-#define CANCEL_LIMIT 2.0  /* for scancel, which otherwise waits for lost nodes */
-#define HANG_GRACE 2.0	  /* between SIGTERM and SIGKILL for hung ranks */
-#define ASK_MOST 60.0	  /* longest time between probes of the step's nodes */
-#define SWEEP_AGAIN 5.0	  /* until SIGKILL is tried again on nodes that did not answer */
-#define SIGINT_AGAIN 2.0  /* srun ends the ranks on two SIGINT within a (whole) second */
-#define SAME_SIGNAL 1.0 /* timeout(1) sends a signal to its child, and again to the process group */
+/* Times, in seconds. */
+#define TURN 0.25	     /* interval between turns of the loop */
+#define PROBE_AFTER 2.0	     /* from the failure of a rank to the first probe of the nodes */
+#define PROBE_LIMIT 8.0	     /* time limit for a node to answer a probe */
+#define GATHER_LIMIT 20.0    /* time limit for collecting evidence of a hang */
+#define KILLED_AFTER 1.0     /* wait for ranks to exit after SIGKILL */
+#define LOST_WAIT 3.0	     /* wait for the other ranks to exit after a node was lost */
+#define LOST_LEAVE 0.5	     /* wait for srun to exit after these ranks received SIGKILL */
+#define KILL_MARGIN 10.0     /* wait for srun to exit, in addition to Slurm's KillWait */
+#define STEP_LIMIT 5.0	     /* time limit for Slurm to describe a step */
+#define CANCEL_LIMIT 2.0     /* time limit for scancel, which otherwise waits for lost nodes */
+#define HANG_GRACE 2.0	     /* time between SIGTERM and SIGKILL for hung ranks */
+#define ASK_MOST 60.0	     /* longest time between probes of the step's nodes */
+#define SWEEP_AGAIN 5.0	     /* wait before SIGKILL is tried again on nodes that did not answer */
+#define SIGINT_AGAIN 2.0     /* srun ends the ranks if two SIGINT arrive within a (whole) second */
+#define SAME_SIGNAL 1.0	     /* timeout(1) sends each signal to its child, and again to the group */
 #define SIGNAL_EARLY 60.0    /* Slurm may send the signal of --signal this much early */
 #define ANNOUNCED_FOR 1800.0 /* SIGUSR1 or SIGUSR2 explains an end within this time */
 
@@ -61,21 +61,21 @@ enum { SWEEPS = 5 };
 enum state { STARTING, RUNNING, ENDING, KILLING, LEAVING };
 
 /*
- * An event is raised for a time that may be in the future, so a timer is an event, too. Each turn
- * of the loop handles the first event in this table that is due and allowed in the present state;
- * others wait. While Slurm ends the whole job none is handled: Slurm signals the ranks itself, and
- * starts no step that could probe a node.
+ * An event is raised with the time at which it is due, so a timer is an event, too. Each turn of
+ * the loop handles the first event in this table that is due and that the state allows; other
+ * events wait. While Slurm ends the whole job, no event is handled: Slurm signals the ranks itself,
+ * and starts no step that could probe a node.
  *
  * X(name, first and last state, handler)
  */
 #define EVENT_TABLE(X)                                                                          \
-	X(NO_STEP, STARTING, STARTING, on_no_step) /* in restarts, after --hang */              \
+	X(NO_STEP, STARTING, STARTING, on_no_step) /* a restart got no nodes within --hang */   \
 	X(NODES, RUNNING, KILLING, on_nodes) /* Slurm has not reported the nodes of the step */ \
-	X(FAILURE, RUNNING, KILLING, on_failure) /* reported by srun */                         \
+	X(FAILURE, RUNNING, KILLING, on_failure) /* srun has reported a failure */              \
 	X(HANG, RUNNING, RUNNING, on_hang)  /* no output or heartbeat for the time of --hang */ \
 	X(PROBE, ENDING, KILLING, on_probe) /* probe the nodes, at growing intervals */         \
-	X(KILL, ENDING, ENDING, on_kill)    /* after --grace, or when a node is lost */         \
-	X(LEAVE, ENDING, KILLING, on_leave) /* after KillWait, or if no process is left */
+	X(KILL, ENDING, ENDING, on_kill)    /* --grace has passed, or a node is lost */         \
+	X(LEAVE, ENDING, KILLING, on_leave) /* KillWait has passed, or no process is left */
 
 #define EVENT(name, first, last, handler) name,
 enum event { EVENT_TABLE(EVENT) EVENTS };
@@ -89,22 +89,22 @@ struct run {
 		[EVENTS]; /* ddp_seconds() when the event is due; 0: not raised; INFINITY: handled */
 	double nodes_wait_s, probe_wait_s;
 	pid_t srun;
-	int step_fd; /* pipe on which the plugin reports that a step started; -1: closed */
+	int step_fd; /* pipe on which the plugin reports the start of a step; -1: closed */
 	char step_file
-		[PATH_MAX]; /* file in which ddp-exec reports that; "": none, or already read */
+		[PATH_MAX]; /* file for ddp-exec's report of the step; "": none, or already read */
 	char step[80];	    /* "<job>.<step>", such as "4.0" */
 	struct relay relay;
 	bool has_heartbeat;
 	bool reported_unknown; /* a line about nodes that could not be probed was printed */
 	bool hung;
-	bool srun_killed; /* by another process than ddp-run */
+	bool srun_killed; /* another process than ddp-run killed srun */
 	int last_signal;  /* last signal that was forwarded to the ranks */
 	double last_signal_at, sigint_at;
 	double announced_at; /* time of SIGUSR1 or SIGUSR2; 0: none */
 };
 
 static int signals = -1;
-static bool end_requested; /* by a signal that Slurm did not send to end the job */
+static bool end_requested; /* by a signal, unless Slurm sent it to end the job */
 static bool announced; /* SIGUSR1 or SIGUSR2 came while no attempt ran: Slurm will end the job */
 
 /* --- srun ---------------------------------------------------------------------------------- */
@@ -120,9 +120,9 @@ static bool has_terminal(void)
 }
 
 /*
- * Outside of a terminal, srun gets its own process group: SIGTERM or SIGHUP to ddp-run's group, as
- * from timeout(1), would make srun kill the ranks at once. At a terminal it must stay in the group,
- * for Ctrl-C, Ctrl-Z and input.
+ * Outside of a terminal, srun gets its own process group: if timeout(1) sends SIGTERM or SIGHUP to
+ * ddp-run's group, srun must not receive the signal, because it would kill the ranks at once. At a
+ * terminal srun must stay in the group, for Ctrl-C, Ctrl-Z and input.
  */
 void attempt_prepare_child(pid_t parent)
 {
@@ -150,9 +150,10 @@ static bool make_parent(char path[PATH_MAX - 64], const char *directory)
 }
 
 /*
- * Choose the file in which ddp-exec on rank 0 reports the step. It must be in a directory that all
- * nodes share: the working directory, or the home directory if files cannot be created there.
- */
+  * Choose the file in which ddp-exec on rank 0 reports the step. The file must be in a directory
+  * that all nodes share: the working directory or, if no file can be created there, the home
+  * directory.
+  */
 static void name_step_file(struct run *run)
 {
 	char directory[PATH_MAX - 80], parent[PATH_MAX - 64];
@@ -210,7 +211,10 @@ static bool start_srun(struct run *run)
 	return run->srun > 0;
 }
 
-/* Returns true while srun runs; then false, with its exit status in the attempt. */
+/*
+ * Returns true while srun runs. When srun has exited, stores its exit status in the attempt and
+ * returns false.
+ */
 static bool is_running(struct run *run)
 {
 	int status;
@@ -228,7 +232,7 @@ static bool is_running(struct run *run)
 
 /* --- Events -------------------------------------------------------------------------------- */
 
-/* Raise [event] in [seconds], unless it is already raised. */
+/* Raise [event], due in [seconds], unless it is already raised. */
 static void raise_in(struct run *run, enum event event, double seconds)
 {
 	if (run->due[event] == 0)
@@ -241,7 +245,7 @@ static void set_state(struct run *run, enum state state)
 		run->state = state;
 }
 
-/* Run scancel for the step. [option] sets the signal for the ranks; NULL: Slurm ends the step. */
+/* Run scancel for the step. [option] sets the signal for the ranks; NULL: scancel ends the step. */
 static void cancel(const struct run *run, const char *option)
 {
 	char *argv[] = {"scancel", "-Q", (char *)run->step, (char *)option, NULL};
@@ -260,8 +264,8 @@ static void set_ending(struct run *run)
 }
 
 /*
- * After a failure Slurm ends the ranks of the step. Ranks that only received a signal have the time
- * of --grace.
+ * After a failure Slurm ends the ranks of the step. Ranks that received only a signal get the time
+ * of --grace to exit.
  */
 static void on_failure(struct run *run)
 {
@@ -270,14 +274,14 @@ static void on_failure(struct run *run)
 	set_ending(run);
 	if (run->launch->grace_s <= 0)
 		kill_s = job_kill_wait();
-	else /* on_signal may already have started the time of --grace */
+	else /* on_signal() may have raised KILL with the time of --grace */
 		kill_s = run->state < KILLING ? run->due[KILL] - ddp_seconds() : 0;
 	raise_in(run, LEAVE, kill_s + KILL_MARGIN);
 }
 
 /*
- * srun waits indefinitely for busy nodes. Before the first attempt they may run other steps of the
- * user; later they are usually busy with leftovers of the previous step.
+ * srun waits indefinitely for busy nodes. Before the first attempt, other steps of the user may
+ * occupy the nodes; later, usually processes that the previous step left.
  */
 static void on_no_step(struct run *run)
 {
@@ -332,8 +336,8 @@ static void report_unknown(struct run *run, const struct node_list *nodes, const
 }
 
 /*
- * Probe [nodes], and record those that do not answer as silent. Returns the number of nodes that
- * may still have processes of the step.
+ * Probe [nodes], and add the nodes that do not answer to the attempt's silent nodes. Returns the
+ * number of nodes that may still have processes of the step.
  */
 static size_t probe_nodes(struct run *run, const struct node_list *nodes)
 {
@@ -354,8 +358,8 @@ static size_t probe_nodes(struct run *run, const struct node_list *nodes)
 }
 
 /*
- * Probe the step's nodes, because srun waits indefinitely for tasks on nodes that do not answer,
- * and for those of a slurmstepd that was killed, even if no process of the step is left.
+ * Probe the step's nodes. srun waits indefinitely for tasks on nodes that do not answer, and for
+ * tasks whose slurmstepd was killed, even if no process of the step is left.
  */
 static void probe(struct run *run)
 {
@@ -399,8 +403,8 @@ static void on_leave(struct run *run)
 }
 
 /*
- * The time of the last heartbeat is that of the file. Open it first: NFS caches the attributes of
- * files that are not open.
+ * Read the time of the last heartbeat from the heartbeat files' timestamps. Open each file first,
+ * because NFS caches the attributes of files that are not open.
  */
 static void read_heartbeats(struct run *run)
 {
@@ -461,7 +465,7 @@ static void end_hang(struct run *run, double quiet_s)
 	nodes_free(&answering);
 	/*
 	 * On SIGTERM a rank that uses libddp records the call in which it hangs. A stopped rank
-	 * needs SIGCONT to do so.
+	 * must receive SIGCONT before.
 	 */
 	cancel(run, "--signal=CONT");
 	cancel(run, "--signal=TERM");
@@ -510,8 +514,8 @@ static void handle_event(struct run *run)
 }
 
 /*
- * Parse the nodes and the number of ranks from the [message], if it has them. Slurm does not report
- * them once the step has ended.
+ * Parse the nodes and the number of ranks from the plugin's [message], if it contains them. Slurm
+ * does not report them once the step has ended.
  */
 static bool read_nodes(struct attempt *attempt, const char *message)
 {
@@ -567,8 +571,8 @@ static void read_step(struct run *run)
 }
 
 /*
- * Whether a listing of the directory contains [path]. NFS updates listings long before it finds a
- * name that was once missing.
+ * Whether a listing of the directory contains [path]. After a lookup of a missing name, NFS shows a
+ * new file in listings long before another lookup finds it.
  */
 static bool is_listed(const char *path)
 {
@@ -588,8 +592,8 @@ static bool is_listed(const char *path)
 }
 
 /*
- * Read ddp-exec's report, if it exists. The file must belong to this user; it is complete, because
- * ddp-exec renames it into place.
+ * Read ddp-exec's report, if it exists. The file must belong to this user. It is never incomplete,
+ * because ddp-exec renames it into place.
  */
 static void read_step_file(struct run *run)
 {
@@ -631,12 +635,13 @@ void attempt_begin(void)
 
 /*
  * At a terminal, srun receives the terminal's signals directly. After one SIGINT srun only prints
- * the state of the ranks; after another within a second it ends them and prints so, unless it has
- * --quiet. With --pty the terminal sends no signals. SIGTERM and SIGHUP would make srun end the
- * ranks at once, so ddp-run sends them to the ranks with scancel, and srun runs until they exit.
+ * the state of the ranks. After another SIGINT within a second it ends the ranks and prints a line,
+ * unless --quiet is given. With --pty the terminal sends no signals. On SIGTERM or SIGHUP srun
+ * would end the ranks at once, so ddp-run sends these signals to the ranks with scancel, and srun
+ * runs until the ranks exit.
  *
- * SIGUSR1 and SIGUSR2 announce the end of the job. They are sent to srun, which forwards them to
- * the ranks; before there are ranks they would kill it, or be lost.
+ * SIGUSR1 and SIGUSR2 announce the end of the job. ddp-run sends them to srun, which forwards them
+ * to the ranks. Before the ranks run, such a signal would kill srun, or be lost.
  *
  * [run] is NULL if no attempt runs.
  */
@@ -725,15 +730,15 @@ void attempt_wait(double seconds)
 /* --- The end of an attempt ----------------------------------------------------------------- */
 
 /*
- * Whether SIGUSR1, SIGUSR2 or sbatch's --signal explains the end: a rank failed after such a
- * signal, or Slurm was about to end the job.
+ * Whether SIGUSR1, SIGUSR2 or sbatch's --signal explains the end of the attempt: a rank failed
+ * after such a signal, or Slurm was about to end the job.
  */
 static bool is_announced(const struct run *run)
 {
 	const struct attempt *attempt = run->attempt;
 	double took = attempt->ended - attempt->started;
 
-	/* The signal explains nothing if its time was before the attempt began. */
+	/* A signal before the attempt began explains nothing. */
 	if (job.signal_s > 0 && job.left_s < job.signal_s + SIGNAL_EARLY &&
 	    job.left_s + took > job.signal_s)
 		return true;
@@ -742,8 +747,8 @@ static bool is_announced(const struct run *run)
 }
 
 /*
- * Whether no rank failed before rank 0 ended, or the first that failed ended as rank 0 did. When a
- * rank fails, Slurm ends rank 0, too.
+ * Whether the end of rank 0 describes the first failure: no other rank failed earlier, or the first
+ * rank that failed has the same exit status. After a rank failed, Slurm ends rank 0, too.
  */
 static bool is_first_as_rank_0(const struct srun_said *said)
 {
@@ -757,18 +762,18 @@ static bool is_first_as_rank_0(const struct srun_said *said)
 	return said->count == 0;
 }
 
-/* Decide how the attempt ended: the first rule that applies. */
+/* Decide how the attempt ended. The first rule that applies decides. */
 static enum run_end find_end(const struct run *run)
 {
 	const struct attempt *attempt = run->attempt;
 	const struct srun_said *said = &attempt->said;
 	/*
-	 * If Slurm has not answered, a time limit is attributed to the job, not to srun's --time.
+	 * If Slurm has not answered, a time limit counts as the job's limit, not as srun's --time.
 	 */
 	bool job_limit = job.timed_out || job.ending || job.unanswered || !(job.left_s > 0);
 	/*
-	 * Slurm cancels a step by killing its ranks. If srun has another status, the cancelled step
-	 * was one that the program started.
+	 * Slurm cancels a step by killing its ranks. If srun's exit status does not show that, the
+	 * cancelled step is one that the program started.
 	 */
 	bool cancelled =
 		attempt->step[0] && (said->cancelled || (said->aborted && attempt->status > 128));
@@ -803,8 +808,8 @@ static enum run_end find_end(const struct run *run)
 
 /*
  * Kill processes of the step that are left. Slurm cannot end ranks whose slurmstepd was killed or
- * hangs, and the next attempt needs their GPUs and memory. While Slurm does not answer, no step can
- * be started to kill them.
+ * hangs, and the next attempt needs their GPUs and memory. While Slurm does not answer, ddp-run
+ * cannot start a step to kill them.
  */
 static void kill_leftovers(const struct run *run)
 {
@@ -843,7 +848,7 @@ void attempt_remove_rendezvous(const char *path)
 	(void)rmdir(DDP_DIR_PARENT);
 }
 
-/* Collect the facts that are needed to judge the end, after srun has ended. */
+/* After srun has ended, collect the facts from which find_end() decides. */
 static void clean_up(struct run *run)
 {
 	struct attempt *attempt = run->attempt;
@@ -857,8 +862,8 @@ static void clean_up(struct run *run)
 	read_step_file(run);
 	relay_end(&run->relay);
 	/*
-	 * ddp-exec reports a step after its tasks have met. If a task was lost before that, take
-	 * the step from srun's message.
+	 * ddp-exec reports a step after its tasks have met. If a task was lost before that, srun's
+	 * message names the step.
 	 */
 	if (run->launch->exec[0] && !attempt->step[0] &&
 	    sscanf(said->named, "%31[0-9].%31[0-9]", attempt->job, attempt->step) != 2)
@@ -874,15 +879,15 @@ static void clean_up(struct run *run)
 	if (attempt->abandoned)
 		kill_leftovers(run);
 	attempt->ended = ddp_date(NULL);
-	/* An srun that cannot open a file exits before it starts any rank. */
+	/* If srun cannot open a file, it exits before it starts any rank. */
 	if (said->no_file && said->count == 0 && attempt->status == 1)
 		said->not_found = true;
 	if (said->aborted || said->cancelled || said->limit || run->announced_at > 0 ||
 	    job.requeue_id[0])
 		(void)job_update();
 	/*
-	 * If slurmd was killed without its slurmstepd, Slurm notices only when the next step
-	 * begins.
+	 * If slurmd was killed but its slurmstepd was not, Slurm notices that only when the next
+	 * step begins.
 	 */
 	if (said->missed.count > 0 && attempt->silent.count == 0 && !job.ending)
 		(void)probe_nodes(run, &said->missed);

@@ -21,10 +21,10 @@
 enum {
 	RANKS_MOST = 1 << 17,
 	FILE_LIMIT = 1 << 20,  /* bytes */
-	DECODE_LIMIT = 20,     /* seconds, for all dumps */
-	MOST_DUMPS = 1000,     /* number of dumps beyond which the limit does not grow */
-	DUMPS_PER_SECOND = 10, /* the limit grows by a second for each such number of dumps */
-	ARRIVAL_BYTES = 1024,  /* of the decoder's output, per rank */
+	DECODE_LIMIT = 20,     /* seconds to decode all dumps */
+	MOST_DUMPS = 1000,     /* number of dumps beyond which the time limit does not grow */
+	DUMPS_PER_SECOND = 10, /* the time limit grows by a second for this many dumps */
+	ARRIVAL_BYTES = 1024,  /* bytes of the decoder's output for each rank */
 };
 
 struct ddp_shown facts_signal(int number)
@@ -65,7 +65,7 @@ static void *extend(void *old, size_t count, size_t more, size_t size)
 	return new;
 }
 
-/* Register [memory] to be freed with [facts]. Returns it. */
+/* Register [memory] to be freed with [facts]. Returns [memory]. */
 static void *keep(struct facts *facts, void *memory)
 {
 	size_t count = facts->kept_count++;
@@ -128,8 +128,8 @@ void facts_free(struct facts *facts)
 }
 
 /*
- * Returns the content of file [name] in the directory, followed by a zero byte, and sets [size];
- * NULL if it cannot be read.
+ * Returns the content of file [name] in the directory, with a zero byte at the end, and sets
+ * [size]. Returns NULL if the file cannot be read.
  */
 static char *read_text(struct facts *facts, const char *name, size_t *size)
 {
@@ -142,17 +142,17 @@ static char *read_text(struct facts *facts, const char *name, size_t *size)
 /* --- JSON ---------------------------------------------------------------------------------- */
 
 /*
- * A member of a JSON object, for a value of one of several types. Values of other types are
- * skipped.
+ * A member of a JSON object, with one destination for each type that its value may have. A value of
+ * another type is skipped.
  */
 struct member {
 	const char *key;
 	double *number;
 	const char **string;
-	const char ***list;	      /* of strings */
-	const struct member *members; /* of an object */
+	const char ***list;	      /* for a list of strings */
+	const struct member *members; /* for an object: its members */
 	void (*element)(struct facts *facts,
-			struct ddp_json *json); /* called for each element of a list */
+			struct ddp_json *json); /* for another list: parses each element */
 };
 
 static const char **read_list(struct facts *facts, struct ddp_json *json)
@@ -174,7 +174,10 @@ static const char **read_list(struct facts *facts, struct ddp_json *json)
 	return keep(facts, list);
 }
 
-/* Parse an object with [members], terminated by one without a key. Unknown members are skipped. */
+/*
+ * Parse an object with these [members]. A member without a key ends the list. Unknown members are
+ * skipped.
+ */
 static void read_members(struct facts *facts, struct ddp_json *json, const struct member *members)
 {
 	ddp_json_open(json, '{');
@@ -227,7 +230,7 @@ static void read_silent(struct facts *facts, struct ddp_json *json)
 		facts_node(facts, name)->silent = true;
 }
 
-/* If srun printed several messages about a rank, the first is used. */
+/* If srun printed several messages about a rank, use the first one. */
 static void read_task(struct facts *facts, struct ddp_json *json)
 {
 	static const char none[] = "";
@@ -332,14 +335,14 @@ static void read_error(struct file *file)
 	read_members(file->facts, &json, outer);
 	if (stamp)
 		rank->raised = strtod(stamp, NULL);
-	/* The process may have been killed while it wrote the file. */
+	/* If the process was killed while it wrote the file, the JSON is incomplete. */
 	if (json.wrong && !rank->message) {
 		ddp_text_add(&cut, "an error file that is incomplete: %s", json.wrong);
 		rank->message = keep(file->facts, cut.data);
 	}
 }
 
-/* Remove zero bytes, and lines of Slurm, whose content the report has in another form. */
+/* Remove zero bytes, and lines of Slurm, since the report has their content in another form. */
 static const char *clean_output(char *text, size_t size)
 {
 	struct pattern_part part[PATTERN_PARTS];
@@ -469,7 +472,7 @@ static void find_decoder(char path[PATH_MAX])
 	snprintf(path, PATH_MAX, "%s", DDP_LIBEXEC_DIR "/decode-dumps");
 }
 
-/* Describe in [why] why dumps were not decoded; "" if they were. */
+/* Write to [why] why dumps were not decoded; "" if they were. */
 static void explain_decoder(const struct ddp_command_said *said, double limit, const char *path,
 			    char *why, size_t size)
 {
@@ -490,7 +493,7 @@ static void explain_decoder(const struct ddp_command_said *said, double limit, c
 /* Returns the decoder's output, a JSON text of [size] bytes. Sets facts->undecoded on failure. */
 static char *decode_dumps(struct facts *facts, size_t *size)
 {
-	/* ddp-run writes several reports on one attempt; decode only once. */
+	/* ddp-run writes several reports on one attempt, but decodes the dumps only once. */
 	static struct {
 		char dir[PATH_MAX], why[sizeof(facts->undecoded)];
 		int size, dumps;
@@ -543,7 +546,7 @@ static void read_arrival(struct facts *facts, struct ddp_json *json)
 	snprintf(facts->arrivals[(int)rank].last, sizeof(facts->arrivals[0].last), "%s", last);
 }
 
-/* Set the ranks' arrivals from the dumps, unless a rank left a record of libddp. */
+/* Set [arrivals] from the dumps, unless a rank left a record of libddp. */
 static void read_dumps(struct facts *facts)
 {
 	struct ddp_json json;
@@ -561,7 +564,7 @@ static void read_dumps(struct facts *facts)
 	ddp_json_start(&json, text, size);
 	ddp_json_open(&json, '[');
 	for (bool first = true; ddp_json_more(&json, ']', first); first = false) {
-		/* Ranks that are not in the list do not belong to the process group. */
+		/* Ranks that are not in the list are not members of the process group. */
 		for (int i = 0; i < facts->size && first; i++)
 			facts->arrivals[i].outside = true;
 		read_arrival(facts, &json);
@@ -593,9 +596,7 @@ void facts_read_nodes(struct facts *facts)
 		node->reason = NULL;
 		if (size == 0)
 			continue;
-		/*
-		 * Cut the time in "Not responding [slurm@2026-11-23T13:00:00]" and what follows it.
-		 */
+		/* Cut "Not responding [slurm@2026-11-23T13:00:00]" before the time. */
 		size = strcspn(at, "]");
 		stamp = memrchr(at, '[', size);
 		if (stamp)
@@ -623,9 +624,9 @@ static void read_memory(struct facts *facts, const char *name)
 /* --- Messages ------------------------------------------------------------------------------ */
 
 /*
- * Find an error message in [tail], output of one rank: the last uncaught exception of Python or
- * C++, else the last error line of libddp, and then set [libddp]. If [tail] is output of all ranks,
- * [rank] selects libddp's lines about that rank; else it is -1.
+ * Find an error message in [tail], the output of one rank: the last uncaught exception of Python or
+ * C++; else the last error line of libddp, and then set [libddp]. If [tail] is the output of all
+ * ranks, [rank] selects libddp's lines about that rank; otherwise [rank] is -1.
  */
 static const char *find_message(struct facts *facts, const char *tail, int rank, bool *libddp)
 {
@@ -662,7 +663,7 @@ static const char *find_message(struct facts *facts, const char *tail, int rank,
 	return found.length ? keep_copy(facts, found.text, found.length) : NULL;
 }
 
-/* Add the node and message of rank [number] from libddp's record and from the output. */
+/* Complete rank [number]: add its node and message from libddp's record and from the output. */
 static void complete_rank(struct facts *facts, int number)
 {
 	const struct ddp_arrival *arrival = &facts->arrivals[number];

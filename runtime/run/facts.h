@@ -42,16 +42,15 @@ enum { FACTS_WHY = 256 };
 struct facts_rank {
 	char node[FACTS_NAME]; /* "": unknown */
 	long pid;	       /* 0: unknown */
-	enum facts_how
-		how; /* from srun's message; verdict_judge() adds ranks that srun did not name */
-	int code;    /* exit status, signal number, or seconds of srun's --wait */
-	int order;   /* position of srun's message about the rank, from 1; 0: none */
-	double time; /* time of that message; 0: unknown */
+	enum facts_how how;    /* from srun's message; verdict_judge() sets it for other ranks */
+	int code;	       /* exit status, signal number, or seconds of srun's --wait */
+	int order;   /* position of srun's message about the rank, from 1; 0: no message */
+	double time; /* time of srun's message; 0: unknown */
 
 	const char *message;   /* exception or error, one or more lines; NULL: none */
 	bool libddp;	       /* libddp printed the message */
 	const char *traceback; /* NULL: none */
-	double raised; /* time of the exception according to @record, in whole seconds; 0: unknown */
+	double raised; /* time of the exception that @record stored, in whole seconds; 0: unknown */
 	const char *tail; /* NULL: none */
 
 	/* Set for hung ranks only. */
@@ -63,15 +62,15 @@ struct facts_rank {
 	bool stacks;
 
 	/* Set by verdict_judge(). */
-	bool follows;	     /* ended because another rank did */
-	char why[FACTS_WHY]; /* why it follows, or why the first or a hung rank was selected */
+	bool follows;	     /* the rank ended because another rank did */
+	char why[FACTS_WHY]; /* why the rank follows, or was selected as first or hung */
 };
 
 struct facts_node {
 	char name[FACTS_NAME];
-	bool silent; /* did not answer ddp-run's probe */
+	bool silent; /* the node did not answer ddp-run's probe */
 	const char *state, *reason;
-	long oom_kills; /* processes that the kernel killed for lack of memory, counted by the job's cgroup */
+	long oom_kills; /* processes that the kernel killed for lack of memory, from the job's cgroup */
 };
 
 struct facts {
@@ -84,7 +83,7 @@ struct facts {
 	const char **command, **nodes, **next_nodes;
 	double job, step, attempt, restarts, started, ended, status, quiet, next_ranks, next_after;
 
-	int size; /* number of ranks, as far as known */
+	int size; /* number of ranks; a lower bound if unknown */
 	struct facts_rank *ranks;
 	struct ddp_arrival
 		*arrivals; /* for each rank, from libddp's records, else from PyTorch's dumps */
@@ -103,9 +102,9 @@ struct facts {
 };
 
 /*
- * Read the files in [dir]. A file that cannot be read or parsed counts as missing. Python decodes
- * PyTorch's dumps, only once for several calls. Returns 0 with [facts], to be freed with
- * facts_free(); or DDP_ERR_FILE if [dir] cannot be opened.
+ * Read the files in [dir]. A file that cannot be read or parsed counts as missing. PyTorch's dumps
+ * are decoded by a Python program, which runs only once even if facts_read() is called again.
+ * Returns 0 with [facts], to be freed with facts_free(); or DDP_ERR_FILE if [dir] cannot be opened.
  */
 int facts_read(struct facts *facts, const char *dir, struct ddp_error *error);
 void facts_free(struct facts *facts);
@@ -116,12 +115,13 @@ void facts_read_nodes(struct facts *facts);
 /* Returns the entry of node [name], added if necessary. */
 struct facts_node *facts_node(struct facts *facts, const char *name);
 
-/* Whether the attempt ended in this way, such as "node" or "hang". */
+/* Whether member "kind" of attempt.json is [kind], such as "node" or "hang". */
 bool facts_is_kind(const struct facts *facts, const char *kind);
 
 /*
- * If rank 0 recorded in its error file in [dir] that it stopped on request, copy the reason, such
- * as "time; checkpoint of step 12", to [why] without control characters; else set [why] to "".
+ * If rank 0 recorded in its error file in [dir] that it stopped on request, copy the reason to
+ * [why] without control characters, such as "time; checkpoint of step 12". Otherwise set [why] to
+ * "".
  */
 void facts_stopped(const char *dir, char *why, size_t size);
 
@@ -132,8 +132,8 @@ void facts_stopped(const char *dir, char *why, size_t size);
 struct ddp_shown facts_signal(int number);
 
 /*
- * Remove the failure directory [dir] of a successful attempt, and the .ddp above it if that is then
- * empty.
+ * Remove the failure directory [dir] of a successful attempt, and the .ddp directory above it if
+ * that is empty then.
  */
 void ddp_evidence_discard(const char *dir);
 

@@ -15,11 +15,11 @@
 #include "inspect.h"
 #include "verdict.h"
 
-/* Limits that keep the report on one screen: lines of each part, and columns. */
+/* Limits that keep the report on one screen. */
 enum {
 	TAIL_LINES = 20,
 	TRACEBACK_LINES = 14,
-	NAMED = 6, /* "also failed" lines, and "as a result" lines */
+	NAMED = 6, /* lines "also failed", and lines "as a result" */
 	HUNG = 16, /* hung ranks */
 	WIDEST = 160,
 	NODES_ASKED = 16,
@@ -72,7 +72,9 @@ static char *last_state(char *line)
 	return back ? back + 1 : line;
 }
 
-/* Returns the last [most] lines of [text], as a terminal shows them. [text] may be "" or NULL. */
+/*
+ * Returns the last [most] lines of [text], as a terminal displays them. [text] may be "" or NULL.
+ */
 static struct lines lines_of(const char *text, size_t most)
 {
 	struct lines lines = {.text = ddp_xstrdup(text ? text : "", "the report")};
@@ -229,8 +231,8 @@ static void put_head(struct ddp_text *out, const struct facts *facts)
 }
 
 /*
- * Print the last lines of [rank], or of all ranks if it left none, without the lines of
- * [traceback], which were already printed.
+ * Print the last output of [rank], or of all ranks if [rank] printed nothing. Lines of [traceback]
+ * are omitted, since the report has already printed them.
  */
 static void put_output(struct ddp_text *out, const struct facts *facts,
 		       const struct facts_rank *rank, const struct lines *traceback)
@@ -285,7 +287,7 @@ static void put_first(struct ddp_text *out, const struct facts *facts)
 	lines_free(&traceback);
 }
 
-/* Print the ranks that also failed, and did not follow another one. */
+/* Print the ranks that also failed and that did not follow another rank. */
 static void put_others(struct ddp_text *out, const struct facts *facts)
 {
 	const char *what = facts_is_kind(facts, "refused") ? "not started" : "also failed";
@@ -369,7 +371,9 @@ static void put_hung(struct ddp_text *out, const struct facts *facts)
 		ddp_text_add(out, "  and %d more ranks\n", count - HUNG);
 }
 
-/* Whether the node's state, such as "MIXED+PLANNED", means that it runs or can run jobs. */
+/*
+ * Whether the state of the node, such as "MIXED+PLANNED", means that it runs jobs or can run them.
+ */
 static bool is_well(const struct facts_node *node)
 {
 	static const char *const well[] = {"ALLOCATED", "MIXED", "IDLE", "COMPLETING", "PLANNED"};
@@ -439,7 +443,10 @@ static void put_next(struct ddp_text *out, const struct facts *facts)
 	ddp_text_add(out, "\n");
 }
 
-/* Add report.txt to [out], with secrets replaced, and print it on [screen], unless that is NULL. */
+/*
+ * Add report.txt to [out], with secrets replaced. Unless [screen] is NULL, also print the report
+ * there.
+ */
 static void put_text(struct ddp_text *out, const struct facts *facts, FILE *screen)
 {
 	put_head(out, facts);
@@ -499,7 +506,7 @@ static void json_word(struct ddp_text *out, const char *key, const char *word)
 	ddp_put_string(out, key, word && *word ? word : NULL);
 }
 
-/* Write [number]; 0 means unknown and is written as null. */
+/* Write [number], or null if it is 0, which means unknown. */
 static void json_known(struct ddp_text *out, const char *key, double number)
 {
 	if (number == 0)
@@ -616,7 +623,7 @@ static void put_json(struct ddp_text *out, const struct facts *facts)
 	ddp_text_add(out, "}\n");
 }
 
-/* --- Nodes that the failure concerns ------------------------------------------------------- */
+/* --- Nodes that are involved in the failure -------------------------------------------------- */
 
 /* Add [name], unless Slurm would parse it as a list or an option. */
 static void add_node(struct node_list *list, const char *name)
@@ -635,8 +642,8 @@ static int write_text(const struct facts *facts, const char *name, const struct 
 }
 
 /*
- * Write Slurm's description of these nodes to nodes.txt, unless there are none or the file already
- * exists.
+ * Write Slurm's description of the nodes involved to nodes.txt, unless there are none or the file
+ * already exists.
  */
 static void ask_nodes(struct facts *facts)
 {
@@ -649,7 +656,8 @@ static void ask_nodes(struct facts *facts)
 	if (access(path, F_OK) == 0)
 		return;
 	/*
-	 * Count processes killed in the job's cgroup on this node, which may be one of the job's.
+	 * Count the processes that the kernel killed in the job's cgroup on this node, which may
+	 * belong to the job.
 	 */
 	snprintf(job, sizeof(job), "%.0f", facts->job);
 	kills = facts->job > 0 ? inspect_memory(facts->dir, job) : 0;
@@ -737,7 +745,7 @@ int ddp_verdict_point(const char *dir, char *point, size_t size, char *node, siz
 		return status;
 	if (facts.first >= 0) {
 		rank = &facts.ranks[facts.first];
-		/* A rank that runs too long may be healthy and wait for one that has ended. */
+		/* A rank that ran too long may be healthy and wait for a rank that has ended. */
 		if (rank->how != FACTS_LATE)
 			snprintf(node, node_size, "%s", rank->node);
 		snprintf(point, size, "rank %d, %s%s", facts.first,

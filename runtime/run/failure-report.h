@@ -12,24 +12,24 @@
 #include "base/error.h"
 
 /*
- * Write report.txt and report.json in [dir], and print the first on [screen], unless that is NULL.
- * Queries Slurm about the nodes concerned, for at most five seconds, unless that was done before.
- * Call it again, at little cost, after adding members to attempt.json. Returns 0, or DDP_ERR_FILE
- * or DDP_ERR_MEMORY after printing as much of the report as possible.
+ * Write report.txt and report.json in [dir]. Unless [screen] is NULL, also print report.txt there.
+ * The first call for [dir] asks Slurm about the nodes involved, for at most five seconds. Call it
+ * again after adding members to attempt.json; later calls take little time. Returns 0, or
+ * DDP_ERR_FILE or DDP_ERR_MEMORY after printing as much of the report as possible.
  */
 int ddp_verdict_write(const char *dir, FILE *screen, struct ddp_error *error);
 
 /*
- * Print the report on [dir] for ddp-run --explain, without querying Slurm or writing a file.
- * Returns the same as above.
+ * Print the report on [dir] for ddp-run --explain, without asking Slurm and without writing a file.
+ * Returns the same values as ddp_verdict_write().
  */
 int ddp_verdict_explain(const char *dir, FILE *screen, struct ddp_error *error);
 
 /*
  * Describe in [point], a text of at most [size] bytes, where the attempt ended: the first rank that
- * failed, how, and its message, with "#" in place of numbers; "" if no rank was found. Two attempts
- * with equal texts ended at the same point. Set [node] to the node of that rank; "": unknown, or
- * the rank was only late. [node] may be NULL.
+ * failed, how it ended, and its message with "#" in place of numbers; "" if no rank was found. Two
+ * attempts with equal texts ended at the same point. Set [node] to the node of that rank; "" if the
+ * node is unknown or the rank was only late. [node] may be NULL.
  */
 int ddp_verdict_point(const char *dir, char *point, size_t size, char *node, size_t node_size,
 		      struct ddp_error *error);

@@ -23,14 +23,14 @@
 #include "contract.h"
 #include "nodes.h"
 
-/* The same on all architectures. */
+/* Defined here if the C library is older: the number is the same on all architectures. */
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434
 #define SYS_pidfd_send_signal 424
 #endif
 
 enum {
-	OUTPUT_LIMIT = 1 << 18, /* bytes of a file about a rank */
+	OUTPUT_LIMIT = 1 << 18, /* maximum bytes of a file about a rank */
 	PROCESSES = 4096,	/* maximum number of processes of the step on a node */
 	STACKS = 3,		/* number of processes per rank whose stacks are read */
 };
@@ -42,8 +42,8 @@ struct process {
 	int rank;
 	char state;
 	char name[32];
-	bool task;	   /* started by Slurm, not by another task */
-	bool asked;	   /* asked for a dump of PyTorch's flight recorder */
+	bool task;	   /* Slurm started this process, not another task */
+	bool asked;	   /* the process was asked for a dump of PyTorch's flight recorder */
 	char *environment; /* content of /proc/<pid>/environ, and its size */
 	size_t size;
 };
@@ -56,7 +56,8 @@ struct step {
 };
 
 /*
- * Returns the content of /proc/[pid]/[name], to be freed with free(); NULL if it cannot be opened.
+ * Returns the content of /proc/[pid]/[name], to be freed with free(); NULL if the file cannot be
+ * opened.
  */
 static char *read_proc(long pid, const char *name, size_t *size)
 {
@@ -77,8 +78,8 @@ static char *read_proc(long pid, const char *name, size_t *size)
 }
 
 /*
- * Returns the next number in a directory of processes or threads. At the end, closes the directory
- * and returns 0.
+ * Returns the next number in a directory of processes or threads. At the end of the directory,
+ * closes it and returns 0.
  */
 static long next_number(DIR *dir)
 {
@@ -151,7 +152,10 @@ bool evidence_in_step(const char *job, const char *step)
 	for (; process.pid > 1 && read_stat(&process); process.pid = process.parent)
 		if (strcmp(process.name, "slurmstepd") == 0)
 			return is_slurmstepd(process.pid, job, step);
-	/* The parents cannot be read, or a daemon has taken their place: use the control group. */
+	/*
+	 * If the parent processes cannot be read, or a daemon has replaced them, check the control
+	 * group.
+	 */
 	snprintf(part, sizeof(part), "/job_%.40s/step_%.40s/", job, step);
 	cgroup = read_proc(getpid(), "cgroup", &size);
 	is = cgroup && strstr(cgroup, part);
@@ -160,8 +164,8 @@ bool evidence_in_step(const char *job, const char *step)
 }
 
 /*
- * Whether variable [name] is absent in a parent process of the same task, as far as the parents can
- * be read.
+ * Whether no parent process in the same task has variable [name], as far as the parents can be
+ * read.
  */
 static bool is_new_here(const char *name)
 {
@@ -190,9 +194,10 @@ const char *evidence_launcher(void)
 }
 
 /*
- * Whether [process] belongs to the step, on this cluster and node. Clusters may share a host, each
- * with a job 1, a step 0 and a node n1; all nodes of a private cluster do. Only such a process may
- * be killed. On success its environment is set, to be freed with free().
+ * Whether [process] belongs to the step, on this cluster and node. Several clusters may share a
+ * host, and each may have a job 1, a step 0 and a node n1; all nodes of a private cluster share a
+ * host. Only a process of the step may be killed. On success, sets the environment of [process], to
+ * be freed with free().
  */
 static bool is_of_step(struct process *process, const char *job, const char *step)
 {
@@ -216,9 +221,9 @@ static bool is_of_step(struct process *process, const char *job, const char *ste
 }
 
 /*
- * Whether [pid] is a task of the step that hides its environment: it has no variables of Slurm, or
- * they cannot be read, and its parent is the step's slurmstepd. It may belong to another cluster on
- * this host, so it must not be killed. Sets [process], without environment.
+ * Whether [pid] is a task of the step that hides its environment: its parent is the step's
+ * slurmstepd, but it has no variables of Slurm or they cannot be read. The process may belong to
+ * another cluster on this host, so it must not be killed. Sets [process], without the environment.
  */
 static bool is_hidden_task(struct process *process, long pid, const char *job, const char *step)
 {
@@ -325,8 +330,8 @@ static void add_file(struct ddp_text *out, long pid, const char *name)
 }
 
 /*
- * Write proc-<rank>.txt: the process, its command, and for each thread its number, name, and where
- * it waits in the kernel.
+ * Write proc-<rank>.txt: the process and its command; and for each thread, its number, its name,
+ * and where it waits in the kernel.
  */
 static void write_process(const char *dir, const struct process *process)
 {
@@ -367,7 +372,7 @@ static void write_process(const char *dir, const struct process *process)
 }
 
 /*
- * Write files about ranks that ran here according to the plugin's record, but were not found: they
+ * Write files about ranks that, according to the plugin's record, ran here but were not found: they
  * hide their environment, or have no process.
  */
 static void write_others(const char *dir, const struct step *step)
@@ -454,8 +459,8 @@ static void write_stacks(const char *dir, const struct step *step, int rank, dou
 /* --- PyTorch's flight recorder, NCCL's RAS, the cgroup ------------------------------------- */
 
 /*
- * Write a byte into PyTorch's trigger pipe, after which PyTorch writes a dump within about a
- * second. Returns whether the pipe has a reader.
+ * Write a byte to PyTorch's trigger pipe, so that PyTorch writes a dump within about a second.
+ * Returns whether a process has the pipe open for reading.
  */
 static bool ask_recorder(const struct process *process)
 {
@@ -490,7 +495,7 @@ static bool has_dumps(const char *dir, const struct step *step)
 }
 
 /*
- * Connect to an address such as "localhost:61235"; later reads and writes wait at most [limit]
+ * Connect to an address such as "localhost:61235". Later reads and writes wait at most [limit]
  * seconds. Returns -1 on failure.
  */
 static int connect_to(const char *address, double limit)
@@ -522,8 +527,8 @@ static int connect_to(const char *address, double limit)
 }
 
 /*
- * Write the answer of NCCL's RAS service at [address] to ras.txt. The answer is a text that ends
- * with the connection; read until [end].
+ * Write the answer of NCCL's RAS service at [address] to ras.txt. The answer ends when the service
+ * closes the connection. Stop reading at time [end].
  */
 static void write_ras(const char *dir, const char *address, double end)
 {
@@ -532,7 +537,7 @@ static void write_ras(const char *dir, const char *address, double end)
 	struct ddp_text out = {.data = NULL};
 	char piece[4096];
 	ssize_t n;
-	/* To the socket, a limit of 0 would mean no limit. */
+	/* A socket timeout of 0 would mean no timeout. */
 	int fd = limit > 0.01 ? connect_to(address, limit) : -1;
 
 	if (fd < 0)
@@ -547,7 +552,7 @@ static void write_ras(const char *dir, const char *address, double end)
 }
 
 /*
- * Cut the path after the job, in "/slurm/uid_1/job_5/step_0" (v1) or
+ * Cut the path of a control group after the job's component: "/slurm/uid_1/job_5/step_0" (v1) or
  * "/system.slice/slurmstepd.scope/job_5/step_0/user/task_0" (v2).
  */
 static bool cut_at_job(char *path, const char *job)
@@ -582,7 +587,8 @@ static long count_kills(const char *path, const char *name)
 }
 
 /*
- * The same, including the groups of steps and tasks below. With v2 the count already includes them.
+ * Like count_kills(), but including the groups of steps and tasks below [path]. With v2 the count
+ * of [path] already includes them.
  */
 static long sum_kills(const char *path, int depth)
 {
@@ -632,7 +638,7 @@ long inspect_memory(const char *dir, const char *job)
 
 /* --- --look, --sweep, --gather ------------------------------------------------------------- */
 
-/* Kill process [pid], unless this number now belongs to a process of another step. */
+/* Kill process [pid], unless the number has been reused for a process of another step. */
 static void kill_process(long pid, const char *job, const char *step)
 {
 	int fd = (int)syscall(SYS_pidfd_open, (pid_t)pid, 0);

@@ -2,8 +2,8 @@
 /*
  * inspect.h - find and inspect the processes of a step on this node
  *
- * Only processes with the same cluster name, slurm.conf and node name as this process count: other
- * clusters on the host have jobs with the same numbers.
+ * Only processes with the same cluster name, slurm.conf and node name as this process count,
+ * because other clusters on the host may have jobs with the same numbers.
  */
 #ifndef DDP_RUN_INSPECT_H
 #define DDP_RUN_INSPECT_H
@@ -11,15 +11,16 @@
 #include <stdbool.h>
 
 /*
- * "ddp-run --gather DIR JOB STEP SECONDS", which ddp_evidence_gather() starts on each node: write
- * the state of the ranks, or what the node knows about ranks that are gone, to DIR (files:
- * facts.h). Returns the exit status.
+ * "ddp-run --gather DIR JOB STEP SECONDS", which ddp_evidence_gather() starts on each node. Writes
+ * the state of the ranks to DIR and, for ranks that are gone, what this node knows about them
+ * (files: facts.h). Returns the exit status.
  */
 int ddp_evidence_main(int argc, char **argv);
 
 /*
- * "ddp-run --look|--sweep JOB STEP": find processes of the step; --sweep kills them. Returns the
- * exit status: 0 if there are any, NODES_NO_PROCESS if there are none.
+ * "ddp-run --look
+ * --sweep JOB STEP": find the processes of the step; --sweep kills them. Returns the exit status: 0
+ * if there are processes, NODES_NO_PROCESS if there are none.
  */
 int ddp_evidence_look_main(int argc, char **argv);
 
@@ -27,22 +28,21 @@ int ddp_evidence_look_main(int argc, char **argv);
 const char *inspect_node(void);
 
 /*
- * Returns the number of processes of [job] that the kernel killed for lack of memory, counted by
- * the job's cgroup. If there are any, writes memory-<node>.txt to [dir].
+ * Returns the number of processes of [job] that the kernel killed for lack of memory, from the
+ * job's cgroup. If it is not 0, writes memory-<node>.txt to [dir].
  */
 long inspect_memory(const char *dir, const char *job);
 
 /*
- * Whether this process was started by a task of step [step] of job [job], according to /proc.
- * Environment variables do not show that: a job that was submitted from inside a step inherits
- * them.
+ * Whether a task of step [step] of job [job] started this process, according to /proc. Environment
+ * variables do not show that, because a job that was submitted from inside a step inherits them.
  */
 bool evidence_in_step(const char *job, const char *step);
 
 /*
  * Returns the variable by which a launcher other than srun marks this process as one of its ranks;
- * NULL: there is none. A variable that the job script has, too, was inherited from where the job
- * was submitted, and does not count.
+ * NULL: none. A variable that the job script also has does not count, because it was inherited from
+ * the place where the job was submitted.
  */
 const char *evidence_launcher(void);
 
