@@ -50,7 +50,7 @@ LEFT, LEFT_BEFORE = "1 left 4 nccl:all_reduce 8 started", "1 left 3 nccl:all_red
 RIGHT, RIGHT_BEFORE = "2 right 4 nccl:all_reduce 8 started", "2 right 3 nccl:all_reduce 8 completed"
 PAIR, PAIR_BEFORE = "1 pair 9 nccl:all_gather 8 started", "1 pair 8 nccl:all_gather 8 completed"
 
-# Dumps of ranks 0 to 3 (None: no dump), and the report's line about collectives.
+# Dumps of ranks 0 to 3 (None: the rank wrote no dump), and the report's line about collectives.
 ROWS = {
     "a rank that is behind":
         ([waits(301), waits(301), done(300), waits(301)],
@@ -130,7 +130,7 @@ ROWS = {
          'all ranks are in #9 nccl:x?? 8 Float of group g?"?\\'),
 }
 
-# Pickles that the decoder rejects; each counts as a missing dump.
+# Pickles that the decoder must reject. The report counts each as a missing dump.
 BAD = [
     b"", b"dump", b".", b"].", b"}.", b"}\x8c\7entriesK\1s.", b"}\x8c\7entries]K\1as.", b"}\x8c\7entries]s",
     b"}\x8c\7entries]s}.", b"}(\x8c\7entriesu.", b"K\1(K\2e.", b"](K\1K\2u.", b"}\x8c\7entries]u.", b"(e.", b"K\1\x86.",
@@ -138,7 +138,7 @@ BAD = [
     b"h\0.", b"j\377\377\377\377.", b"}r\377\377\377\177.", b"q\0.", b"cos\nsystem", b"R.", b"}\x8c\7entries]s\377.",
     b"\x82\1.", b"P1\n.", b"(" * 1000000 + b".", b"]" * 1000000 + b".", b"(]" * 1000000 + b"t.",
     b"]" + b"\x85" * 1000000 + b".", b"}" * 1000000 + b".", b"N" * 10000000 + b".", b"I" + b"9" * 1000000 + b"\n.",
-    b"}]" + b"\x85" * 1000000 + b"K\1s.",  # a key whose hash overflows the stack by recursion
+    b"}]" + b"\x85" * 1000000 + b"K\1s.",  # a key whose hash needs recursion, which overflows the stack
 ]
 
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Checks of manual pages: ddp.h(3), which is written by hand, must have every function of ddp.h with
-# the same prototype, every error, and no other names; all pages of the runtime must be valid roff.
+# Checks manual pages. ddp.h(3) is written by hand: it must have every error, and every function of
+# ddp.h with the same prototype, and no other names. All pages of the runtime must be valid roff.
 
 top=${top_srcdir:?}
 header=$top/runtime/ddp.h
@@ -16,7 +16,7 @@ fail()
 	status=1
 }
 
-# One prototype per line, with normalized spaces.
+# Prints one prototype per line, with normalized spaces.
 prototypes()
 {
 	tr '\n\t' '  ' | sed 's/;/;\n/g' | sed 's/  */ /g; s/^ //; s/ $//; s/( /(/g' | sort
@@ -37,7 +37,7 @@ extra=$(comm -13 "$work/header" "$work/page")
 [ -z "$extra" ] || fail "$header lacks these of $page:
 $extra"
 
-# The page's text, too, names only functions of ddp.h.
+# The page's text must name only functions that ddp.h has.
 grep -o 'ddp_[a-z0-9_]*' "$page" | sort -u | while read -r name; do
 	grep -qw "$name" "$header" || echo "$name"
 done >"$work/unknown"

@@ -790,7 +790,7 @@ TEST(test_files_of_many_ranks_are_replaced)
 		read_text(path, got, sizeof(got));
 		ck_assert_str_eq(got, want);
 	}
-	/* A symbolic link is replaced, and its target is not written. */
+	/* Nothing is written through a symbolic link. */
 	snprintf(path, sizeof(path), "%s/rank-0.log", dir);
 	ck_assert_int_eq(unlink(path), 0);
 	ck_assert_int_eq(symlink("rank-1.log", path), 0);

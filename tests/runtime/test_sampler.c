@@ -34,7 +34,7 @@ TEST(test_twister)
 	struct ddp_mt19937 generator;
 	uint32_t word = 0;
 
-	/* The standard's check value of std::mt19937. */
+	/* the value of std::mt19937 that the C++ standard gives as a check */
 	ddp_mt19937_seed(&generator, 5489);
 	for (int i = 0; i < 10000; i++)
 		word = ddp_mt19937_next(&generator);
@@ -43,7 +43,7 @@ TEST(test_twister)
 
 TEST(test_large_order)
 {
-	/* From numpy's MT19937, by the inside-out shuffle with 64-bit draws. */
+	/* From numpy's MT19937, by the inside-out shuffle with 64-bit random numbers. */
 	static const uint64_t want[] = {8, 2, 6, 3, 5, 1, 0, 9, 7, 4};
 	struct ddp_permutation permutation;
 
@@ -54,7 +54,10 @@ TEST(test_large_order)
 	ddp_permutation_destroy(&permutation);
 }
 
-/* The permutation has the same entries in 64 bits, which sets of more than 2^32 samples need. */
+/*
+ * A 64-bit permutation has the same entries as a 32-bit one. Sets of more than 2^32 samples need 64
+ * bits.
+ */
 TEST(test_wide_order)
 {
 	struct ddp_permutation narrow, wide = {.count = 1000};
@@ -78,7 +81,7 @@ TEST(test_wide_order)
 	ddp_permutation_destroy(&narrow);
 }
 
-/* --- Lists; tests/interop compares many with PyTorch's ---------------------------------------------------------------- */
+/* --- Lists of samples (tests/interop compares them with PyTorch's) ------------------------ */
 
 static const struct {
 	const char *name;
@@ -140,12 +143,15 @@ TEST(test_next_epoch)
 	ck_assert_uint_eq(ddp_sampler_epoch(sampler), 0);
 	ck_assert_uint_eq(ddp_sampler_take(sampler, got, 8), 0);
 	ck_assert_uint_eq(ddp_sampler_epoch(sampler), 1);
-	/* a call of set_epoch() for the current epoch, as in most programs, changes nothing */
+	/*
+	 * A call of set_epoch() for the current epoch changes nothing. Most programs make this
+	 * call.
+	 */
 	ddp_sampler_set_epoch(sampler, 1);
 	ck_assert_uint_eq(ddp_sampler_take(sampler, got, 8), 4);
 	ck_assert_uint_eq(got[0], 5);
 	ck_assert_uint_eq(got[3], 4);
-	/* set_epoch() in the middle of an epoch, to another one and to the same */
+	/* set_epoch() in the middle of an epoch: first to another epoch, then to the same one. */
 	ddp_sampler_set_epoch(sampler, 0);
 	ck_assert_uint_eq(ddp_sampler_take(sampler, got, 2), 2);
 	ck_assert_uint_eq(got[1], 5);
@@ -185,7 +191,7 @@ TEST(test_seek_end)
 	ck_assert_uint_eq(index, 1);
 	ck_assert_int_eq(ddp_sampler_seek(sampler, 3, 11, &error), DDP_ERR_ARGUMENT);
 	UNIT_SAYS("seek", error.text, "11", "epoch 3", "10 samples");
-	/* a failed seek does not change the position */
+	/* A failed seek leaves the position unchanged. */
 	ck_assert_uint_eq(ddp_sampler_epoch(sampler), 1);
 	ck_assert_uint_eq(ddp_sampler_position(sampler), 3);
 	ddp_sampler_destroy(sampler);
@@ -193,10 +199,7 @@ TEST(test_seek_end)
 
 /* --- Properties ------------------------------------------------------------------------- */
 
-/*
- * Samples that a run has returned: the number of times for each sample, and the number of padding
- * samples.
- */
+/* Counts samples that a run has returned: how often each sample, and how many padding samples. */
 struct returned {
 	int times[200];
 	int padding;
@@ -230,7 +233,10 @@ static void check_returned(const struct returned *returned, size_t samples, int 
 	ck_assert_int_lt(returned->padding, kind == PAD ? ranks : 1);
 }
 
-/* An epoch that is resumed up to twice with other numbers of ranks returns each sample once. */
+/*
+ * An epoch is interrupted and resumed up to twice, with other numbers of ranks. It still returns
+ * each sample once.
+ */
 TEST(test_resume)
 {
 	uint64_t state = unit_seed(20240917);
@@ -334,7 +340,7 @@ TEST_ROWS(test_errors, errors)
 	ddp_sampler_destroy(NULL);
 }
 
-/* Without shuffling a set of any size needs no memory. */
+/* Without shuffling, a set of any size needs no memory. */
 TEST(test_huge)
 {
 	struct ddp_sampler *sampler = open_sampler(UINT64_C(1) << 40, 1, 3, 0, false, EXACT);

@@ -21,7 +21,7 @@ static void write_file(const char *name, const char *text)
 	snprintf(path, sizeof(path), "%s/%s", directory, name);
 	file = fopen(path, "w");
 	ck_assert_ptr_nonnull(file);
-	/* "@" is replaced by the directory's name */
+	/* Replace "@" by the directory's name. */
 	for (; *text; text++)
 		if (*text == '@')
 			fputs(directory, file);
@@ -124,7 +124,7 @@ TEST(stack_is_read_as_slurm_reads_it)
 		   "optional /x/ddp.so");
 	snprintf(path, sizeof(path), "%s/plugstack.conf", directory);
 	site_stack_read(&stack, path);
-	/* the file includes itself: the recursion ends at some depth */
+	/* The file includes itself. The parser stops at some depth. */
 	ck_assert_uint_ge(stack.count, 4);
 	ck_assert_str_eq(stack.lines[0].path, "/x/first.so");
 	ck_assert(!stack.lines[0].required);
@@ -142,7 +142,10 @@ TEST(stack_is_read_as_slurm_reads_it)
 }
 END_TEST
 
-/* A plugstack.conf and Slurm's settings, with the expected findings. "@" is the directory. */
+/*
+ * Contents of plugstack.conf and Slurm's settings, and the findings that are expected. "@" stands
+ * for the directory.
+ */
 static const struct {
 	const char *name, *plugstack, *settings;
 	const char *says, *not ;
@@ -267,8 +270,8 @@ TEST_ROWS(host_is_checked, host_rows)
 END_TEST
 
 /*
- * The check writes a file to the rendezvous directory, because a full disk, a quota or a read-only
- * export is visible only then.
+ * A full disk, a quota or a read-only export shows only when a file is written. So the check writes
+ * a file to the rendezvous directory.
  */
 TEST(step_writes_a_file)
 {
@@ -292,7 +295,7 @@ TEST(step_writes_a_file)
 }
 END_TEST
 
-/* Files that are loaded as root must not be writable for other users. */
+/* A file that root loads must not be writable for other users. */
 TEST(files_of_others_are_reported)
 {
 	struct ddp_text lines = {.data = NULL};
@@ -306,7 +309,10 @@ TEST(files_of_others_are_reported)
 	setenv("SLURM_CONF", path, 1);
 	snprintf(path, sizeof(path), "%s/plugstack.conf", directory);
 	ck_assert_int_eq(chmod(path, 0666), 0);
-	/* the files belong to neither root nor a Slurm user, or to root */
+	/*
+	 * The files belong to this user: not to a Slurm user, and to root only if root runs the
+	 * test.
+	 */
 	site_check_host("SlurmdUser = x(99999)\nSlurmUser = x(99999)\n", &found, &lines);
 	UNIT_SAYS("plugstack.conf", lines.data, "2\tplugstack.conf\t",
 		  geteuid() == 0 ? " is writable for everybody, and the plugins it loads"
@@ -315,7 +321,7 @@ TEST(files_of_others_are_reported)
 }
 END_TEST
 
-/* A truncated or damaged library is not accepted, and nothing beyond its end is read. */
+/* A truncated or damaged library is not accepted, and the parser reads nothing beyond its end. */
 TEST(damaged_library_is_rejected)
 {
 	struct ddp_error error;
@@ -353,7 +359,7 @@ TEST(hosts_with_equal_findings_are_one_row)
 	site_add_lines(&report, "n3", "2\tddp.so\tE\tF\n");
 	site_compare(&report);
 	ck_assert_uint_eq(report.count, 6);
-	/* rows about one subject are adjacent */
+	/* Rows about the same subject are adjacent. */
 	ck_assert_str_eq(report.rows[0].finding, "A");
 	ck_assert(report.rows[0].here);
 	ck_assert_str_eq(report.rows[0].nodes.data, "n1,n2");
@@ -363,7 +369,7 @@ TEST(hosts_with_equal_findings_are_one_row)
 	ck_assert(!report.rows[1].here);
 	ck_assert_int_eq(report.rows[2].level, SITE_OK);
 	ck_assert_str_eq(report.rows[2].finding, "none");
-	/* hosts differ in a setting that should be equal */
+	/* The hosts differ in a setting that should be equal on all hosts. */
 	ck_assert_int_eq(report.rows[3].level, SITE_WARNING);
 	ck_assert_str_eq(report.rows[3].finding, "rdzv=x");
 	ck_assert_str_eq(report.rows[3].remedy,

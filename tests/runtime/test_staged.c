@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_staged.c - collectives of ranks that share GPUs, which are staged in host memory: the
- * results equal those of collectives in host memory to the bit
+ * test_staged.c - collectives of ranks that share GPUs and are therefore staged (summed in host
+ * memory): the results have the same bits as collectives in host memory
  *
- * Ranks are processes, and devices are emulated in host memory, with streams that delay operations
- * at random (nccl-host.c).
+ * Ranks are processes. Devices are emulated in host memory, with streams that delay operations at
+ * random (nccl-host.c).
  */
 #include "config.h"
 
 #include "gpus.h"
 
 /*
- * One shared GPU; GPUs with different numbers of ranks; ranks dealt in turns; several nodes; GPUs
- * of one rank.
+ * Layouts with one shared GPU, with different numbers of ranks per GPU, with ranks assigned to GPUs
+ * in turn, with several nodes, and with one rank per GPU.
  */
 static const struct gpus_layout layouts[] = {
 	{"1", "a"},	 {"2", "aa"},	   {"3", "aaa"},	{"4", "aaaa"},	{"5", "aaaaa"},
@@ -23,7 +23,10 @@ enum { MEMORY = 1 << 20, MARGIN = 64 };
 
 /* --- All-reduce -------------------------------------------------------------------------- */
 
-/* Memory of a sum's input and output: libddp's or other device memory, aligned or not. */
+/*
+ * Memory of an all-reduce's input and output: libddp's or other device memory, aligned or
+ * unaligned.
+ */
 enum place { DIRECT, DIRECT_ODD, FOREIGN, FOREIGN_ODD };
 
 static const struct {
@@ -38,7 +41,7 @@ static const struct {
 static const size_t counts[] = {0, 1, 3, 7, 129, 1001, 65537};
 
 struct memories {
-	char *direct, *foreign; /* the first half for input, the second for output */
+	char *direct, *foreign; /* the input is in the first half, the output in the second */
 	void *stream;
 };
 
@@ -50,7 +53,7 @@ static char *find(const struct memories *memories, enum place place, bool receiv
 	return place == DIRECT_ODD || place == FOREIGN_ODD ? base + 1 : base;
 }
 
-/* Reduces [count] elements and checks the result and the bytes around it. */
+/* Reduces [count] elements. Checks the result and the bytes around it. */
 static void reduce_and_check(struct ddp *ddp, const struct memories *memories, int pair,
 			     size_t count, enum ddp_type type, enum ddp_op op, unsigned int salt)
 {
@@ -92,7 +95,10 @@ static void free_memories(struct ddp *ddp, struct memories *memories)
 	gpus_stream_close(memories->stream);
 }
 
-/* The pairs of type and operation to test. Each layout tests a fourth of them; all with DDP_LONG. */
+/*
+ * Pairs of type and operation that this layout tests: a fourth of all pairs; with DDP_LONG, all
+ * pairs.
+ */
 static int first_kind, kind_step = 1;
 
 GPUS_BODY(body_all_reduce)
@@ -126,7 +132,7 @@ TEST_ROWS(test_all_reduce, layouts)
 
 static const struct gpus_layout few_layouts[] = {{"3", "aaa"}, {"5", "aabbb"}, {"2,1", "aab"}};
 
-/* More data than the pinned memory holds, and no multiple of it. */
+/* The data do not fit in the pinned memory, and their size is not a multiple of its size. */
 GPUS_TEST(test_large, few_layouts)
 {
 	enum { COUNT = (9 << 20) / 4 + 5 };
@@ -151,7 +157,7 @@ GPUS_TEST(test_large, few_layouts)
 }
 
 /*
- * NCCL is used on shared devices with NCCL_MULTI_RANK_GPU_ENABLE=1. libddp then disables NVLS,
+ * With NCCL_MULTI_RANK_GPU_ENABLE=1, libddp uses NCCL on shared devices. Then it disables NVLS,
  * which would fail.
  */
 GPUS_BODY(body_nccl_on_shared_device)
@@ -235,8 +241,9 @@ GPUS_TEST(test_bytes, bytes_layouts)
 	for (int i = 0; i < ROWS(sizes); i++)
 		for (int kind = 0; kind < 2; kind++) {
 			/*
-			 * More data than the pinned memory holds only once per collective, since it
-			 * is slow: from the last root, and in all parts together.
+			 * More data than fit in the pinned memory are slow, so each collective is
+			 * tested with them only once: with the last root, or with all parts
+			 * together.
 			 */
 			bool large = sizes[i] > LARGE;
 			size_t part = large ? sizes[i] / size + 1 : sizes[i];
@@ -251,7 +258,7 @@ GPUS_TEST(test_bytes, bytes_layouts)
 	gpus_foreign_free(memories[1]);
 }
 
-/* --- Many enqueued sums -------------------------------------------------------------------- */
+/* --- Many enqueued all-reduces ------------------------------------------------------------ */
 
 static const struct gpus_layout ahead[] = {
 	{"2", "aa"}, {"4", "aaaa"}, {"8", "aaaaaaaa"}, {"4", "aabb"}, {"2,1", "aab"}};
@@ -281,7 +288,7 @@ GPUS_TEST(test_many_enqueued, ahead)
 	RANK_OK(ddp, ddp_device_free(ddp, memory));
 }
 
-/* Each sum's output is the next one's input, sometimes on another stream. */
+/* The output of each all-reduce is the input of the next one, sometimes on another stream. */
 GPUS_TEST(test_streams, few_layouts)
 {
 	void *streams[] = {NULL, gpus_stream(), gpus_stream()};
@@ -359,7 +366,7 @@ static int body_memory_left_allocated(int rank)
 		alloc_and_free(ddp);
 	RANK_OK(ddp, ddp_device_alloc(ddp, 100, &left));
 	RANK_OK(ddp, ddp_device_all_reduce(ddp, left, left, 25, DDP_F32, DDP_SUM, NULL));
-	ddp_destroy(ddp); /* while memory is allocated */
+	ddp_destroy(ddp); /* while memory is still allocated */
 	return 0;
 }
 

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_staged_failure.c - a rank that shares a GPU dies, stops, fails or aborts: the other ranks
- * name it and end, use no incomplete result, and leave no files
+ * name that rank and end, use no incomplete result, and leave no files
  */
 #include "config.h"
 
 #include "gpus.h"
 #include "host-stream.h"
 
-/* DDP_TIMEOUT in seconds: short for a test, but enough for ranks that are not waiting */
+/* DDP_TIMEOUT in seconds: short, but long enough for a rank that works */
 #define LIMIT "4"
 
-static struct gpus_layout layout; /* of the running test */
+static struct gpus_layout layout; /* layout of the running test */
 static int victim;
 
 static bool is_peer_status(int status)
@@ -31,7 +31,7 @@ static void expect_output(const struct ranks *ranks, int rank, const char *piece
 
 /* --- The ranks' work ------------------------------------------------------------------------- */
 
-/* Repeats all kinds of operations without end, so that a rank can die in any of them. */
+/* Repeats all kinds of operations forever, so that a rank can die in any of them. */
 static int body_work(int rank)
 {
 	float *foreign = gpus_foreign(GPUS_SOME);
@@ -60,7 +60,7 @@ static int body_work(int rank)
 	return 97;
 }
 
-/* Waits until all ranks have completed a round or ended. Their output is checked later. */
+/* Waits until every rank has completed a round or ended. The caller checks their output later. */
 static void wait_until_up(const struct ranks *ranks)
 {
 	char path[128];
@@ -76,7 +76,7 @@ static void wait_until_up(const struct ranks *ranks)
 	}
 }
 
-/* Waits until the living ranks have ended, and then kills the victim, which may be stopped. */
+/* Waits until all other ranks have ended, and then kills the victim, which may be stopped. */
 static void wait_for_living(struct ranks *ranks)
 {
 	siginfo_t info;
@@ -89,8 +89,8 @@ static void wait_for_living(struct ranks *ranks)
 }
 
 /*
- * A rank that is alone on its node is named only by ranks of other nodes, which do not know its
- * process.
+ * Whether [rank] is the only rank of its node. Then only ranks of other nodes name it, and these do
+ * not know its process.
  */
 static bool is_alone(int rank)
 {
@@ -105,7 +105,7 @@ static bool is_alone(int rank)
 	return count == 1;
 }
 
-/* Name of the victim in the other ranks' messages. */
+/* Returns the name by which the other ranks' messages call the victim. */
 static const char *victim_name(void)
 {
 	static char name[32];
@@ -141,7 +141,7 @@ static const struct gpus_layout kill_layouts[] = {
 	{"2,2", "aabb"}, {"2,3", "aabbc"}, {"2,1", "aab"},
 };
 
-/* Several worlds run at the same time, because they mostly wait for the timeout. */
+/* Several worlds run at the same time, because their ranks mostly wait for the timeout. */
 TEST_ROWS(test_kills, kill_layouts)
 {
 	enum { WORLDS = 3 };
@@ -168,7 +168,7 @@ TEST_ROWS(test_kills, kill_layouts)
 	ranks_await_shared_files(files);
 }
 
-/* A rank is killed during the rendezvous. Messages may then only list its number. */
+/* A rank is killed during the rendezvous. Then messages may name it only in a list of numbers. */
 TEST(test_early_kills)
 {
 	uint64_t state = 77;
@@ -207,8 +207,8 @@ static void stop_one(struct ranks *ranks, int w)
 }
 
 /*
- * A stopped rank is named by the others. On a busy machine another rank may be late and be named,
- * but not in three attempts.
+ * A rank is stopped, and the other ranks name it. On a busy machine they may name another late rank
+ * instead, but not in three attempts.
  */
 TEST(test_stops)
 {
@@ -260,9 +260,9 @@ TEST_LOOP(test_abort, 0, 2)
 	gpus_run(&layout, body_abort);
 }
 
-/* --- The other ranks ------------------------------------------------------------------------ */
+/* --- The remaining ranks ------------------------------------------------------------------ */
 
-/* The living ranks can destroy their handles and exit with 0. */
+/* The remaining ranks can destroy their handles and exit with 0. */
 static int body_survive(int rank)
 {
 	struct ddp *ddp;
@@ -305,7 +305,7 @@ TEST(test_survivors_can_destroy)
 /* --- A device that fails -------------------------------------------------------------------- */
 
 /*
- * The rank whose device fails reports DDP_ERR_ENGINE, the other ranks name it and report
+ * The rank whose device fails returns DDP_ERR_ENGINE. The other ranks name that rank and return
  * DDP_ERR_ABORTED.
  */
 static const char *const device_failures[] = {"copy:0:20", "wait:1:30", "wait:0:30", "copy:2:20"};

@@ -20,7 +20,7 @@ TEST(test_norm)
 		ck_assert_double_eq(ddp_norm(f32, DDP_F32, count), sqrt(9 * (double)count));
 		ck_assert_double_eq(ddp_norm(f64, DDP_F64, count), sqrt(9 * (double)count));
 	}
-	/* values whose squares overflow or underflow in f32 */
+	/* The squares of these values overflow or underflow in f32. */
 	f32[0] = 0x1p100f;
 	ck_assert_double_eq(ddp_norm(f32, DDP_F32, 1), 0x1p100);
 	f32[0] = 0x1p-140f;
@@ -37,7 +37,7 @@ static const struct {
 } clips[] = {
 	{"within", 1, 2, 1},
 	{"beyond", 4, 1, 1 / (4 + 1e-6)},
-	/* as in PyTorch, the epsilon in the denominator clips a norm that equals the limit */
+	/* as in PyTorch, a norm that equals the limit is clipped: the denominator has an epsilon */
 	{"at the limit", 1, 1, 1 / (1 + 1e-6)},
 	{"zero", 0, 1, 1},
 	{"infinite", INFINITY, 1, 0},
@@ -68,7 +68,7 @@ TEST(test_scale)
 
 /* --- Loss scaling ----------------------------------------------------------------------- */
 
-/* One update, with the result of PyTorch's _amp_update_scale_. */
+/* One update of the loss scale, with the result of PyTorch's _amp_update_scale_. */
 static const struct {
 	const char *name;
 	struct ddp_scaler before;
@@ -122,21 +122,24 @@ static const struct {
 } divisions[] = {
 	{"power of two", 65536, 3, 3 * 0x1p-16f, false},
 	{"zero", 65536, 0, 0, false},
-	/* The inverse is rounded to float first: a division would give 0x1.99999ap-2. */
+	/*
+	 * As in PyTorch, the inverse is first rounded to float. A division would give
+	 * 0x1.99999ap-2.
+	 */
 	{"a third of 1.2", 3, 1.2f, 0x1.99999cp-2f, false},
 	{"ten", 10, 7, 7 * 0.1f, false},
 	{"largest", 2, 0x1.fffffep127f, 0x1.fffffep126f, false},
 	{"infinity", 2, INFINITY, INFINITY, true},
 	{"minus infinity", 2, -INFINITY, -INFINITY, true},
 	{"nan", 2, NAN, NAN, true},
-	/* checked before the division, as in PyTorch */
+	/* As in PyTorch, gradients are checked before the division. */
 	{"overflow by a scale below one", 0.5, 0x1.fffffep127f, INFINITY, false},
 };
 
 TEST_ROWS(test_unscale, divisions)
 {
 	struct ddp_scaler scaler = DDP_SCALER_INIT;
-	/* at each position, in whole vectors and in the rest */
+	/* An infinite value at each position: within whole vectors, and after them. */
 	float gradients[37];
 
 	scaler.scale = divisions[_i].scale;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_steps.c - training steps by several ranks: sampler, gradients, moments and evaluation
+ * test_steps.c - training steps of several ranks, with sampler, gradients, moments and evaluation
  * together
  */
 #include "config.h"
@@ -92,8 +92,8 @@ struct model {
 };
 
 /*
- * Sample [index]: its class, which is returned, and its input, in one of four clouds around the
- * corners of a square.
+ * Creates sample [index]: writes its input, a point near one of the four corners of a square, and
+ * returns its class.
  */
 static int32_t sample(uint64_t index, float input[INPUTS])
 {
@@ -116,7 +116,7 @@ static void apply(const struct model *model, const float input[INPUTS], float lo
 	}
 }
 
-/* Adds the gradient of one sample's cross entropy, times [scale]. */
+/* Adds the gradient of one sample's cross entropy, multiplied by [scale]. */
 static void add_gradient(const struct model *model, uint64_t index, float scale, float *weight,
 			 float *bias)
 {
@@ -172,7 +172,10 @@ static void train(struct ddp *ddp, struct model *model)
 	RANK_CHECK(ddp_sampler_create(&sampler, &options, NULL) == 0);
 	RANK_OK(ddp, ddp_gradients_create(&gradients, ddp, NULL, parameters, 2));
 	while (ddp_sampler_epoch(sampler) < EPOCHS) {
-		/* whole global batches only, so that the steps do not depend on the number of ranks */
+		/*
+		 * Use only whole global batches, so that the steps do not depend on the number of
+		 * ranks.
+		 */
 		while ((count = ddp_sampler_take(sampler, indices, batch)) > 0) {
 			if (count == batch)
 				step(ddp, model, gradients, indices, count);
@@ -207,7 +210,7 @@ static struct ddp_evaluation evaluate(struct ddp *ddp, const struct model *model
 	return evaluation;
 }
 
-/* Result of one rank, computed before the ranks start. */
+/* Result of a run with one rank, which the test computes before the ranks start. */
 static struct model reference;
 static struct ddp_evaluation reference_evaluation;
 
@@ -247,7 +250,7 @@ TEST_ROWS(test_train, layouts)
 
 /* --- Moments ----------------------------------------------------------------------------- */
 
-/* Rank r has r + 1 values, r to 2r; the last rank has none. */
+/* Rank r contributes r + 1 values, r to 2r. The last rank contributes none. */
 RANKS_TEST(test_moments, layouts)
 {
 	int size = ddp_world(ddp)->size, own = rank < size - 1 || size == 1 ? rank + 1 : 0;

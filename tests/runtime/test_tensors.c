@@ -11,7 +11,10 @@
 #include "scratch.h"
 #include "state/tensors.h"
 
-/* Creates a file with the header [text] of [length] bytes, and [data] bytes 0, 1, 2, ... */
+/*
+ * Creates a file with the header [text], which has [length] bytes, and [data] bytes with the values
+ * 0, 1, 2, ...
+ */
 static const char *make_file(const char *name, const char *text, size_t length, size_t data)
 {
 	size_t size = DDP_HEADER_START + length + data;
@@ -29,11 +32,11 @@ static const char *make_file(const char *name, const char *text, size_t length, 
 	return path;
 }
 
-/* --- Bytes and names; tests/interop/state.bats compares types, shapes and order with Python's --- */
+/* --- Bytes and names (tests/interop/state.bats compares types, shapes and order with Python's)  */
 
 static float six[] = {0, 1, 2, 3, 4, 5};
 
-/* Headers that the format's reference implementation writes, from its tests. */
+/* Headers from the tests of the format's reference implementation, which writes them. */
 static const struct {
 	const char *name, *header;
 	struct ddp_tensor tensor;
@@ -147,7 +150,7 @@ TEST_ROWS(test_invalid, invalid)
 	ck_assert_int_ne(access(path, F_OK), 0);
 }
 
-/* If the disk is full, the old file remains, and no other file does. */
+/* On a full disk the old file remains, and no temporary file remains. */
 TEST(test_full_disk)
 {
 	const char *path = scratch("full/file");
@@ -282,11 +285,11 @@ TEST_ROWS(test_malformed, malformed)
 	UNIT_SAYS(header, error.text, path, malformed[_i].piece);
 }
 
-/* Valid headers in forms that libddp does not write. */
+/* Valid headers that libddp reads, but would write in another form. */
 static const struct {
 	const char *header;
 	size_t data;
-	const char *names; /* expected names in order, each followed by a space */
+	const char *names; /* expected names in order, with a space after each name */
 } wellformed[] = {
 	{"{}", 0, ""},
 	{"{ }\r\n\t ", 0, ""},
@@ -318,7 +321,7 @@ TEST_ROWS(test_wellformed, wellformed)
 	ddp_tensors_close(file);
 }
 
-/* A tensor of an unknown type does not prevent reading the others. */
+/* If a tensor has an unknown type, the other tensors can still be read. */
 TEST(test_unknown_type)
 {
 	static const char header[] =
@@ -427,7 +430,7 @@ TEST(test_cut)
 	free(bytes);
 }
 
-/* Reads everything in an open file. Returns a value that depends on all of it. */
+/* Reads everything in an open file. Returns a value that depends on every byte that was read. */
 static uint64_t read_all(const struct ddp_tensors *file)
 {
 	uint64_t sum = 0, bytes;
@@ -447,7 +450,7 @@ static uint64_t read_all(const struct ddp_tensors *file)
 	return sum;
 }
 
-/* Changes the byte [at] of the file in place, which is faster than writing a new file. */
+/* Changes the byte at [at] in the file. This is faster than writing a new file. */
 static void put_byte(const char *path, size_t at, char byte)
 {
 	FILE *file = fopen(path, "r+");
@@ -456,7 +459,7 @@ static void put_byte(const char *path, size_t at, char byte)
 	ck_assert_int_eq(fclose(file), 0);
 }
 
-/* Without a checksum, an inverted bit changes at most a value or is an error. */
+/* Without a checksum, one inverted bit either changes one value or is an error. */
 TEST(test_flip)
 {
 	size_t size, opened = 0;
@@ -480,7 +483,7 @@ TEST(test_flip)
 	free(bytes);
 }
 
-/* With a checksum, every inverted bit is detected, except in the key of the checksum. */
+/* With a checksum, every inverted bit is detected, except in the checksum's own key. */
 TEST(test_checksum)
 {
 	size_t size, key;
@@ -509,7 +512,10 @@ TEST(test_checksum)
 	free(bytes);
 }
 
-/* A file larger than the piece in which it is read. The key of the checksum is reserved. */
+/*
+ * The file is larger than the piece that libddp reads at once. A program cannot use the key of the
+ * checksum for its own metadata.
+ */
 TEST(test_checksum_large)
 {
 	enum { SIZE = (1 << 20) + 4096 };
@@ -523,7 +529,7 @@ TEST(test_checksum_large)
 	ck_assert_int_eq(ddp_tensors_write(path, &tensor, 1, NULL, 0, true, &error), 0);
 	ck_assert_int_eq(ddp_tensors_open(&file, path, &error), 0);
 	ck_assert_int_eq(ddp_tensors_verify(file, &error), 0);
-	/* a file that is truncated while it is open is an error, not a signal */
+	/* If a file is truncated while it is open, reading it is an error, not a SIGBUS. */
 	ck_assert_int_eq(truncate(path, 1 << 20), 0);
 	ck_assert_int_eq(ddp_tensors_verify(file, &error), DDP_ERR_FILE);
 	UNIT_SAYS("text", error.text, "cannot read", path);

@@ -9,14 +9,15 @@
 enum { MOST = 8 };
 
 /*
- * A world as a string with the node of each rank, as a letter. On a node with a capital letter the
- * ranks cannot share memory. "abab": ranks dealt in turns.
+ * A world as a string of letters, one for each rank, which name the rank's node. "abab" means that
+ * ranks are assigned to nodes in turn. On a node with a capital letter the ranks cannot share
+ * memory.
  */
 struct row {
 	const char *name, *nodes;
 	bool shares;
 	int groups, columns;
-	int ranks[MOST]; /* expected ranks, by group and member */
+	int ranks[MOST]; /* expected ranks, ordered by group and member */
 };
 
 static const struct row rows[] = {
@@ -84,7 +85,10 @@ TEST_ROWS(test_layout, rows)
 	ddp_topology_destroy(topology);
 }
 
-/* A world, and the expected index of each rank's node, in the order of the nodes' first ranks. */
+/*
+ * A world, and the expected node index of each rank. Nodes are numbered in the order of their first
+ * ranks.
+ */
 static const struct {
 	const char *nodes, *order;
 } orders[] = {
@@ -103,7 +107,7 @@ TEST_ROWS(test_order, orders)
 			    orders[_i].order[rank] - '0');
 }
 
-/* Changes to the cards of "aabb", each of which is an error. */
+/* Changes to the data of world "aabb". Each is an error. */
 static void same_local_rank(struct ddp_card *cards)
 {
 	cards[1].local_rank = 0;

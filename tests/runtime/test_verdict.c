@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_verdict.c - the rank that failed first, decided from the known facts of an attempt */
+/* test_verdict.c - which rank failed first, decided from the known facts about an attempt */
 #include "config.h"
 
 #include "run/verdict.h"
@@ -13,11 +13,13 @@
 #define ALIVE .state = 'S', .heartbeat_age = -1
 
 static const struct row {
-	const char *name, *kind, *silent; /* silent: name of a node that does not answer */
-	struct facts_rank ranks[4];	  /* three ranks; the last entry is not used */
-	int missing;	    /* bit mask of ranks that did not arrive in the collective */
-	int first, follows; /* follows: bit mask */
-	enum facts_how how; /* of the first rank */
+	/* silent: name of a node that does not answer; NULL: all answer */
+	const char *name, *kind, *silent;
+	struct facts_rank ranks[4]; /* three ranks; the last element is not used */
+	int missing;		    /* bit mask of ranks that did not arrive in the collective */
+	/* first: rank that failed first; follows: bit mask of ranks that failed because of it */
+	int first, follows;
+	enum facts_how how; /* how the first rank failed */
 	const char *why;
 } rows[] = {
 	{"the earliest message of srun",

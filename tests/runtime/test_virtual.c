@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_virtual.c - sums over virtual ranks by several ranks: the bits that ddp.h and virtual.h
- * define, here computed with 64-bit integers. They do not depend on the layout.
+ * test_virtual.c - sums over virtual ranks (units of work that do not depend on the number of
+ * ranks)
+ *
+ * The sums must have the bits that ddp.h and virtual.h define, on every layout of ranks. This test
+ * computes the expected bits with 64-bit integers.
  */
 #include "config.h"
 
@@ -13,7 +16,7 @@
 static const char *const layouts[] = {"1", "2", "4", "1,1", "2,2", "1,1,1,1"};
 static const char *const threes[] = {"1", "3", "2,1", "2,2", "4,2"};
 
-/* Values that are hard to sum: one kind for each parameter. */
+/* Kinds of values that are hard to sum. Each parameter has one kind. */
 enum kind { SPREAD, DENORMAL, HUGE_ONES, CANCEL, ODD, ZEROS, INFINITE, ONE, SMALL, KINDS };
 
 static const struct ddp_parameter parameters[KINDS] = {
@@ -25,10 +28,10 @@ struct sums {
 	enum ddp_type type;
 	size_t ranks; /* number of virtual ranks */
 	bool sum;
-	int bits; /* bits of each value as an integer */
+	int bits; /* number of bits of each value as an integer */
 };
 
-/* [bits] as a finite number of [type]: the exponent of infinities and NaNs is avoided. */
+/* Returns [bits] as a number of [type]. Avoids the exponent of infinity and NaN. */
 static double number(enum ddp_type type, uint64_t bits)
 {
 	uint32_t few = (uint32_t)bits;
@@ -58,7 +61,7 @@ static double odd_value(size_t rank, size_t i, double otherwise)
 	return otherwise;
 }
 
-/* Element [i] of virtual rank [rank]. */
+/* Returns element [i] of a parameter of virtual rank [rank]. */
 static double value(const struct sums *sums, size_t rank, size_t parameter, size_t i, int step)
 {
 	uint32_t random[4];
@@ -215,7 +218,7 @@ RANKS_TEST(test_twelve, threes)
 	run_sums(ddp, &(struct sums){DDP_F64, 12, true, 49});
 }
 
-/* Steps without sync accumulate in the gradients of the next virtual rank. */
+/* Steps without sync add to the gradients of the next virtual rank. */
 RANKS_TEST(test_accumulate, layouts)
 {
 	static const struct ddp_parameter one = {"one", 3};
@@ -236,14 +239,14 @@ RANKS_TEST(test_accumulate, layouts)
 			RANK_OK(ddp, ddp_gradients_finish(gradients));
 		}
 	}
-	/* 3 x (1 + 2 + 3 + 4) / 4 */
+	/* Three steps' sums, averaged: 3 x (1 + 2 + 3 + 4) / 4. */
 	RANK_CHECK(view[2] == 7.5f);
 	ddp_gradients_destroy(gradients);
 }
 
 /*
- * Longer than the piece that is exchanged between groups at a time, with a view that crosses its
- * end.
+ * Layouts for gradients that groups exchange in several pieces. One parameter's gradient crosses
+ * the end of a piece.
  */
 static const char *const longs[] = {"1", "2", "1,1", "2,2"};
 
@@ -266,7 +269,7 @@ RANKS_TEST(test_long_parameters, longs)
 						(size_t)(mine * ddp_world(ddp)->rank + v));
 		RANK_OK(ddp, ddp_gradients_finish(gradients));
 	}
-	/* mean of the virtual ranks 0, 1, 2, 3 */
+	/* mean of the virtual ranks 0, 1, 2 and 3 */
 	for (size_t p = 0; p < 2; p++)
 		for (size_t i = 0; i < two[p].count; i++)
 			RANK_CHECK(((float *)ddp_gradients_view(gradients, p))[i] ==

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_wide.c - each engine between nodes, with processes on loopback: collectives, and errors in
- * the other processes if one is killed, stops, aborts or leaves
+ * test_wide.c - each engine between nodes, with processes on loopback: collectives, and the errors
+ * of the other processes if one is killed, stops, aborts or leaves
  *
- * MPI processes are started by MPI's launcher, and their ranks differ from MPI's.
+ * MPI's launcher starts MPI processes. The ranks of these processes differ from their MPI ranks.
  */
 #include "config.h"
 
@@ -24,7 +24,7 @@
 #include "wide/ring.h"
 
 #ifdef HAVE_MPI
-/* Open MPI 5 and its PMIx leak memory. */
+/* Open MPI 5 and its PMIx leak memory, which LeakSanitizer must ignore. */
 const char *__lsan_default_suppressions(void) __attribute__((visibility("default")));
 
 const char *__lsan_default_suppressions(void)
@@ -35,14 +35,14 @@ const char *__lsan_default_suppressions(void)
 
 enum { MOST = 4 };
 
-/* Runs in a process of the column. Returns its exit status, which is 0 if nothing is wrong. */
+/* Function that runs in each process. Returns the process's exit status: 0 if it found no error. */
 struct member;
 typedef int member_run(struct member *member);
 
-/* The engines in this build. */
+/* Engines that this build has. */
 static const struct engine {
 	const char *name, *described[2];
-	const char *launcher; /* NULL: processes are forked */
+	const char *launcher; /* NULL: the test forks the processes */
 } engines[] = {
 	{"tcp", {"TCP (lo, 127.0.0.1", " connection"}, NULL},
 #ifdef HAVE_MPIRUN
@@ -51,7 +51,7 @@ static const struct engine {
 };
 #define ENGINES ROWS(engines)
 
-static const struct engine *engine; /* engine that the test or the process uses */
+static const struct engine *engine; /* engine that the test or the process uses now */
 
 static void select_engine(const struct engine *which)
 {
@@ -60,8 +60,8 @@ static void select_engine(const struct engine *which)
 }
 
 /*
- * Selects the engine of test number [i] in a loop over all engines. Returns the number without the
- * engine.
+ * The tests loop over all engines and, for each, over some rows. Selects the engine of test number
+ * [i] and returns the row.
  */
 static int select_engine_of(int i)
 {
@@ -79,7 +79,7 @@ struct member {
 	struct ddp_error error;
 };
 
-/* Sent to the test by a process, once. */
+/* Each process sends this to the test once. */
 struct report {
 	int status;
 	char text[DDP_ERROR_SIZE];
@@ -99,7 +99,10 @@ static const char *name_of(void *owner, int rank)
 	return names[rank];
 }
 
-/* Signals whose handlers an engine must not change. The program has its own for one of them. */
+/*
+ * Signals whose handlers an engine must not change. The program has its own handler for one of
+ * them.
+ */
 static const int signals[] = {SIGILL, SIGSEGV, SIGBUS, SIGFPE, SIGHUP};
 static void (*before[ROWS(signals)])(int);
 
@@ -119,7 +122,7 @@ static void record_signal_handlers(void)
 	}
 }
 
-/* --- In the processes ----------------------------------------------------------------------- */
+/* --- In the processes --------------------------------------------------------------------- */
 
 static void transfer(int fd, void *data, size_t size, bool out)
 {
@@ -149,7 +152,7 @@ static int print_error(struct member *member)
 	return 1;
 }
 
-/* Sends this member's card to the test and receives the cards of all members from it. */
+/* Sends this member's address to the test, and receives the addresses of all members. */
 static void exchange_cards(struct member *member, const struct ddp_host_card *own,
 			   struct ddp_host_card cards[static MOST])
 {
@@ -157,18 +160,18 @@ static void exchange_cards(struct member *member, const struct ddp_host_card *ow
 	transfer(member->wire, cards, MOST * sizeof(*cards), false);
 }
 
-static const char
-	*expected_end; /* part of the text of an expected end(), which is reported on [end_wire] */
+/* part of the expected text of end(), which then reports success on [end_wire] */
+static const char *expected_end;
 static int end_wire;
 
-/* Called by an engine whose library will not return. */
+/* Called by an engine if a call to its library will not return. */
 static void end(void *owner, int status, const char *text)
 {
 	(void)owner;
 	if (expected_end && status == DDP_ERR_MISMATCH && strstr(text, expected_end)) {
 		status = 0;
 		transfer(end_wire, &status, sizeof(status), true);
-		sleep(2); /* as ddp_exit() does, so that the launcher does not kill the other ranks */
+		sleep(2); /* like ddp_exit(), so that the launcher does not kill the other ranks */
 		_exit(0);
 	}
 	fprintf(stderr, "process %d: %s\n", getpid(), text);
@@ -224,7 +227,7 @@ static void leave(struct member *member, bool clean)
 	free(member->column.scratch);
 }
 
-/* --- The test's side ------------------------------------------------------------------------- */
+/* --- In the test -------------------------------------------------------------------------- */
 
 static _Noreturn void run_member(member_run *run, int wire, int rank, int size, double limit)
 {
@@ -236,7 +239,7 @@ static _Noreturn void run_member(member_run *run, int wire, int rank, int size, 
 	if (!engine->launcher)
 		_exit(status);
 	/*
-	 * MPI processes send their status, since they are no children of the test, and run all exit
+	 * MPI processes are not children of the test, so they send their status. They run all exit
 	 * handlers, which must not hang.
 	 */
 	transfer(wire, &status, sizeof(status), true);
@@ -261,7 +264,7 @@ static struct process start(member_run *run, int rank, int size, double limit)
 	return process;
 }
 
-/* --- Processes that a launcher of MPI starts ----------------------------------------------------- */
+/* --- Processes that MPI's launcher starts ------------------------------------------------- */
 
 static member_run run_all, reduce_until_error, run_other_call, run_longer, run_longer_pieces,
 	run_note, run_leave, run_left, run_check_handlers, run_overdue;
@@ -271,8 +274,8 @@ static member_run *const runs[] = {run_all,    reduce_until_error, run_other_cal
 				   run_overdue};
 static pid_t launcher;
 /*
- * TMPDIR of the launcher: killed processes leave files that would disturb a later one with the same
- * process id
+ * TMPDIR of the launcher. Killed processes leave files there, which would disturb a later process
+ * with the same id.
  */
 static char launcher_files[256];
 
@@ -285,7 +288,7 @@ static struct sockaddr_un socket_of(pid_t test, socklen_t *length)
 	return name;
 }
 
-/* Sent first on the socket to the test. */
+/* The first bytes that a process sends to the test. */
 struct introduction {
 	int rank;
 	pid_t id;
@@ -343,8 +346,8 @@ static int number_in(const char *variable, const char *otherwise)
 }
 
 /*
- * member TEST RUN SIZE LIMIT: main() of a process that MPI's launcher started. Its rank differs
- * from its MPI rank.
+ * Runs main() of a process that MPI's launcher started: member TEST RUN SIZE LIMIT. The rank
+ * differs from the MPI rank.
  */
 static _Noreturn void run_launched_member(char **arguments)
 {
@@ -363,7 +366,10 @@ static _Noreturn void run_launched_member(char **arguments)
 	run_member(runs[atoi(arguments[1])], wire, introduction.rank, size, atof(arguments[3]));
 }
 
-/* Waits for the launcher, which reports an error unless all processes left in agreement ([clean]). */
+/*
+ * Waits for the launcher. Its exit status must be an error unless all processes left without error
+ * ([clean]).
+ */
 static void end_launcher(bool clean)
 {
 	int status;
@@ -418,7 +424,9 @@ static void expect_success(struct process *processes, int size)
 		unit_number(name_of(NULL, i), "exit status", status_of(&processes[i]), 0);
 }
 
-/* Runs [size] processes, which must exit with 0. [clean]: MPI's launcher must too. */
+/*
+ * Runs [size] processes, which must exit with 0. If [clean], MPI's launcher must exit with 0 too.
+ */
 static void all_run(member_run *run, int size, bool clean)
 {
 	struct process processes[MOST] = {{0}};
@@ -515,8 +523,8 @@ TEST_LOOP(test_collectives, 0, 3 * ENGINES)
 enum { WARM = 5 };
 
 /*
- * All-reduces several times with a limit of 60 s, and then sets the member's limit, to at least ten
- * times the slowest all-reduce.
+ * Calls all-reduce several times with a timeout of 60 s. Then sets the member's timeout to at least
+ * ten times the slowest of these.
  */
 static int warm_up(struct member *member, float *data, size_t count)
 {
@@ -535,7 +543,7 @@ static int warm_up(struct member *member, float *data, size_t count)
 	return 0;
 }
 
-/* Notifies the test after the warm-up, all-reduces until an error occurs, and reports it. */
+/* Warms up, notifies the test, calls all-reduce until an error occurs, and prints the error. */
 static int reduce_until_error(struct member *member)
 {
 	struct report report = {0};
@@ -563,8 +571,8 @@ static void wait_for_warm_up(struct process *processes, int size)
 }
 
 /*
- * TCP reports a lost connection at once, so the status is not DDP_ERR_TIMEOUT. With MPI and four
- * ranks, two ranks that have not exchanged messages before may time out on each other.
+ * With TCP, a killed process closes its connection at once, so the status is not DDP_ERR_TIMEOUT.
+ * With MPI and four ranks, two ranks that have exchanged no messages may time out on each other.
  */
 static const struct {
 	const char *name, *engine;
@@ -595,7 +603,7 @@ TEST_ROWS(test_lost_peer, losses)
 		if (strcmp(engines[i].name, losses[_i].engine) == 0)
 			select_engine(&engines[i]);
 	if (!engine)
-		return; /* not in this build */
+		return; /* The engine is not in this build. */
 	begin(processes, reduce_until_error, losses[_i].size, losses[_i].limit);
 	wait_for_warm_up(processes, losses[_i].size);
 	ck_assert_int_eq(kill(processes[1].id, losses[_i].signal), 0);
@@ -617,7 +625,7 @@ TEST_ROWS(test_lost_peer, losses)
 }
 
 #ifdef HAVE_MPIRUN
-/* Open MPI 4.1 sometimes hangs in a call after a peer is lost, so that the process must be killed. */
+/* Kills a process that hangs: Open MPI 4.1 sometimes hangs in a call after a peer is lost. */
 static void end_if_stuck(const struct process *process)
 {
 	struct pollfd report = {.fd = process->wire, .events = POLLIN};
@@ -629,8 +637,8 @@ static void end_if_stuck(const struct process *process)
 }
 
 /*
- * After the loss of a peer, MPI ends the process, or the process times out, or hangs. If it reports
- * an error, the text names a rank of the other node or the MPI call that failed.
+ * After the loss of a peer, MPI ends the process, or the process returns a timeout, or it hangs. An
+ * error's text must name a rank of the other node, or the MPI call that failed.
  */
 TEST_LOOP(test_mpi_peer_killed, 0, unit_rows(1, 2))
 {
@@ -655,9 +663,9 @@ TEST_LOOP(test_mpi_peer_killed, 0, unit_rows(1, 2))
 }
 #endif
 
-/* --- Columns that disagree --------------------------------------------------------------------- */
+/* --- Members that disagree ---------------------------------------------------------------- */
 
-/* The members make different calls, with messages of the same size. */
+/* The members make different calls. Their messages have the same size. */
 static int run_other_call(struct member *member)
 {
 	struct ddp_column_call call = {1, (uint32_t)member->column.index, "all-reduce"};
@@ -680,8 +688,8 @@ TEST_LOOP(test_other_call, 0, ENGINES)
 }
 
 /*
- * Rank 1's messages are longer than rank 0 expects. Each names the other, or gets the other's note
- * first. With MPI, rank 0's process ends.
+ * Rank 1's messages are longer than rank 0 expects. Each rank's error names the other rank, or is
+ * the error that the other rank has sent. With MPI, rank 0's process ends.
  */
 static int reduce_longer(struct member *member, size_t count)
 {
@@ -717,7 +725,7 @@ TEST_LOOP(test_other_count, 0, 2 * ENGINES)
 	all_run(select_engine_of(_i) ? run_longer_pieces : run_longer, 2, false);
 }
 
-/* --- Notes and ends --------------------------------------------------------------------------- */
+/* --- Error notes, and members that leave -------------------------------------------------- */
 
 static int run_note(struct member *member)
 {
@@ -730,7 +738,7 @@ static int run_note(struct member *member)
 		leave(member, false);
 		return 0;
 	}
-	/* The note may arrive during the first barrier already. */
+	/* The note may arrive as early as the first barrier. */
 	if ((barrier(member) == 0 && barrier(member) == 0) ||
 	    member->error.status != DDP_ERR_ABORTED ||
 	    strcmp(member->error.text, "from rank 1 on n1: a note") != 0)
@@ -744,7 +752,10 @@ TEST_LOOP(test_note, 0, 2 * ENGINES)
 	all_run(run_note, 2 + select_engine_of(_i), false);
 }
 
-/* Members leave after the last barrier, one after the other. None reports another as lost. */
+/*
+ * After the last barrier the members leave one after the other. No member reports another one as
+ * lost.
+ */
 static int run_leave(struct member *member)
 {
 	float data = 1;
@@ -779,7 +790,7 @@ TEST_LOOP(test_leave_in_any_order, 0, 4 * ENGINES)
 	end_launcher(true);
 }
 
-/* A call that needs a rank which has left cleanly fails at once. */
+/* If a rank has left without error, a call that needs this rank fails at once. */
 static int run_left(struct member *member)
 {
 	float data = 1;
@@ -801,7 +812,7 @@ TEST_LOOP(test_call_to_a_rank_that_left, 0, ENGINES)
 {
 	select_engine_of(_i);
 	if (engine->launcher)
-		return; /* MPI waits in MPI_Finalize() for the other ranks */
+		return; /* in MPI_Finalize(), MPI waits for the other ranks */
 	all_run(run_left, 2, false);
 }
 
@@ -829,11 +840,12 @@ TEST_LOOP(test_signal_handlers_stay, 0, ENGINES)
 	all_run(run_check_handlers, 2, true);
 }
 
-/* --- A message that arrives after the limit ----------------------------------------------------- */
+/* --- A message that arrives after the timeout --------------------------------------------- */
 
 /*
- * The deadline of rank 1 has passed before it first polls, as if its process had been stopped. Rank
- * 0 has sent all messages and answers rank 1's question within a second, so the call succeeds.
+ * Rank 1's deadline has passed before rank 1 polls for the first time, as if its process had been
+ * stopped. But rank 0 has sent all messages, and answers rank 1's query within a second, so the
+ * call succeeds.
  */
 static int run_overdue(struct member *member)
 {
@@ -870,7 +882,7 @@ TEST_LOOP(test_message_after_the_limit, 0, ENGINES)
 
 enum { HALF_SENT = 64 << 20 };
 
-/* Waits up to 30 s for an event. Returns it. */
+/* Waits up to 30 s for an event and returns it. */
 static enum ddp_host_event await_event(const struct ddp_host_engine *tcp, struct ddp_host *host)
 {
 	uint64_t until = ddp_now() + UINT64_C(30000000000);
@@ -886,8 +898,8 @@ static enum ddp_host_event await_event(const struct ddp_host_engine *tcp, struct
 }
 
 /*
- * Rank 1 cancels a partly sent message, reuses its buffer and sends a note. Rank 0 receives the
- * whole message with the old bytes, and then the note.
+ * Rank 1 cancels a partly sent message, overwrites its buffer, and sends an error note. Rank 0
+ * receives the whole message with the old bytes, and then the note.
  */
 static int run_cancel(struct member *member)
 {
@@ -936,8 +948,8 @@ TEST(test_tcp_cancelled_send_arrives_whole)
 enum { AHEAD = 300, MEGABYTE = 1 << 20 };
 
 /*
- * Receives from rank 1 until nothing arrives for a second, and then asks it for an answer. Returns
- * whether it answers.
+ * Receives from rank 1 until no data arrive for a second. Then sends rank 1 a query, and returns
+ * whether rank 1 answers it.
  */
 static bool is_answered(const struct ddp_host_engine *tcp, struct ddp_host *host)
 {
@@ -955,7 +967,7 @@ static bool is_answered(const struct ddp_host_engine *tcp, struct ddp_host *host
 	return !silent;
 }
 
-/* Rank 1 sends more than rank 0 buffers, before rank 0 starts to receive. */
+/* Before rank 0 starts to receive, rank 1 sends more than rank 0 can buffer. */
 static int run_ahead(struct member *member)
 {
 	const struct ddp_host_engine *tcp = member->column.engine;
@@ -1051,10 +1063,7 @@ static const struct {
 	{"DDP_TCP_PORTS", "1-70000", "DDP_TCP_PORTS=1-70000: give two ports"},
 };
 
-/*
- * Opens engine [name] for rank 0 of 2, which must fail because of the environment. Returns the
- * error.
- */
+/* Opens engine [name] for rank 0 of 2. The environment must make that fail. Returns the error. */
 static struct ddp_error refuse(const char *name)
 {
 	struct ddp_log log = {.level = DDP_LEVEL_ERROR};

@@ -9,7 +9,10 @@
 #include "members.h"
 #include "ranks.h"
 
-/* One group; two; of different sizes; one rank per node; more ranks than cores. */
+/*
+ * Layouts with one group, two groups, groups of different sizes, one rank per node, and more ranks
+ * than cores.
+ */
 static const char *const layouts[] = {"1",   "2",   "3",     "4",     "1,1",  "2,2",
 				      "2,1", "1,3", "1,1,1", "2,2,2", "3,1,2"};
 
@@ -32,7 +35,7 @@ RANKS_TEST(test_world, layouts)
 
 static const size_t counts[] = {0, 1, 2, 3, 7, 64, 1000, 4097, 65536 + 5, 1 << 20};
 
-/* Small integers, whose sums are exact in every type but U8. */
+/* A small integer, so that sums are exact in all types except U8. */
 static int value(int rank, size_t i)
 {
 	return (int)((i * 5 + (size_t)rank * 3) % 13);
@@ -54,7 +57,7 @@ static void set(void *data, enum ddp_type type, size_t i, int number)
 	case DDP_BF16:
 		((uint16_t *)data)[i] = (uint16_t)(bits >> 16);
 		break;
-	case DDP_F16: /* normalized, exact for 0 to 2047 */
+	case DDP_F16: /* normalized; exact for 0 to 2047 */
 		((uint16_t *)data)[i] =
 			number == 0 ? 0
 				    : (uint16_t)(((((bits >> 23) & 0xff) - 127 + 15) << 10) |
@@ -129,7 +132,7 @@ RANKS_TEST(test_all_reduce, layouts)
 	RANK_OK(ddp, ddp_arena_destroy(ddp, arena));
 }
 
-/* Shared memory in this process's page table in KiB. */
+/* Returns the KiB of shared memory in this process's page table. */
 static long resident_shared(void)
 {
 	FILE *file = fopen("/proc/self/status", "r");
@@ -144,7 +147,7 @@ static long resident_shared(void)
 	return kilobytes;
 }
 
-/* The ranks of a node, few or many, share one block of memory of the requested size. */
+/* All ranks of a node share one block of memory, which has the requested size. */
 RANKS_TEST(test_shared, layouts)
 {
 	enum { COUNT = 3000000 };
@@ -169,7 +172,7 @@ RANKS_TEST(test_shared, layouts)
 	RANK_OK(ddp, ddp_arena_destroy(ddp, memory));
 }
 
-/* [send] is not changed if it is not [recv]. */
+/* If [send] and [recv] differ, an all-reduce does not change [send]. */
 RANK_BODY(body_separate_buffers)
 {
 	float send[100], recv[100];
@@ -224,8 +227,8 @@ RANKS_TEST(test_all_gather, layouts)
 }
 
 /*
- * All ranks get the error of the first rank that has one, with its name unless all ranks have the
- * same error. The world remains usable.
+ * If some ranks have an error, all ranks return the error of the first one of these. The text names
+ * that rank, unless all ranks have the same error. The ranks can then continue.
  */
 RANKS_TEST(test_agree, layouts)
 {
@@ -246,7 +249,10 @@ RANKS_TEST(test_agree, layouts)
 	RANK_OK(ddp, ddp_agree(ddp, 0, NULL));
 }
 
-/* A rank leaves a barrier only after all have entered it: each creates a file before. */
+/*
+ * A rank leaves a barrier only after all ranks have entered it. Each rank creates a file before the
+ * barrier, and looks for all files after it.
+ */
 RANKS_TEST(test_barrier, layouts)
 {
 	char name[64];
@@ -286,7 +292,7 @@ static int body_no_memfd(int rank)
 	return body_separate_buffers(rank);
 }
 
-/* Without memfd_create() the leader of each node prints a warning. */
+/* Without memfd_create(), the leader of each node prints a warning. */
 TEST(test_no_memfd)
 {
 	static struct ranks ranks;
@@ -309,9 +315,9 @@ TEST(test_no_memfd)
 #define RENDEZVOUS ".ddp/torchrun-test-7.0"
 
 /*
- * Rank 0 removes the directory that the leader of the other node has created, as the last rank of
- * an earlier world does. It can do so only before the leader's socket is in it. Rank 2 starts after
- * that.
+ * The leader of the other node has created a directory. Rank 0 removes it, as the last rank of an
+ * earlier world does. That is possible only until the leader's socket is in the directory. Rank 2
+ * starts after the removal.
  */
 static int body_removed(int rank)
 {
@@ -341,7 +347,7 @@ TEST(test_directory_removed_before_rank_0_begins)
 
 /* --- Misuse ------------------------------------------------------------------------------ */
 
-/* A wrong argument is an error, and the world remains usable. */
+/* A wrong argument is an error. The ranks can then continue. */
 RANK_BODY(body_wrong_arguments)
 {
 	float x = 1;
@@ -363,7 +369,7 @@ TEST(test_wrong_arguments)
 
 /* --- Devices ------------------------------------------------------------------------------- */
 
-/* Rank 0 sees no device: all ranks get its error, and the world remains usable without devices. */
+/* Rank 0 has no device. All ranks return this error, and can then continue without devices. */
 static int body_no_device(int rank)
 {
 	static float data[2];
