@@ -12,7 +12,10 @@
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
-/* libddp must not handle SIGTERM and others: the trainer stops at the end of a step. */
+/*
+ * Train as a rank. The trainer handles SIGTERM and other signals itself, to stop at the end of a
+ * step, so libddp must not handle them.
+ */
 static int train(const struct options *options)
 {
 	struct ddp_options settings = DDP_OPTIONS_INIT;
@@ -28,12 +31,12 @@ static int train(const struct options *options)
 	failed = status > TRAINER_DIVERGED;
 	fflush(NULL);
 	/*
-	 * Under a launcher, skip libddp's failure summary: it would name records that the launcher
-	 * removes.
+	 * Under launch_ranks(), skip libddp's failure summary: it would name failure records that
+	 * the launcher removes.
 	 */
 	if (!failed || !launch_is_launched())
 		ddp_destroy(ddp);
-	/* Do not run destructors: another thread may hang in a call to the driver. */
+	/* Exit without destructors: another thread may hang in a call to the driver. */
 	if (failed) {
 		fflush(NULL);
 		_exit(status);
@@ -41,7 +44,10 @@ static int train(const struct options *options)
 	return status;
 }
 
-/* Warn before computing: with far too many threads, even the first step takes minutes. */
+/*
+ * Warn if the ranks of this node have too many threads. Called before the first step, which takes
+ * minutes if there are far too many.
+ */
 static void check_threads(const struct options *options, int ranks)
 {
 	unsigned long long threads = option_count(options, OPTION_THREADS),
@@ -69,7 +75,7 @@ int main(int argc, char **argv)
 		return EXIT_USAGE;
 	/* Continue if the reader of the log ends. */
 	signal(SIGPIPE, SIG_IGN);
-	/* Writing beyond "ulimit -f" then fails with EFBIG, and the message names the file. */
+	/* Let a write beyond "ulimit -f" fail with EFBIG, so that the message names the file. */
 	signal(SIGXFSZ, SIG_IGN);
 	count = launch_count(&options);
 	if (count < 0)

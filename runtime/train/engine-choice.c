@@ -2,9 +2,9 @@
 /*
  * engine-choice.c - available engines, and the choice of one for all ranks
  *
- * The CPU engine is built in; other engines are modules. All ranks must use the same engine: ranks on GPUs
- * and ranks on CPUs cannot sum gradients together, and ranks that share a GPU must also share
- * memory. Each rank reports what it has, and all make the same choice.
+ * The CPU engine is built in; other engines are modules. All ranks must use the same engine: ranks
+ * on GPUs and ranks on CPUs cannot sum gradients together, and ranks that share a GPU must also
+ * share memory. Each rank reports its GPU, or why it has none, and all ranks make the same choice.
  */
 #include "config.h"
 
@@ -57,8 +57,8 @@ enum { OFFER_DEVICES = 64 };
 
 /* What a rank can compute on. */
 struct offer {
-	struct ddp_error error; /* reason why it has no GPU */
-	int32_t driver;		/* there is a driver on its node, or it was given a GPU */
+	struct ddp_error error; /* reason why the rank has no GPU */
+	int32_t driver;		/* the rank's node has a driver, or the rank was given a GPU */
 	int32_t wants;		/* index of --engine in its list of values */
 	struct sharing_seat seat;
 };
@@ -123,7 +123,8 @@ static const struct engine_class *find_engine(const struct run *run, struct offe
 	else
 		class = NULL;
 	/*
-	 * A rank that was given a GPU gets a warning if it is not used, even if there is no driver.
+	 * If a rank was given a GPU that is then not used, it prints a warning, even without a
+	 * driver.
 	 */
 	offer->driver = offer->driver || run->world->device >= 0;
 	return class;
@@ -136,7 +137,10 @@ struct obstacle {
 	char text[DDP_ERROR_SIZE];
 };
 
-/* Finds the first rank that has no GPU. The reason names it if there are several ranks. */
+/*
+ * Finds the first rank that has no GPU, and sets [obstacle] to the reason, with the rank's name if
+ * there are several ranks.
+ */
 static bool find_missing(const struct offer *offers, int size, struct obstacle *obstacle)
 {
 	for (int rank = 0; rank < size; rank++) {
@@ -155,8 +159,8 @@ static bool find_missing(const struct offer *offers, int size, struct obstacle *
 }
 
 /*
- * Connects the devices of ranks that share GPUs, while CPUs are still a choice. Errors are equal on
- * all ranks. Not needed for virtual ranks, which are summed in host memory.
+ * Connects the devices of ranks that share GPUs, early enough to choose CPUs if that fails. Errors
+ * are equal on all ranks. Virtual ranks need no connection, as they are summed in host memory.
  */
 static int join(struct run *run, const struct sharing_seat *seats, struct obstacle *obstacle)
 {
@@ -201,7 +205,7 @@ static int choose_cpus(struct run *run, const struct offer *offers, const struct
 		return ddp_error_set(&run->error, DDP_ERR_UNSUPPORTED, "--engine cuda: %s",
 				     obstacle->text);
 	}
-	/* On a machine without a driver this is expected and needs no warning. */
+	/* Without a driver, CPUs are the expected choice and need no warning. */
 	if (driver)
 		snprintf(run->why, sizeof(run->why), "computing on CPUs: %s", obstacle->text);
 	return 0;

@@ -3,12 +3,12 @@
  * engine.h - interface of engines, which compute the steps of a training
  *
  * train/ is the program ddp-train, a client of libddp: it calls ddp.h, base/ and its own
- * directories. net/, data/ and optim/ serve every engine. cpu/ and cuda/ are engines, which fill
- * the table below; cpu/ is built in, cuda/ is a module. report/ shows a run. The files in train/
- * itself are the trainer, which calls all of these. Start reading in run.h, then loop.c.
+ * directories. All engines use net/, data/ and optim/. cpu/ and cuda/ are engines: each fills a
+ * struct engine_class. cpu/ is built in, cuda/ is a module. report/ shows a run. The files in
+ * train/ itself are the trainer, which calls all of these. Start reading in run.h, then loop.c.
  *
  * An engine computes whole steps: forward pass, backward pass with concurrent sums of gradients,
- * optimizer. It knows nothing of epochs, files and output. The trainer knows nothing of kernels.
+ * optimizer. Only the trainer knows epochs, files and output. Only an engine knows kernels.
  */
 #ifndef TRAIN_ENGINE_H
 #define TRAIN_ENGINE_H
@@ -25,7 +25,7 @@ struct engine; /* defined by each engine */
 enum engine_phase {
 	ENGINE_DATA,	/* reading, cropping, copying samples */
 	ENGINE_COMPUTE, /* forward and backward pass, optimizer */
-	ENGINE_REDUCE,	/* waiting for sums of gradients (and of SyncBatchNorm) */
+	ENGINE_REDUCE,	/* waiting for sums of gradients and of SyncBatchNorm's statistics */
 	ENGINE_PHASES
 };
 
@@ -45,7 +45,7 @@ struct engine_setup {
 	bool sync_norm;		   /* SyncBatchNorm */
 	bool exact;		   /* use direct convolutions only, and skip no gradients */
 	bool tf32;		   /* allow tf32 for products of f32, if the engine supports it */
-	bool deterministic;	   /* equal bits in every run; some engines always have them */
+	bool deterministic;	   /* equal bits in every run; some engines always do so */
 	bool no_dropout;	   /* for tests */
 	int threads;		   /* of this rank; 0: by its CPUs or OMP_NUM_THREADS */
 	double share;		   /* fraction of the device's memory for this rank; 0: all */
@@ -58,11 +58,12 @@ struct engine_setup {
 
 /*
  * Results, over all ranks, of steps that have finished. Each step is reported once. An engine may
- * run several steps ahead, as many on all ranks, and report a step in a later call or in settle().
+ * run several steps ahead (equally many on all ranks), and report a step in a later call or in
+ * settle().
  */
 struct engine_step {
 	uint64_t steps;	  /* number of steps; 0: none has finished since the last report */
-	uint64_t skipped; /* of these: steps whose gradients overflowed and that changed nothing */
+	uint64_t skipped; /* of [steps]: steps that changed nothing, as gradients overflowed */
 	bool stop;   /* a rank wants to stop: all ranks stop after the last step that was started */
 	double loss; /* sum over the samples of all ranks */
 	uint64_t hits, samples;
@@ -73,74 +74,78 @@ struct engine_class {
 	struct ddp_module_head head; /* kind "engine"; name "cpu", "cuda" */
 
 	/*
-	 * The engine allocates and sums the gradients, so model_create() does not. Gradients of
-	 * virtual ranks are always in model_create()'s memory, as libddp sums them on the host.
+	 * The engine, not model_create(), allocates and sums the gradients. Gradients of virtual
+	 * ranks are an exception: libddp sums them on the host, in memory of model_create().
 	 */
 	bool device_gradients;
 
-	/* Whether this machine can run the engine; if not, [error] has the reason. NULL: always. */
+	/*
+	 * Whether this machine can run the engine. If it cannot, [error] has the reason. NULL:
+	 * every machine can.
+	 */
 	bool (*available)(struct ddp_error *error);
 
 	/*
-	 * Counts the devices that this process sees, and names the first [most] of them: "GPU-..."
-	 * or "MIG-...", the same text in every process that sees the device. Opens no device.
-	 * Returns the number, or DDP_ERR_x with the reason why there is none. NULL: not supported.
+	 * Counts the devices that this process sees, and sets the names of the first [most]
+	 * devices: "GPU-..." or "MIG-...". A device has the same name in every process. Opens no
+	 * device. Returns the number, or DDP_ERR_x with the reason why there is no device. NULL:
+	 * not supported.
 	 */
 	int (*devices)(char (*names)[ENGINE_DEVICE_NAME], int most, struct ddp_error *error);
 
 	/*
-	 * Checks that ranks that share devices can sum there, before anything else is opened. The
-	 * result is equal on all ranks unless a rank was lost. NULL: not needed. Collective.
+	 * Checks that ranks that share devices can sum gradients there. Called before the engine is
+	 * opened. The result is equal on all ranks unless a rank was lost. NULL: not needed.
+	 * Collective.
 	 */
 	int (*join)(struct ddp *ddp, struct ddp_error *error);
 
 	/*
-	 * Compiles the graph of setup->model. On failure, [error] names what is not supported.
-	 * Collective.
+	 * Compiles the graph of setup->model. On failure, [error] names the unsupported layer or
+	 * setting. Collective.
 	 */
 	int (*open)(struct engine **engine, const struct engine_setup *setup,
 		    struct ddp_error *error);
 
 	/*
-	 * Announces the next steps: [batch] has this rank's samples of all of them, setup->batch
-	 * per step and the remainder in the last; the other ranks have as many. [rates] has their
-	 * learning rates. Other steps are allowed, but slower. NULL: not needed. Not called with
-	 * virtual ranks. Collective.
+	 * Announces the next steps. [batch] has this rank's samples for all of them: setup->batch
+	 * per step, the remainder in the last step. All ranks announce equally many samples.
+	 * [rates] has the learning rates of the steps. Steps that were not announced are allowed,
+	 * but slower. NULL: not needed. Not called with virtual ranks. Collective.
 	 */
 	int (*expect)(struct engine *engine, const struct batch *batch, const double *rates,
 		      struct ddp_error *error);
 
 	/*
 	 * Runs or enqueues one step over [batch], which may be empty on some ranks. [global]:
-	 * samples of all ranks. The loss is the mean over them. [step]: number of the optimizer
-	 * step, from 1, assuming that no step under way is skipped; an engine that skips steps
-	 * corrects it from the last push() on. [rate]: learning rate. [stop]: this rank wants to
-	 * stop.
+	 * samples of all ranks. The loss is the mean over these. [step]: number of the optimizer
+	 * step, from 1, if no step under way is skipped. An engine that has skipped steps since the
+	 * last push() subtracts these. [rate]: learning rate. [stop]: this rank wants to stop.
 	 *
-	 * With virtual ranks, [batch] has the samples of each, equally many, one after the other.
-	 * Each gets a separate forward and backward pass. Collective.
+	 * With virtual ranks, [batch] has equally many samples for each of them, one virtual rank
+	 * after the other. Each virtual rank gets a separate forward and backward pass. Collective.
 	 */
 	int (*step)(struct engine *engine, const struct batch *batch, size_t global, uint64_t step,
 		    double rate, bool stop, struct engine_step *done, struct ddp_error *error);
 
 	/*
 	 * Waits for the steps under way and reports them in [done]. Must be called before the
-	 * model, setup->scaler or the clock are read. NULL: steps are never under way after step().
+	 * model, setup->scaler or the clock are read. NULL: a step is complete when step() returns.
 	 * Collective.
 	 */
 	int (*settle)(struct engine *engine, struct engine_step *done, struct ddp_error *error);
 
 	/*
-	 * Adds the results of [batch] of the test set to [evaluation], without dropout and with the
-	 * running statistics of BatchNorm. Not collective.
+	 * Computes [batch] of the test set, without dropout and with BatchNorm's running
+	 * statistics, and adds the results to [evaluation]. Not collective.
 	 */
 	int (*evaluate)(struct engine *engine, const struct batch *batch,
 			struct ddp_evaluation *evaluation, struct ddp_error *error);
 
 	/*
-	 * push: read the model in host memory, after it was changed there. pull: update the model
-	 * in host memory, for an evaluation or a checkpoint. Running statistics are then rank 0's,
-	 * unless they are synchronised. Both are collective.
+	 * push() copies the model from host memory to the engine, after the trainer changed it.
+	 * pull() copies the engine's model to host memory, for an evaluation or a checkpoint.
+	 * Unless the running statistics are synchronised, rank 0's are copied. Both are collective.
 	 */
 	int (*push)(struct engine *engine, struct ddp_error *error);
 	int (*pull)(struct engine *engine, struct ddp_error *error);
@@ -148,14 +153,14 @@ struct engine_class {
 	/* For people: "oneDNN 2.6.3, AVX-512". */
 	const char *(*describe)(const struct engine *engine);
 	/*
-	 * Algorithms that were chosen, for checkpoints and setup->choices; NULL: chosen at every
-	 * start.
+	 * Names of the chosen algorithms, for checkpoints and setup->choices. NULL: the engine
+	 * chooses algorithms anew at every start.
 	 */
 	const char *(*choices)(const struct engine *engine);
 
 	/*
-	 * Name of the device ("GPU 0, NVIDIA H200"), and peak use of its memory in bytes. NULL: the
-	 * engine uses CPUs and the process's memory.
+	 * Name of the device ("GPU 0, NVIDIA H200"); peak use of the device's memory in bytes.
+	 * NULL: the engine uses CPUs and the process's memory.
 	 */
 	const char *(*device)(const struct engine *engine);
 	uint64_t (*memory)(const struct engine *engine);
@@ -167,15 +172,16 @@ struct engine_class {
 extern const struct engine_class engine_cpu;
 
 /*
- * The engine [name], "cpu" or "cuda". Returns NULL with DDP_ERR_UNSUPPORTED if this machine cannot
- * run it, with the reason or what to install.
+ * The engine [name], "cpu" or "cuda". If this machine cannot run it, returns NULL with
+ * DDP_ERR_UNSUPPORTED and a text that gives the reason or names the package to install.
  */
 const struct engine_class *engine_find(const char *name, const struct ddp_log *log,
 				       struct ddp_error *error);
 
 /*
- * Returns whether a GPU driver is installed on this node, by loading its library; no function of it
- * is called. Without a driver, the engine's module, whose libraries are large, need not be loaded.
+ * Returns whether a GPU driver is installed on this node. Loads the driver's library, but calls no
+ * function of it. Without a driver, the GPU engine's module and its large libraries need not be
+ * loaded.
  */
 bool engine_has_driver(struct ddp_error *error);
 

@@ -33,7 +33,7 @@ static bool is_same_gpu(const struct sharing_seat *a, const struct sharing_seat 
 	       strcmp(a->host_id, b->host_id) == 0;
 }
 
-/* A rank whose GPU is unknown counts as its only rank. */
+/* A rank whose GPU is unknown counts as the only rank on that GPU. */
 int sharing_ranks(const struct sharing_seat *seats, int size, const struct sharing_seat *seat)
 {
 	int count = 0;

@@ -2,8 +2,8 @@
 /*
  * gpu-sharing.h - which ranks share a GPU, and how much of its memory each may use
  *
- * All ranks compute the same results from the same seats. Functions other than sharing_fill_seat()
- * have no side effects. A GPU is identified by its UUID and NCCL_HOSTID, as in device/cards.h.
+ * A seat describes where one rank computes. All ranks have the seats of all ranks, and compute the
+ * same results from them. A GPU is identified by its UUID and NCCL_HOSTID, as in device/cards.h.
  */
 #ifndef TRAIN_GPU_SHARING_H
 #define TRAIN_GPU_SHARING_H
@@ -23,10 +23,10 @@ struct sharing_seat {
 /* Fills [seat], except its device, for this process. */
 void sharing_fill_seat(struct sharing_seat *seat, const struct ddp_world *world);
 
-/* Number of ranks on the GPU of [seat], including itself. */
+/* Number of ranks on the GPU of [seat], including the rank of [seat]. */
 int sharing_ranks(const struct sharing_seat *seats, int size, const struct sharing_seat *seat);
 
-/* Sets shares that were not given: an equal part of the GPU for each of its ranks. */
+/* Sets the shares that were not given: all ranks of a GPU get equal parts of it. */
 void sharing_divide(struct sharing_seat *seats, int size);
 
 /*

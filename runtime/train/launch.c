@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * launch.c - start of ranks without Slurm: their number, their devices, and waiting for them
+ * launch.c - starts ranks without Slurm, divides CPUs and GPUs among them, and waits for their end
  *
- * A process that has called CUDA must not fork. So a child process counts the GPUs, and ends. The
- * directory of the rendezvous has a file "lock", which the launcher keeps locked. It is locked
- * before it gets this name, so that another launcher does not take a new directory for an abandoned
- * one.
+ * A process that has called CUDA must not fork. So the launcher counts the GPUs in a child process.
+ *
+ * The rendezvous directory has a file "lock", which the launcher keeps locked. The file is locked
+ * before it gets this name. So another launcher that finds "lock" unlocked knows that the directory
+ * is abandoned.
  */
 #include "config.h"
 
@@ -43,7 +44,7 @@
 enum {
 	RANKS_BY_DEFAULT = 8,
 	EXIT_USAGE = 2,
-	DRIVER_TIMEOUT_S = 60, /* seconds for a driver that has to initialise its GPUs */
+	DRIVER_TIMEOUT_S = 60, /* time limit for a driver that has to initialise its GPUs */
 };
 
 /* --- CPUs ---------------------------------------------------------------------------------- */
@@ -86,8 +87,9 @@ int launch_cpus(void)
 }
 
 /*
- * Binds this process to part [rank] of [count] of its CPUs, in whole cores if there are enough.
- * With more ranks than CPUs, some ranks share one. On failure nothing changes.
+ * Divides the CPUs of this process among [count] ranks, and binds the process to the part of
+ * [rank]. If there are enough cores, each part has whole cores. If there are more ranks than CPUs,
+ * some ranks share a CPU. On failure nothing changes.
  */
 static void bind_cpus(int rank, int count)
 {
@@ -127,8 +129,8 @@ static int count_gpus(void)
 }
 
 /*
- * Reads the number from the child. A child that crashes or hangs counts as no GPU. The exit status
- * is not used, as it is lost if SIGCHLD is ignored.
+ * Reads the number of GPUs from the child's pipe; it is 0 if the child crashes or hangs. The
+ * child's exit status is not used, as it is lost if SIGCHLD is ignored.
  */
 static int read_count(int fd, pid_t child)
 {
@@ -150,7 +152,10 @@ static int read_count(int fd, pid_t child)
 	return count;
 }
 
-/* Finds entry [index] of the comma-separated [list]. Returns its length, or 0 if there is none. */
+/*
+ * Finds entry [index] of the comma-separated [list]. Returns the entry's length, or 0 if the list
+ * is shorter.
+ */
 static size_t entry(const char *list, int index, const char **start)
 {
 	for (; index > 0; index--) {
@@ -162,10 +167,7 @@ static size_t entry(const char *list, int index, const char **start)
 	return strcspn(list, ",");
 }
 
-/*
- * Number of MIG slices in CUDA_VISIBLE_DEVICES, or 0 if it lists none. CUDA lets a process use one
- * slice only.
- */
+/* Number of MIG slices in CUDA_VISIBLE_DEVICES; a process can use one slice only. */
 static int count_slices(void)
 {
 	const char *list = getenv(VISIBLE), *start;
@@ -184,7 +186,7 @@ static int count_devices(void)
 	int ends[2], count = 0, slices = count_slices();
 	pid_t child;
 
-	/* In a job without GPUs, those of the node belong to other jobs. */
+	/* In a job without GPUs, the node's GPUs belong to other jobs. */
 	if ((!getenv(VISIBLE) && ddp_getenv("SLURM_JOB_ID", NULL)) || pipe(ends) < 0)
 		return 0;
 	fflush(NULL);
@@ -201,8 +203,8 @@ static int count_devices(void)
 }
 
 /*
- * Reads this process's share of each GPU (DDP_SHARE), by default 1. Returns false after an error
- * message if it is invalid.
+ * Reads DDP_SHARE, the part of each GPU that this process may use [1]. Returns false after an error
+ * message if the value is invalid.
  */
 static bool read_share(double *share)
 {
@@ -224,8 +226,8 @@ static bool read_share(double *share)
 }
 
 /*
- * Called in the child that becomes rank [rank] of [count] on [devices] GPUs (0: unknown or none).
- * Ranks on one GPU get equal parts of [share].
+ * Sets DDP_SHARE in the child that becomes rank [rank] of [count], on [devices] GPUs (0: unknown or
+ * none). Ranks on one GPU get equal parts of [share].
  */
 static void share_device(int rank, int count, int devices, double share)
 {
@@ -236,8 +238,8 @@ static void share_device(int rank, int count, int devices, double share)
 }
 
 /*
- * Called in the child that becomes rank [rank]. If CUDA_VISIBLE_DEVICES lists MIG slices, reduces
- * it to one slice. Other lists stay, and the rank chooses its GPU by its local rank.
+ * If CUDA_VISIBLE_DEVICES lists MIG slices, reduces it to one slice in the child that becomes rank
+ * [rank]. Other lists stay unchanged: the rank then chooses a GPU by its local rank.
  */
 static void show_device(int rank)
 {
@@ -272,7 +274,7 @@ static void remove_tree(const char *path)
 	nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* Directory in which launchers create theirs. */
+/* Directory in which launchers create rendezvous directories. */
 static const char *base(void)
 {
 	const char *given = getenv("TMPDIR");
@@ -360,8 +362,8 @@ static int create_directory(struct directory *directory)
 /* --- Number of ranks ------------------------------------------------------------------------ */
 
 /*
- * Whether this process is a task of srun. In batch scripts and interactive shells the step is
- * unset, or has one of Slurm's special numbers.
+ * Whether this process is a task of srun. In batch scripts and interactive shells SLURM_STEP_ID is
+ * unset, or is one of Slurm's special numbers.
  */
 static bool is_task(void)
 {
@@ -389,7 +391,7 @@ bool launch_shares_batch(void)
 	return mark && strcmp(mark, "shared") == 0;
 }
 
-/* Number of ranks of the world that this process belongs to. */
+/* Number of ranks in this process's world. */
 static long world_size(void)
 {
 	const char *size = ddp_getenv("DDP_SIZE", "WORLD_SIZE", "SLURM_STEP_NUM_TASKS", NULL);
@@ -397,7 +399,7 @@ static long world_size(void)
 	return size ? strtol(size, NULL, 10) : 1;
 }
 
-/* Number of GPUs or, without GPUs, of CPUs, but at most [most] CPUs. */
+/* Number of GPUs. Without GPUs: number of CPUs, at most [most]. */
 static int count_places(const struct options *options, int most)
 {
 	const char *engine = option_text(options, OPTION_ENGINE);
@@ -457,10 +459,7 @@ int launch_gpus(const struct options *options)
 
 /* --- A rank ----------------------------------------------------------------------------------- */
 
-/*
- * Sets the variables that torchrun would set, and unsets those that describe the rank of an outer
- * step.
- */
+/* Sets the variables that torchrun would set, and unsets Slurm's variables of an outer step. */
 static void set_environment(int rank, int count, bool shared, const char *directory)
 {
 	static const char *const stale[] = {"DDP_RANK",	      "DDP_SIZE",	"DDP_LOCAL_RANK",
@@ -493,15 +492,17 @@ struct launch {
 	int passed;   /* last signal that was passed on; 0: none */
 	int interrupts;
 	int status;	   /* exit status for this process */
-	bool is_cause;	   /* [status] is from a rank whose error was its own */
-	uint64_t deadline; /* time at which the other ranks are ended; UINT64_MAX: none */
-	int severity;	   /* signals sent to end the ranks so far: SIGTERM, then SIGKILL */
+	bool is_cause;	   /* [status] is not from a rank that only lost a peer */
+	uint64_t deadline; /* time at which the remaining ranks are killed; UINT64_MAX: none */
+	int severity;	   /* number of signals sent to end the ranks: SIGTERM, then SIGKILL */
 };
 
 static void become_rank(const struct launch *launch, int rank, bool shared, pid_t parent,
 			char **argv)
 {
-	/* Without the launcher no one would pass on signals or report failures, so end with it. */
+	/*
+	 * End when the launcher ends: without it, nothing would pass on signals or report failures.
+	 */
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)
 		_exit(1);
 	sigprocmask(SIG_SETMASK, &launch->before, NULL);
@@ -528,7 +529,7 @@ static void set_deadline(struct launch *launch, uint64_t seconds)
 	launch->deadline = ddp_now() + seconds * 1000000000u;
 }
 
-/* Whether [status] is an error that a rank learned from another rank, which is not the cause. */
+/* Whether [status] means that another rank failed first. */
 static bool is_echo(int status)
 {
 	for (int error = DDP_ERR_MISMATCH; error <= DDP_ERR_TIMEOUT; error++)
@@ -568,9 +569,9 @@ static void reap(struct launch *launch)
 }
 
 /*
- * The terminal sends signals of keys to all foreground processes, including the ranks. When a
- * terminal is closed, SIGHUP is sent to the session's leader only, and to other processes only
- * after the leader has ended.
+ * Passes a signal on to the ranks, unless they already have it. Keys such as Ctrl-C send a signal
+ * to all foreground processes, including the ranks. Closing the terminal sends SIGHUP to the
+ * session's leader; other processes get it only after the leader has ended.
  */
 static void pass_signal(struct launch *launch, const siginfo_t *info)
 {
@@ -625,7 +626,7 @@ static void block_signals(struct launch *launch)
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
 		if (sigaction(numbers[i], NULL, &action) == 0 && action.sa_handler != SIG_IGN)
 			sigaddset(&launch->signals, numbers[i]);
-	/* Children of a process that ignores SIGCHLD cannot be waited for. */
+	/* While SIGCHLD is ignored, waitpid() does not return the children's statuses. */
 	signal(SIGCHLD, SIG_DFL);
 	sigprocmask(SIG_BLOCK, &launch->signals, &launch->before);
 }

@@ -23,7 +23,7 @@ bool launch_is_launched(void);
 bool launch_shares_batch(void);
 
 /*
- * Number of ranks on this machine that [options] ask for; 1: no launch. Returns -1 after an error
+ * Number of ranks that [options] request on this machine; 1: no launch. Returns -1 after an error
  * message if [options] conflict with the launcher that started this process.
  */
 int launch_count(const struct options *options);
@@ -32,19 +32,21 @@ int launch_count(const struct options *options);
 int launch_cpus(void);
 
 /*
- * Number of GPUs of this machine for the ranks, if [options] give a number of ranks; it may be less
- * than that. 0: no GPU, or each rank gets a GPU of its own.
+ * Number of this machine's GPUs if [options] give the number of ranks; there may be fewer GPUs than
+ * ranks. 0: no GPU is used, or [options] leave the number of ranks to the launcher, which then
+ * starts one rank per GPU.
  */
 int launch_gpus(const struct options *options);
 
 /*
  * Runs this program [count] times as the ranks of a world on this machine, and waits for all of
- * them. Each rank gets a part of the CPUs and one of [devices] GPUs (0: unknown or none), of its
- * own if there are enough. [shared]: launch_shares_batch() is true in the ranks.
+ * them. Each rank gets a part of the CPUs and one of [devices] GPUs (0: unknown or none). If there
+ * are fewer GPUs than ranks, ranks share GPUs. With [shared], launch_shares_batch() is true in the
+ * ranks.
  *
- * Signals are passed on to the ranks. When a rank fails, the others get 10 s to report it, then
- * they are ended. No rank outlives this process, even if it is killed. Its directory is then
- * removed by the next launch.
+ * Signals are passed on to the ranks. When a rank fails, the other ranks get 10 s to report it,
+ * then they are killed. No rank outlives this process, even if this process is killed. In that case
+ * the next launch removes the rendezvous directory.
  *
  * Returns the exit status for this process: that of the first rank that failed, else 0.
  */

@@ -15,7 +15,7 @@
 
 /* --- Step ------------------------------------------------------------------------------------ */
 
-/* Gets up to [most] next samples of each part, and their positions in the epoch's order. */
+/* Gets the next samples of each part, at most [most], and their positions in the epoch's order. */
 static size_t get_samples(struct run *run, size_t most)
 {
 	size_t count = 0;
@@ -96,7 +96,10 @@ static int end_steps(struct run *run, const struct engine_step *done)
 	return 0;
 }
 
-/* Wait until the engine has reported all started steps, so that the model, the sums and the clock include them. Collective. */
+/*
+ * Waits until the engine has reported all started steps. The model, the sums and the clock then
+ * include these steps. Collective.
+ */
 static int settle(struct run *run)
 {
 	struct engine_step done = {.steps = 0};
@@ -126,8 +129,8 @@ static struct batch get_batch(struct run *run, size_t most)
 }
 
 /*
- * Number of samples in [batch], without those that are repeated at the end of the epoch to give all
- * ranks the same number.
+ * Number of samples in [batch], without repeated ones. At the end of an epoch, samples are repeated
+ * so that all ranks have equally many.
  */
 static size_t count_new(const struct run *run, const struct batch *batch)
 {
@@ -156,7 +159,7 @@ static int step(struct run *run, uint64_t steps)
 	status = end_steps(run, &done);
 	if (status < 0 || !throughput_is_due(run, count_new(run, &batch)))
 		return status;
-	/* With --log-every, a line includes all steps up to its own. */
+	/* With --log-every, a line of output includes all steps up to the one that it names. */
 	if (run->throughput.target <= 0)
 		status = settle(run);
 	return status < 0 ? status : throughput_flush(run, steps);
@@ -165,8 +168,8 @@ static int step(struct run *run, uint64_t steps)
 /* --- Evaluation ----------------------------------------------------------------------------- */
 
 /*
- * Copies rank 0's running statistics to all ranks, as PyTorch does. With SyncBatchNorm they are
- * already equal.
+ * Copies rank 0's running statistics to all ranks, as PyTorch does. With SyncBatchNorm the
+ * statistics are already equal.
  */
 static int share_buffers(struct run *run)
 {
@@ -226,8 +229,8 @@ static int add_parts(struct run *run, const struct ddp_evaluation *parts,
 }
 
 /*
- * Evaluates the test set on all ranks. Sets the sums, which are equal on all ranks, and the time it
- * took. Collective.
+ * Evaluates the test set on all ranks. Sets [evaluation], which is equal on all ranks, and the
+ * [seconds] that the evaluation took. Collective.
  */
 static int evaluate_all(struct run *run, struct ddp_evaluation *evaluation, double *seconds)
 {
@@ -253,7 +256,10 @@ static int evaluate_all(struct run *run, struct ddp_evaluation *evaluation, doub
 
 /* --- Epoch ----------------------------------------------------------------------------------- */
 
-/* Whether a checkpoint is due. The one after an epoch's or the training's last step is written after the evaluation. */
+/*
+ * Whether a checkpoint is due. After the last step of an epoch or of the training it is not: that
+ * checkpoint is written after the evaluation.
+ */
 static bool is_due(const struct run *run, uint64_t steps)
 {
 	uint64_t every = option_count(run->options, OPTION_CHECKPOINT_STEPS);
@@ -285,7 +291,9 @@ static int expect_steps(struct run *run, uint64_t steps)
 	return seek(run);
 }
 
-/* Writes a checkpoint between steps. Its time is not part of the interval. */
+/*
+ * Writes a checkpoint between steps. The time for writing is not part of the throughput interval.
+ */
 static int save_between(struct run *run)
 {
 	int status = settle(run);
@@ -298,8 +306,8 @@ static int save_between(struct run *run)
 }
 
 /*
- * Trains until the epoch or the training ends, or all ranks agree to stop. No step is under way
- * afterwards.
+ * Trains until the epoch or the training ends, or until all ranks agree to stop. On return no step
+ * is under way.
  */
 static int train_steps(struct run *run, uint64_t steps)
 {
@@ -348,8 +356,8 @@ static void set_test_means(struct report_epoch *report, const struct ddp_evaluat
 }
 
 /*
- * Set run->not_finite and run->lost, the same on all ranks. The weights are checked too: a maximum of NaN and 0 is 0, so
- * that ReLU and pooling hide weights that are NaN, and the loss may become finite again.
+ * Sets run->not_finite and run->lost, equally on all ranks. The loss alone does not show weights
+ * that are NaN: the maximum of NaN and 0 is 0, so ReLU and pooling may hide them.
  */
 static int check_finite(struct run *run, double loss)
 {
@@ -389,7 +397,10 @@ static int evaluate(struct run *run)
 	return status;
 }
 
-/* The epoch is over if all its steps are done; --steps may end the training before. */
+/*
+ * Evaluates, reports and saves after the last step of an epoch ([whole]), or of a training that
+ * --steps ended earlier.
+ */
 static int finish_epoch(struct run *run, bool whole)
 {
 	struct run_progress *progress = &run->progress;

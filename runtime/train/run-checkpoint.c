@@ -22,8 +22,8 @@
 #include "run.h"
 
 /*
- * Metadata, in this order: the network and its data; the position in the training (epoch, step);
- * the options that affect the result.
+ * Metadata: the network and its data; the position in the training (epoch, step); and, after these
+ * fields, the options that affect the result.
  */
 #define FIELDS(X)                   \
 	X(NETWORK, "network")       \
@@ -70,7 +70,7 @@ static const char *const keys[] = {
 #undef OPTION
 };
 
-/* Must not be moved: pairs point into it, and into the run. */
+/* Metadata as pairs. The struct must not be moved, since its pairs point into it. */
 struct state {
 	struct ddp_pair pairs[(int)FIELD_COUNT + (int)OPTION_COUNT];
 	size_t count;
@@ -94,13 +94,16 @@ static void put_count(struct state *state, enum field field, uint64_t value)
 	put(state, field, "%llu", (unsigned long long)value);
 }
 
-/* Enough digits to read the same number back. */
+/* Writes enough digits to read the same number back. */
 static void put_number(struct state *state, enum field field, double value)
 {
 	put(state, field, "%.17g", value);
 }
 
-/* Algorithms of this engine, or those in the checkpoint if the engine stores none. */
+/*
+ * Names of this engine's chosen algorithms or, if the engine has none to store, of those in the
+ * checkpoint.
+ */
 static const char *choices_of(const struct run *run)
 {
 	if (run->engine && run->class->choices)
@@ -147,7 +150,10 @@ static void fill(struct state *state, const struct run *run)
 
 /* --- Reading metadata ------------------------------------------------------------------------ */
 
-/* Values read from a file replace state->pairs. The run's own stay in state->values. */
+/*
+ * A value that was read from a file. Such values replace those of state->pairs; the run's own
+ * values stay in state->values.
+ */
 static const char *get(const struct state *state, enum field field)
 {
 	return state->pairs[field].value ? state->pairs[field].value : "";
@@ -185,7 +191,10 @@ static uint64_t get_count(struct run *run, const struct state *state, enum field
 	return value;
 }
 
-/* Returns 0, or DDP_ERR_FORMAT if a value is missing or malformed. */
+/*
+ * Sets the run's progress from the metadata. Returns 0, or DDP_ERR_FORMAT if a value is missing or
+ * malformed.
+ */
 static int read_progress(struct run *run, const struct state *state, uint64_t step)
 {
 	uint64_t images = set_info(run->train)->samples;
@@ -216,7 +225,10 @@ static const char *show(enum field field, const char *value, struct ddp_shown *s
 	return shown->text;
 }
 
-/* Returns 0, or DDP_ERR_ARGUMENT with a property in which the checkpoint's training differs. */
+/*
+ * Checks that the checkpoint belongs to this training. Returns 0, or DDP_ERR_ARGUMENT with a text
+ * that names a difference.
+ */
 static int check_training(struct run *run, const struct state *state)
 {
 	static const struct {
@@ -286,13 +298,15 @@ static void describe_changes(const struct run *run, const struct state *state,
 /* --- Lock on the directory ------------------------------------------------------------------- */
 
 /*
- * Rank 0 holds a lock of fcntl() on DIR/.lock from the start of a run to its end. It works across nodes, also on NFS,
- * and ends with the process that holds it. The file remains, and says which process that is:
+ * From the start of a run to its end, rank 0 holds a lock of fcntl() on DIR/.lock. The lock works
+ * across nodes, also on NFS, and ends with the process that holds it. The file remains. It names
+ * the process that locked it last:
  *
  *     <job> <attempt> <restart> <host> <process>
  *
- * After the death of a node, a server may keep its locks: NFSv4 for about 90 s, NFSv3 until the node is up again. Slurm
- * and ddp-run end an attempt before they start the next one, so the next one replaces the file of an earlier attempt.
+ * After a node has failed, a file server may keep the node's locks: NFSv4 for about 90 s, NFSv3
+ * until the node is up again. Slurm and ddp-run end an attempt before they start the next one. So
+ * an attempt replaces a lock file that names an earlier attempt, even if it is locked.
  */
 struct lock_owner {
 	char job[256], host[72];
@@ -336,7 +350,10 @@ static void write_owner(int fd, const struct lock_owner *owner)
 		(void)fsync(fd);
 }
 
-/* Whether [owner] is an earlier attempt of [own]: under srun a job is "cluster.job.step", with a new step each time. */
+/*
+ * Whether [owner] is an earlier attempt of [own]. Under srun, [job] is "cluster.job.step", and each
+ * attempt has a new step.
+ */
 static bool is_earlier(const struct lock_owner *owner, const struct lock_owner *own,
 		       const struct run *run)
 {
@@ -349,7 +366,7 @@ static bool is_earlier(const struct lock_owner *owner, const struct lock_owner *
 		(own->attempt == owner->attempt && own->restart > owner->restart));
 }
 
-/* Whether [path] is still the open file [fd]. */
+/* Whether [path] still names the open file [fd]. */
 static bool is_at(int fd, const char *path)
 {
 	struct stat open, there;
@@ -377,8 +394,9 @@ static int refuse_locked(struct run *run, const char *path, const struct lock_ow
 }
 
 /*
- * Lock [path]. Returns a descriptor, without a lock if the file system has none, or -1 with errno set: EAGAIN if another
- * process has the lock; [known]: [owner] says which.
+ * Locks [path]. Returns a descriptor, or -1 with errno set. If the file system has no locks, the
+ * descriptor has no lock. EAGAIN means that another process has the lock; if [known], [owner] names
+ * that process.
  */
 static int lock_file(struct run *run, const char *path, struct lock_owner *owner, bool *known)
 {
@@ -390,7 +408,7 @@ static int lock_file(struct run *run, const char *path, struct lock_owner *owner
 		return -1;
 	if (fcntl(fd, F_SETLK, &lock) == 0) {
 		if (is_at(fd, path))
-			return fd; /* else the file was replaced in the meantime */
+			return fd; /* otherwise the file was replaced in the meantime */
 	} else if (errno == EAGAIN || errno == EACCES) {
 		*known = read_owner(fd, owner) && is_at(fd, path);
 	} else {
@@ -404,7 +422,7 @@ static int lock_file(struct run *run, const char *path, struct lock_owner *owner
 	return -1;
 }
 
-/* Lock the directory of checkpoints. By rank 0. */
+/* Locks the directory of checkpoints. Called on rank 0. */
 static int lock_directory(struct run *run)
 {
 	const struct timespec pause = {0, LOCK_PAUSE_MS * 1000000L};
@@ -452,7 +470,7 @@ static int check_model(struct run *run)
 	return ddp_error_errno(&run->error, DDP_ERR_FILE, "--save-model %s", file);
 }
 
-/* Checks and locks the directories that rank 0 will write to. */
+/* Checks that rank 0 can write its files, and locks the directory of checkpoints. */
 static int prepare(struct run *run)
 {
 	struct run_checkpoint *checkpoint = &run->checkpoint;
@@ -472,7 +490,10 @@ static int prepare(struct run *run)
 				   &run->error);
 }
 
-/* All ranks read the same file, but may have different options, so they agree on each check. */
+/*
+ * Loads the checkpoint. The ranks have the same file, but may have different options, so they agree
+ * on the result of each check.
+ */
 static int load(struct run *run, const struct model_tensors *tensors)
 {
 	struct run_checkpoint *checkpoint = &run->checkpoint;
@@ -487,7 +508,9 @@ static int load(struct run *run, const struct model_tensors *tensors)
 		return 0;
 	if (status < 0 && status != DDP_ERR_FORMAT)
 		return run_pass_on_shared(run, status);
-	/* A mismatch of the training explains more than a list of tensors that differ. */
+	/*
+	 * Check the training first: such an error explains more than a list of tensors that differ.
+	 */
 	if (run_agree(run, check_training(run, &state)) < 0)
 		return run->error.status;
 	if (status < 0)
@@ -537,7 +560,7 @@ void run_checkpoint_close(struct run_checkpoint *checkpoint)
 
 /* --- Save ------------------------------------------------------------------------------------ */
 
-/* The model as tensors on rank 0; no tensors on other ranks. No step is under way. */
+/* Converts the model to tensors on rank 0. Other ranks get no tensors. No step may be under way. */
 static int export(struct run *run, struct model_tensors *tensors, bool optimizer)
 {
 	int status = run->class->pull(run->engine, &run->error);
@@ -575,7 +598,10 @@ int run_save(struct run *run)
 	status = export(run, &tensors, true);
 	run->lost = status == 0 && !model_is_finite(run->model);
 	if (run->lost) {
-		/* It would replace a checkpoint from which the training can be resumed. */
+		/*
+		 * A model that is not finite must not replace a checkpoint from which the training
+		 * can be resumed.
+		 */
 		model_tensors_destroy(&tensors);
 		report_log(run->report, "no checkpoint of step %s: a weight is not finite",
 			   ddp_show_count((double)run->progress.total).text);

@@ -9,11 +9,11 @@
 
 struct run;
 
-/* Position of a training: what a checkpoint stores besides the model. Equal on all ranks. */
+/* Position in a training, which a checkpoint stores besides the model. Equal on all ranks. */
 struct run_progress {
 	unsigned epoch;	   /* from 0 */
 	uint64_t position; /* in the epoch's order, of all ranks together */
-	uint64_t step;	   /* of the epoch: steps that were started */
+	uint64_t step;	   /* steps of this epoch that were started */
 	uint64_t total;	   /* steps since the start of the training */
 	uint64_t updates;  /* optimizer steps: finished steps that were not skipped */
 	double loss;	   /* sum over the samples of the epoch, of finished steps */
@@ -31,9 +31,9 @@ struct run_checkpoint {
 	bool resumed;	     /* this run resumed from a checkpoint */
 	bool failed;	     /* the run ends because a checkpoint or a model cannot be written */
 	/*
-	 * Steps of the checkpoints of an earlier training, with --fresh. They are removed after
-	 * this run's first checkpoint, as one of them would otherwise be the newest. On rank 0
-	 * only.
+	 * With --fresh: step numbers of an earlier training's checkpoints. These are removed once
+	 * this run has written its first checkpoint, which might not be the newest otherwise. On
+	 * rank 0 only.
 	 */
 	uint64_t *old;
 	size_t old_count;
@@ -41,26 +41,26 @@ struct run_checkpoint {
 };
 
 /*
- * Resumes from the newest checkpoint, if there is one and the options allow it: sets the model,
- * progress and scaler. Fails if the checkpoint is of another training. Collective.
+ * If there is a checkpoint and the options allow it, resumes from the newest one: sets the model,
+ * progress and scaler. Fails if the checkpoint belongs to another training. Collective.
  */
 int run_resume(struct run *run);
 
 /*
- * Writes a checkpoint, unless there is one of this step. No step may be under way in this function
- * and the next. Collective.
+ * Writes a checkpoint, unless one of this step exists. No step may be under way when this function
+ * or run_save_model() is called. Collective.
  */
 int run_save(struct run *run);
 
 /*
- * Writes the weights to the file of --save-model with [suffix] appended, if the option was given.
+ * If --save-model was given, writes the weights to its file, with [suffix] appended to the name.
  * Collective.
  */
 int run_save_model(struct run *run, const char *suffix);
 
 /*
- * Adds a sentence to [text] about the checkpoint and the model that are kept after a failure, and
- * how to continue. On rank 0.
+ * Adds a sentence to [text] that says which checkpoint and model are kept after a failure, and how
+ * to continue. On rank 0.
  */
 void run_describe_kept(const struct run *run, struct ddp_text *text);
 

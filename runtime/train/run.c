@@ -30,7 +30,6 @@ uint64_t run_global_batch(const struct run *run)
 	return (uint64_t)run->batch * (uint64_t)run->total_parts;
 }
 
-/* The samples that remain are divided evenly, the last share padded. */
 uint64_t run_steps(const struct run *run)
 {
 	uint64_t left = set_info(run->train)->samples - run->progress.position;

@@ -21,7 +21,7 @@ struct run {
 	const struct ddp_world *world;
 	const struct options *options;
 	struct ddp_error error;
-	bool shared; /* all ranks have the same error, so that one of them prints it */
+	bool shared; /* all ranks have the same error, so only one rank prints it */
 
 	/* Model and data. */
 	struct set *train, *test;
@@ -35,21 +35,21 @@ struct run {
 	/* Engine. */
 	const struct engine_class *class;
 	struct engine *engine;
-	/* reason for computing on CPUs although there is a GPU driver; "" */
+	/* reason for computing on CPUs although there is a GPU driver; "": none */
 	char why[DDP_ERROR_SIZE + 64];
 	char sharing[256]; /* which ranks share GPUs, and how; "": none */
 	double share;	   /* of this rank's GPU; 0: all */
 
 	/* Samples. */
 	size_t total_parts;	       /* ranks or, with --virtual-ranks, virtual ranks */
-	size_t parts;		       /* of these, on this rank: 1, or its virtual ranks */
+	size_t parts;		       /* parts on this rank: 1, or its virtual ranks */
 	bool virtual;		       /* --virtual-ranks is set */
 	struct ddp_sampler **samplers; /* one per part */
 	size_t batch, test_batch;      /* per part */
 	size_t most; /* capacity of indices and orders per part: an epoch, or a test batch */
 	uint64_t *indices, *orders;
 	uint64_t seed;
-	int threads; /* 0: by the CPUs */
+	int threads; /* 0: as many as CPUs */
 
 	/* Position and end. */
 	struct run_progress progress;
@@ -71,19 +71,23 @@ struct run {
 /* --- run.c --------------------------------------------------------------------------------- */
 
 /*
- * Copy libddp's error to run->error and return [status]. The second function is for calls that fail
- * on all ranks with one rank's error.
+ * Copy libddp's error to run->error and return [status]. run_pass_on_shared() is for calls that
+ * fail on all ranks with the same error.
  */
 int run_pass_on(struct run *run, int status);
 int run_pass_on_shared(struct run *run, int status);
 
 /*
- * Makes all ranks fail if one has failed: if [status] is an error on some ranks, all get the error
- * of the first of them. For functions that can fail on each rank independently. Collective.
+ * Makes all ranks fail if one has failed: if [status] is an error on some ranks, all ranks get the
+ * error of the first of these. Call it after functions that can fail on each rank independently.
+ * Collective.
  */
 int run_agree(struct run *run, int status);
 
-/* Steps of the current epoch, including those already done. */
+/*
+ * Steps of the current epoch, including finished ones. The remaining samples are divided evenly
+ * among the ranks, the last steps padded.
+ */
 uint64_t run_steps(const struct run *run);
 
 /* Samples of all ranks in a step. */
@@ -92,14 +96,14 @@ uint64_t run_global_batch(const struct run *run);
 /* --- trainer.c ----------------------------------------------------------------------------- */
 
 /*
- * Exit statuses. STOPPED: stopped early with a checkpoint, by a signal or before the job's time
- * limit. DIVERGED: the loss or a weight is not finite at the end.
+ * Exit statuses. STOPPED: a signal or the job's time limit ended the run early, and a checkpoint
+ * was written. DIVERGED: the loss or a weight is not finite at the end.
  */
 enum { TRAINER_STOPPED = 3, TRAINER_DIVERGED = 4 };
 
 /*
  * Trains as a rank of [ddp]. Collective. Returns an exit status: 0, TRAINER_STOPPED,
- * TRAINER_DIVERGED, or the ddp_exit_status() of an error that was printed, which is higher than
+ * TRAINER_DIVERGED, or, after an error was printed, its ddp_exit_status(), which is larger than
  * these.
  */
 int trainer_run(struct ddp *ddp, const struct options *options);
@@ -107,10 +111,10 @@ int trainer_run(struct ddp *ddp, const struct options *options);
 /* --- engine-choice.c ----------------------------------------------------------------------- */
 
 /*
- * Sets run->class. With --engine=auto: the GPU engine if all ranks have a GPU on which they can
- * sum; else the CPU engine, with the reason in run->why. A GPU may be shared by ranks that share
- * memory. With --engine=cuda, a rank without a GPU is an error that names it. Also sets
- * run->sharing and run->share. Collective.
+ * Sets run->class, run->sharing and run->share. With --engine=auto: the GPU engine if all ranks
+ * have a GPU on which they can sum, else the CPU engine, with the reason in run->why. Ranks that
+ * share memory may share a GPU. With --engine=cuda, a rank without a GPU is an error, which names
+ * the rank. Collective.
  */
 int run_find_engine(struct run *run);
 

@@ -13,7 +13,7 @@
 #include "launch.h"
 #include "run.h"
 
-/* Prints a line before the report is opened. */
+/* Prints a line. For use before the report is opened. */
 static void say(void *listener, const char *text)
 {
 	const struct options *options = listener;
@@ -59,7 +59,7 @@ static uint64_t test_samples(uint64_t samples)
 	return (samples + 5) / 6;
 }
 
-/* Bytes of memory and swap space that are available on this node; UINT64_MAX if that is not known. */
+/* Bytes of memory and swap space that are available on this node; UINT64_MAX if unknown. */
 static uint64_t free_memory(void)
 {
 	FILE *file = fopen("/proc/meminfo", "re");
@@ -79,7 +79,10 @@ static uint64_t free_memory(void)
 	return known ? sum * 1024 : UINT64_MAX;
 }
 
-/* Fails if synthetic images cannot fit into memory. Prints a line before large ones are drawn. */
+/*
+ * Fails if synthetic images do not fit into memory. If they need much memory, prints a line before
+ * they are drawn.
+ */
 static int check_memory(struct run *run, enum set_kind kind, uint64_t samples)
 {
 	uint64_t bytes =
@@ -141,7 +144,10 @@ static int set_parts(struct run *run)
 	run->threads = (int)option_count(run->options, OPTION_THREADS);
 	if (!run->virtual)
 		return 0;
-	/* The number of threads affects the sums within a layer. */
+	/*
+	 * The number of threads affects the sums within a layer, so the default must not depend on
+	 * the machine.
+	 */
 	if (run->threads == 0)
 		run->threads = 1;
 	run->shared = true;
@@ -262,8 +268,9 @@ static enum ddp_type wire_type(const struct options *options)
 }
 
 /*
- * run_agree() for [status] of a collective function. These three errors may be one rank's while others wait in the
- * function, so they end the run without an agreement. Collective.
+ * Calls run_agree() with the [status] of a collective function, except for three errors that a rank
+ * may have while other ranks still wait in that function. These errors end the run at once.
+ * Collective.
  */
 static int agree_likely(struct run *run, int status)
 {
@@ -304,7 +311,7 @@ static int create_model(struct run *run)
 			     wire_type(run->options), run->class->device_gradients && !run->virtual,
 			     run->virtual ? run->total_parts : 0, &run->error);
 	status = agree_likely(run, status);
-	/* Other engines keep the values in their own memory. */
+	/* Only the CPU engine computes with the values in this memory. */
 	if (status == 0 && run->class == &engine_cpu)
 		status = agree_likely(run, model_share(run->model, run->ddp, &run->error));
 	if (status < 0)
@@ -324,7 +331,7 @@ static const struct {
 } precisions[] = {
 	{DDP_F32, true}, {DDP_F32, false}, {DDP_F32, true}, {DDP_BF16, false}, {DDP_F16, false}};
 
-/* tf32 by default, if the engine is not the CPU's. */
+/* Whether products of f32 use tf32. By default they do, except with the CPU engine. */
 static bool uses_tf32(const struct run *run)
 {
 	int word = option_word(run->options, OPTION_AMP);
@@ -332,7 +339,9 @@ static bool uses_tf32(const struct run *run)
 	return precisions[word].tf32 && (word != 0 || run->class != &engine_cpu);
 }
 
-/* Appends the reason for using CPUs, as the option may have been meant for a GPU. */
+/*
+ * Appends the reason for using CPUs to an error about an option that may have been meant for a GPU.
+ */
 static void add_why(struct run *run)
 {
 	struct ddp_error error = run->error;
@@ -356,7 +365,10 @@ static int open_engine(struct run *run)
 		.smoothing = (float)option_number(options, OPTION_SMOOTHING),
 		.clip = option_number(options, OPTION_CLIP),
 		.sync_norm = option_flag(options, OPTION_SYNC_NORM),
-		/* Timing may choose other algorithms in another run. */
+		/*
+		 * Virtual ranks need equal algorithms in every run, and a choice by timing may
+		 * differ.
+		 */
 		.exact = run->virtual || strcmp(option_text(options, OPTION_CONV), "exact") == 0,
 		.tf32 = uses_tf32(run),
 		.deterministic = option_flag(options, OPTION_DETERMINISTIC),

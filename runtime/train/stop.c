@@ -2,9 +2,9 @@
 /*
  * stop.c - on a signal, finish the current step, write a checkpoint and stop
  *
- * Signals are blocked in all threads, and one thread waits for them. Signal handlers would corrupt
- * memory: kernels of oneDNN (2.6, f32) use the stack pointer for data, so the frame of a handler in
- * a computing thread overwrites what it points to.
+ * Signals are blocked in all threads, and one thread waits for them. A signal handler in a
+ * computing thread would corrupt memory: kernels of oneDNN (2.6, f32) use the stack pointer for
+ * data, so the handler's frame would overwrite that data.
  */
 #include "config.h"
 
@@ -24,12 +24,15 @@ static atomic_int stop_signal;	/* the first signal received */
 static atomic_bool stop_polite; /* finish the step before stopping */
 static sigset_t stop_signals;
 
-/* stop_explain(): 0: no reason; 1: the job's time limit; above STOP_SIGNAL: a signal */
+/*
+ * Reasons that stop_explain() exchanges: 0: none; 1: the job's time limit; STOP_SIGNAL + n: signal
+ * n.
+ */
 enum { STOP_SIGNAL = 1000 };
 
 /*
- * ns; within this time a second SIGINT is taken as the same key stroke, sent by both terminal and
- * launcher
+ * Nanoseconds in which a second SIGINT counts as the same key stroke, which both the terminal and
+ * the launcher send.
  */
 #define KEY_REPEAT_NS 300000000u
 
@@ -113,7 +116,10 @@ static const char *signal_name(int number)
 	return "a signal";
 }
 
-/* Ranks may have different reasons. A signal takes precedence, as it is the more specific one. */
+/*
+ * Ranks may have different reasons. A signal takes precedence over the time limit, as it is more
+ * specific.
+ */
 int stop_explain(struct run *run)
 {
 	int number = atomic_load(&stop_signal);
@@ -137,7 +143,7 @@ int stop_explain(struct run *run)
 }
 
 /*
- * The file's format is meant for exceptions. A launcher that does not parse "stopped" shows the
+ * The file has torchrun's format for exceptions. A launcher that does not know "stopped" prints the
  * message.
  */
 void stop_record(const struct run *run)

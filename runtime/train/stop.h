@@ -10,7 +10,7 @@
 struct run;
 
 struct stop {
-	double time;	  /* time to stop at, in seconds since 1970; 0: none */
+	double time;	  /* when to stop, in seconds since 1970; 0: no limit */
 	bool agreed;	  /* all ranks stop after the current step */
 	char reason[192]; /* how the run ended, for people */
 	char cause[32];	  /* why it stopped early: "time", "SIGUSR1" */
@@ -28,7 +28,7 @@ void stop_politely(void);
 
 bool stop_wanted(const struct stop *stop);
 
-/* Sets run->stop.reason and cause from those of all ranks. Collective. */
+/* Sets run->stop.reason and run->stop.cause from the reasons of all ranks. Collective. */
 int stop_explain(struct run *run);
 
 /*

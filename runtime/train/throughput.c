@@ -13,7 +13,7 @@
 #include "launch.h"
 #include "run.h"
 
-enum { DEVICE_WIDTH = 32 }; /* columns of a device's name in a table */
+enum { DEVICE_WIDTH = 32 }; /* characters of a device's name in a table */
 
 /* --- Locations of the ranks ------------------------------------------------------------------ */
 
@@ -27,7 +27,7 @@ static void name_cpus(char *text, size_t size)
 		ddp_list_cpus(&set, text + used, size - used);
 }
 
-/* Removes words that all names of GPUs have, to keep tables narrow. */
+/* Removes words that are common to all names of GPUs, to keep tables narrow. */
 static void shorten_device_name(const char *device, char *text, size_t size)
 {
 	static const char *const words[] = {"NVIDIA ", "GeForce ", "Tesla "};
@@ -103,7 +103,7 @@ void throughput_close(struct throughput *throughput)
 
 /* --- Intervals ------------------------------------------------------------------------------- */
 
-/* Number of steps that take [target] seconds, at most 8 times the last number. */
+/* Number of steps that take throughput->target seconds, but at most 8 times the last number. */
 static uint64_t count_next_steps(const struct throughput *throughput, double seconds)
 {
 	double steps =
@@ -144,7 +144,7 @@ static int gather(struct run *run, double seconds)
 	return 0;
 }
 
-/* Steps under way are not in the report, so it has the learning rate of the last finished step. */
+/* The report excludes steps under way, so its learning rate is that of the last finished step. */
 static int end_interval(struct run *run, uint64_t steps)
 {
 	struct throughput *throughput = &run->throughput;
@@ -152,8 +152,8 @@ static int end_interval(struct run *run, uint64_t steps)
 	double now = ddp_seconds(), seconds = now - throughput->begin;
 	uint64_t samples = set_info(run->train)->samples;
 	/*
-	 * Samples repeated at the end of the epoch, to give all ranks the same number, are not
-	 * counted.
+	 * Do not count samples that are repeated at the end of the epoch so that all ranks have
+	 * equally many.
 	 */
 	uint64_t repeated = progress->samples > samples ? progress->samples - samples : 0;
 	struct report_interval interval_report = {

@@ -2,9 +2,9 @@
 /*
  * throughput.h - progress of all ranks in intervals, for the report
  *
- * Steps are grouped into intervals of about one second. At the end of each, the ranks all-gather
- * their counters. Rank 0 also sends the number of steps of the next interval, so that its duration
- * does not depend on the duration of a step.
+ * Steps are grouped into intervals of about one second. At the end of an interval, the ranks
+ * all-gather their counters. Rank 0 adds the number of steps in the next interval, chosen so that
+ * intervals take equally long whatever the duration of a step.
  */
 #ifndef TRAIN_THROUGHPUT_H
 #define TRAIN_THROUGHPUT_H
@@ -38,14 +38,14 @@ int throughput_open(struct run *run);
 void throughput_close(struct throughput *throughput);
 
 /*
- * Counts a step, with [count] samples of this rank, repeated ones excluded. Returns true on all
+ * Counts a step with [count] samples of this rank (without repeated samples). Returns true on all
  * ranks if the interval is complete. Only finished steps count, unless the user gave the number of
  * steps per interval.
  */
 bool throughput_is_due(struct run *run, size_t count);
 
 /*
- * Ends the interval and reports it, if a step has finished in it. The epoch has [steps] steps.
+ * Ends the interval, and reports it if a step has finished in it. The epoch has [steps] steps.
  * Collective.
  */
 int throughput_flush(struct run *run, uint64_t steps);

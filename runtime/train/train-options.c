@@ -40,7 +40,9 @@ const char *const option_nets[OPTION_NETS] = {"mnist", "cifar"};
 	X("resume", CHECKPOINT)          \
 	X("nproc-per-node", RANKS)
 
-/* All options, two without a row, and the names in ALIASES. */
+/*
+ * All names for suggestions: the options in the table, two that are not in the table, and ALIASES.
+ */
 static const char *const names[] = {
 #define OPTION(id, name, ...) name,
 #include "train-options.def"
@@ -56,7 +58,10 @@ static const enum option_id alias_ids[] = {ALIASES(OURS)};
 
 /* --- Error messages ------------------------------------------------------------------------ */
 
-/* Whether another rank prints the message: all ranks have the same command line. */
+/*
+ * Whether another rank prints the message. All ranks have the same command line, so one message is
+ * enough.
+ */
 static bool is_silent(void)
 {
 	const char *rank = ddp_getenv("DDP_RANK", "RANK", "SLURM_PROCID", NULL);
@@ -125,7 +130,7 @@ static int distance(const char *a, const char *b)
 	return steps[i - 1][j - 1];
 }
 
-/* Index of the name most similar to [text]; -1: none is similar. */
+/* Index of the name most similar to [text]; -1: no name is similar. */
 static int nearest(const char *text, size_t length, const char *const *among, size_t count)
 {
 	int best = (int)length / 3 + 2, found = -1;
@@ -218,7 +223,7 @@ static bool check_text(const struct option_row *row, const char *text)
 	return true;
 }
 
-/* [value] is NULL for flags only. */
+/* Sets option [id] to [value], which is NULL for flags only. */
 static bool set(struct options *options, int id, const char *value)
 {
 	const struct option_row *row = &option_rows[id];
@@ -253,7 +258,7 @@ static bool set_net(struct options *options, const char *text)
 
 /* --- The command line ---------------------------------------------------------------------- */
 
-enum { LONG = 256 }; /* codes of getopt_long(): from LONG on for long names, below for letters */
+enum { LONG = 256 }; /* getopt_long()'s codes: long names from LONG on, letters below */
 
 /* The option for getopt_long()'s [code], or NAMES. */
 static int find_code(int code)
@@ -390,7 +395,7 @@ static bool check_files(const struct options *options)
 		for (size_t j = i + 1; j < count; j++) {
 			const char *file = options->values[files[i]];
 
-			/* A saved model may replace the one that was the start. */
+			/* --save-model may replace the file that the weights were read from. */
 			if (files[i] != OPTION_SAVE_MODEL && *file && strcmp(file, "-") != 0 &&
 			    strcmp(file, options->values[files[j]]) == 0)
 				return complain(

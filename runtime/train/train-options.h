@@ -52,7 +52,7 @@ extern const char *const option_nets[OPTION_NETS]; /* "mnist", "cifar" */
 
 struct options {
 	const char *net;		  /* "mnist", "cifar" */
-	const char *values[OPTION_COUNT]; /* as given, or the default; never NULL */
+	const char *values[OPTION_COUNT]; /* as given, or the default values; never NULL */
 	bool given[OPTION_COUNT];
 };
 
@@ -60,14 +60,17 @@ struct options {
 enum options_verdict { OPTIONS_RUN, OPTIONS_DONE, OPTIONS_WRONG };
 
 /*
- * Parses the command line. Options that are not given get the default of the network, or of the
- * optimizer if one was given. Prints --help and --version on stdout. Prints one line on stderr
- * about a wrong option, argument, value or combination: the object, its value and a remedy, such as
- * the most similar name. Of ranks started by srun or torchrun, only the first prints.
+ * Parses the command line. Options that are not given get the network's default or, if an optimizer
+ * was given, that optimizer's default. Prints --help and --version on stdout. If an option,
+ * argument, value or combination is wrong, prints one line on stderr: what is wrong, and a remedy
+ * such as the most similar name. Under srun or torchrun, only the first rank prints.
  */
 enum options_verdict options_parse(struct options *options, int argc, char **argv);
 
-/* Print "ddp-train: warning: " and a line on stderr. Of ranks that srun or torchrun started, only the first prints it. */
+/*
+ * Print "ddp-train: warning: " and a line on stderr. Under srun or torchrun, only the first rank
+ * prints.
+ */
 void options_warn(const char *format, ...) DDP_FORMAT(1, 2);
 
 /* Values of an option. They were checked by options_parse(). */
@@ -77,7 +80,7 @@ double option_number(const struct options *options, enum option_id id);
 bool option_flag(const struct options *options, enum option_id id);
 int option_word(const struct options *options, enum option_id id); /* index in the list of words */
 
-/* Whether the option affects the results, so that it is stored in checkpoints. */
+/* Whether the option affects the results. Checkpoints store such options. */
 bool option_matters(enum option_id id);
 
 #endif /* TRAIN_OPTIONS_H */

@@ -15,7 +15,8 @@
 
 /*
  * Prints the error of a run and aborts the ranks that wait for this one. An error that several
- * ranks have is printed once: by the rank where it occurred or, if all have it, by rank 0.
+ * ranks have is printed once: by the rank where it occurred or, if it occurred on all ranks, by
+ * rank 0.
  */
 static int report_failure(struct run *run, int status)
 {
@@ -161,8 +162,8 @@ static void report_summary(struct run *run)
 }
 
 /*
- * For a checkpoint or model that cannot be written, an error that all ranks have: prints the
- * summary as at the end of a training, and appends what is kept to the error.
+ * Called on all ranks if a checkpoint or model cannot be written. Prints the summary that ends a
+ * training, and appends to the error which checkpoint and model are kept.
  */
 static void report_unsaved(struct run *run)
 {
@@ -180,8 +181,8 @@ static void report_unsaved(struct run *run)
 }
 
 /*
- * Ends a run without an error. A report that rank 0 could not write is an error of all ranks, so
- * that no rank waits for another when connections are closed. Collective. Returns the exit status.
+ * Ends a run without an error. If rank 0 could not write the report, all ranks fail, so that no
+ * rank waits for another one when connections are closed. Collective. Returns the exit status.
  */
 static int finish(struct run *run)
 {
