@@ -18,14 +18,14 @@
 
 enum {
 	LARGE = 2 << 20,
-	TRIES = 20, /* attempts to listen while the ranks of an earlier world leave */
+	TRIES = 20, /* tries to open the socket while the ranks of an earlier world leave */
 };
 
 struct ddp_region {
 	struct ddp_region *next;
-	struct ddp_group *group; /* NULL once the group is destroyed */
+	struct ddp_group *group; /* NULL after the group was destroyed */
 	struct ddp_segment segment;
-	uint32_t number; /* the same on all members */
+	uint32_t number; /* number of the region, the same on all members */
 	int index;
 	size_t bytes, stride, first;
 };
@@ -36,7 +36,9 @@ static void get_cpus(uint64_t cpus[DDP_CPU_WORDS])
 {
 	size_t bytes = DDP_CPU_WORDS * sizeof(*cpus);
 
-	/* With more CPUs than DDP_CPU_WORDS can hold, assume that there are enough. */
+	/*
+	 * If the machine has more CPUs than DDP_CPU_WORDS can hold, assume that there are enough.
+	 */
 	memset(cpus, 0, bytes);
 	if (sched_getaffinity(0, bytes, (cpu_set_t *)(void *)cpus) < 0)
 		memset(cpus, 0xff, bytes);
@@ -60,8 +62,8 @@ static int count_cpus(const uint64_t *cpus)
 }
 
 /*
- * Whether every member can have a CPU: no set of CPUs that a member is bound to has more members
- * bound to it than CPUs.
+ * Returns whether every member can have its own CPU. For each CPU set that a member is bound to,
+ * the members bound to it must not be more than its CPUs.
  */
 static bool has_enough_cpus(struct ddp_slot *const *slots, int size)
 {
@@ -123,7 +125,7 @@ static struct ddp_group *group_new(const struct ddp_group_options *options)
 	return group;
 }
 
-/* Set up [group] in the mapped segment, and join. */
+/* Set up [group] in the mapped segment, and mark this member as joined. */
 static int group_join(struct ddp_group *group, struct ddp_error *error)
 {
 	char *slots = group->segment.base + DDP_SEGMENT_HEAD * 2;
@@ -147,8 +149,8 @@ static int group_join(struct ddp_group *group, struct ddp_error *error)
 }
 
 /*
- * Listen in the directory. The last rank of an earlier world may remove it until the socket is in
- * it.
+ * Listen in the directory. Retry, because the last rank of an earlier world may remove the
+ * directory as long as the socket is not in it.
  */
 static void listen_in_directory(struct ddp_group *group, const struct ddp_group_options *options)
 {
@@ -301,7 +303,7 @@ bool ddp_group_spins(const struct ddp_group *group)
 
 /* --- Regions ------------------------------------------------------------------------------ */
 
-/* Result of a member's part in creating a region. */
+/* Result that a member publishes after its part in creating a region. */
 struct report {
 	int32_t status;
 	struct ddp_error error;
@@ -335,8 +337,8 @@ void *ddp_region_part(const struct ddp_region *region, int member)
 /* --- Regions: creation ------------------------------------------------------------------- */
 
 /*
- * On member 0: create the memory, and pass it to the members with a connection. They receive it
- * after the next step.
+ * On member 0: create the memory, and send it to the members that have a connection. They receive
+ * it after the next step.
  */
 static int region_segment(struct ddp_group *group, struct ddp_region *region, char *ticket,
 			  struct ddp_error *error)
@@ -361,8 +363,8 @@ static int region_segment(struct ddp_group *group, struct ddp_region *region, ch
 }
 
 /*
- * A step in which each member publishes its result, so that all members fail or none does. [report]
- * is this member's before, and member 0's afterwards.
+ * Publish each member's report in one step, so that all members fail or none does. On entry
+ * [report] is this member's report; on return it is member 0's.
  */
 static int region_agree(struct ddp_group *group, struct report *report,
 			const struct ddp_watch *watch, struct ddp_error *error)
@@ -387,9 +389,9 @@ static int region_agree(struct ddp_group *group, struct report *report,
 }
 
 /*
- * Each member allocates the pages of its own part, on its NUMA node, before the others map them. A
- * [sparse] region's pages are allocated on first use. Members agree after each phase that can fail,
- * so that all of them have the region or none has.
+ * Each member allocates the pages of its own part on its NUMA node, before the others map them. If
+ * the region is [sparse], pages are allocated on first use instead. After each phase that can fail,
+ * members agree, so that all of them have the region or none has.
  */
 static int map_region(struct ddp_group *group, struct ddp_region *region, bool sparse,
 		      const struct ddp_watch *watch, struct ddp_error *error)

@@ -19,7 +19,7 @@
 
 /* --- Futexes ------------------------------------------------------------------------------ */
 
-/* Not FUTEX_PRIVATE: the members may be processes. */
+/* Does not use FUTEX_PRIVATE, because the members may be processes. */
 static void futex_sleep(_Atomic uint32_t *word, uint32_t value, uint64_t nanoseconds)
 {
 	struct timespec time = {.tv_sec = (time_t)(nanoseconds / 1000000000u),
@@ -44,12 +44,12 @@ static void wake_all(struct ddp_group *group)
 
 enum { NOT_OPENED = -1, NOT_POSSIBLE = -2, LIST_SIZE = 512, TEXT_SIZE = 128 };
 
-/* How long to wait for a text that another member is writing, in nanoseconds. */
+/* Nanoseconds to wait for the text of an abort that another member is writing. */
 #define CLAIM_TIME 100000000u
 
 /*
- * Nanoseconds, in addition to a second time limit, that a wait for members that are away may take:
- * they wait up to one limit longer for the report of the group that misses a rank
+ * Nanoseconds, in addition to a second time limit, that a wait for members that are away may take.
+ * Such members wait up to one more time limit for a report from the group whose rank is missing
  * (wide/exchange.c).
  */
 #define AWAY_EXTENSION UINT64_C(5000000000)
@@ -92,13 +92,13 @@ static int group_fail(struct ddp_group *group, const struct ddp_error *cause,
 	do {
 		status = ddp_group_aborted(group, error);
 	} while (status == 0 && ddp_now() < end);
-	/* The member that claimed the text ended before writing it. */
+	/* The member that set [claimed] ended before it wrote the text. */
 	return status < 0 ? status : ddp_error_set(error, cause->status, "%s", cause->text);
 }
 
 /* --- Missing members ---------------------------------------------------------------------- */
 
-/* Format ": it did not arrive in all-reduce #17"; "" outside of calls. */
+/* Format a text such as ": it did not arrive in all-reduce #17"; "" if there is no current call. */
 static void format_call(const struct ddp_group *group, const char *before, const char *verb,
 			char text[TEXT_SIZE])
 {
@@ -114,7 +114,7 @@ static void format_call(const struct ddp_group *group, const char *before, const
 			 (unsigned long long)call->sequence);
 }
 
-/* The last step that [member] published, in one of its two lines. */
+/* Returns the last step that [member] has published, from its two lines. */
 static uint32_t member_step(const struct ddp_group *group, int member)
 {
 	struct ddp_line *lines = group->slots[member]->lines;
@@ -123,7 +123,7 @@ static uint32_t member_step(const struct ddp_group *group, int member)
 	return (int32_t)(a - b) > 0 ? a : b;
 }
 
-/* Whether [member] has joined and, in a call, has published the current step. */
+/* Returns whether [member] has joined and, during a call, has published the current step. */
 static bool has_arrived(const struct ddp_group *group, int member)
 {
 	if (atomic_load(&group->slots[member]->state) == DDP_MEMBER_NONE)
@@ -176,8 +176,8 @@ static int set_timeout_error(const struct ddp_group *group, const struct ddp_wat
 /* --- Lost processes ----------------------------------------------------------------------- */
 
 /*
- * Whether [member]'s process has certainly ended, according to /proc. Unknown if its start time is
- * unknown, since its pid may have been reused.
+ * Returns whether [member]'s process has certainly ended, according to /proc. Returns false if its
+ * start time is unknown, since its pid may have been reused.
  */
 static bool has_ended(const struct ddp_group *group, int member)
 {
@@ -189,7 +189,7 @@ static bool has_ended(const struct ddp_group *group, int member)
 }
 
 /*
- * Returns a pidfd of [member]'s process, for poll(), or a negative number. If no descriptor is
+ * Returns a pidfd of [member]'s process, for poll(), or a negative number. If no descriptor was
  * available, the next call tries again.
  */
 static int open_pidfd(struct ddp_group *group, int member)
@@ -206,8 +206,8 @@ static int open_pidfd(struct ddp_group *group, int member)
 		return *fd = busy ? NOT_OPENED : NOT_POSSIBLE;
 	}
 	/*
-	 * The pid may have been reused before the pidfd was opened. And for members beyond half of
-	 * the descriptors /proc is read.
+	 * The pid may have been reused before the pidfd was opened. Descriptors of the upper half
+	 * are closed; for such members /proc is read.
 	 */
 	if (has_ended(group, member) || !ddp_is_low_descriptor(*fd)) {
 		close(*fd);
@@ -222,8 +222,8 @@ static bool is_in_own_namespace(const struct ddp_group *group, int member)
 }
 
 /*
- * Whether [member] has joined, has not left, and has a process that can be watched, by its pid or
- * by a connection.
+ * Returns whether [member] has joined, has not left, and has a process that can be checked, by its
+ * pid or through a connection.
  */
 static bool can_be_lost(const struct ddp_group *group, int member)
 {
@@ -262,10 +262,11 @@ int ddp_group_check_members(struct ddp_group *group, struct ddp_error *error)
 			group->polls[m].fd = open_pidfd(group, m);
 		else if (group->pidfds[m] >= 0)
 			group->polls[m].fd = group->pidfds[m];
-		else /* Only POLLHUP, since a descriptor may be waiting to be received. */
+		/* Check for POLLHUP only, because a descriptor may be waiting to be received. */
+		else
 			group->polls[m] = (struct pollfd){.fd = group->links[m]};
 	}
-	/* poll() fails with more entries than RLIMIT_NOFILE, valid or not. */
+	/* poll() fails if there are more entries than RLIMIT_NOFILE, even invalid ones. */
 	if (poll(group->polls, (nfds_t)group->size, 0) < 0)
 		for (int m = 0; m < group->size; m++)
 			(void)poll(&group->polls[m], 1, 0);
@@ -308,7 +309,9 @@ void ddp_group_away(struct ddp_group *group, bool away)
 	atomic_store_explicit(&group->slots[group->index]->away, away, memory_order_release);
 }
 
-/* Check whether the wait for [member] must end: abort, watch, lost processes. */
+/*
+ * Check whether the wait for [member] must end: because of an abort, the watch, or a lost process.
+ */
 static int check_wait(struct ddp_group *group, int member, const struct ddp_watch *watch,
 		      struct ddp_error *error)
 {
@@ -368,7 +371,9 @@ int ddp_call_begin(struct ddp_group *group, const struct ddp_call *call, enum dd
 
 /* --- Members with different calls --------------------------------------------------------- */
 
-/* [notice] is in shared memory: neither its strings nor its indices are trusted. */
+/*
+ * Format a member's [notice]. It is in shared memory, so its strings and indices are not trusted.
+ */
 static void format_notice(const struct ddp_group *group, const struct ddp_notice *notice,
 			  char text[CALL_TEXT])
 {
@@ -400,7 +405,9 @@ static void format_notice(const struct ddp_group *group, const struct ddp_notice
 	}
 }
 
-/* Abort because [member]'s line has another digest. Returns DDP_ERR_MISMATCH. */
+/*
+ * Abort because the digest in [member]'s line differs from this member's. Returns DDP_ERR_MISMATCH.
+ */
 static int call_mismatch(struct ddp_group *group, int member, struct ddp_error *error)
 {
 	unsigned parity = group->first % DDP_LINES;
@@ -418,15 +425,16 @@ static int call_mismatch(struct ddp_group *group, int member, struct ddp_error *
 
 /* --- Waiting for a line ----------------------------------------------------------------- */
 
-/* Nanoseconds to spin: about the cost of falling asleep and waking up. */
+/* Nanoseconds to spin: about the time to fall asleep and wake up. */
 #define SPIN_TIME 30000u
 /* Nanoseconds to yield before sleeping, if members share CPUs. */
 #define YIELD_TIME 50000u
-/* Nanoseconds of the first sleep. Each further one is twice as long, up to DDP_WATCH_PERIOD. */
+/* Nanoseconds of the first sleep. Each further sleep is twice as long, up to DDP_WATCH_PERIOD. */
 #define FIRST_SLEEP 100000u
 
 enum {
-	EAGER_SPINS = 64, /* spins without a pause, since the line usually arrives soon */
+	/* first spins, without a pause, since the line usually arrives soon */
+	EAGER_SPINS = 64,
 	CLOCK_SPINS = 32, /* spins between two reads of the clock */
 };
 
@@ -440,8 +448,8 @@ static inline void relax(void)
 }
 
 /*
- * Prefetch [bytes] of this member's memory for writing: the other members, which read it, have it
- * in their caches, and a wait is a good time to get it back. Only a hint.
+ * Prefetch [bytes] of this member's memory for writing. The other members have read them, so they
+ * are in the other CPUs' caches. A wait is a good time to get them back. This is only a hint.
  */
 static void prefetch_for_writing(const char *memory, size_t bytes)
 {
@@ -453,7 +461,7 @@ static void prefetch_for_writing(const char *memory, size_t bytes)
 #endif
 }
 
-/* A futex to sleep on while [word] is [value]. */
+/* Memory word of a futex: a thread can sleep on it while it is [value]. */
 struct futex {
 	_Atomic uint32_t *word;
 	uint32_t value;
@@ -466,8 +474,9 @@ static bool line_arrived(struct ddp_group *group, const struct ddp_line *line)
 }
 
 /*
- * Spinning members sleep on the missing line. Otherwise, with many members on few CPUs, all sleep
- * on the count of arrivals and the last member wakes them: one sleep per step instead of one per
+ * Returns the futex on which this member sleeps. If members spin, it is the missing member's line.
+ * Otherwise there may be many members on few CPUs: they all sleep on the count of arrivals, and the
+ * last member to arrive wakes them. So each member sleeps once per step, not once per missing
  * member.
  */
 static struct futex find_futex(struct ddp_group *group, int member)
@@ -485,9 +494,9 @@ static struct futex find_futex(struct ddp_group *group, int member)
 }
 
 /*
- * A spinning member publishes without a fence between its line and its check of [sleepers], since a
- * fence would cost more than the whole step. So a wake-up can be missed by a member that falls
- * asleep in the same instant; therefore FIRST_SLEEP is short.
+ * A spinning member publishes its line without a fence before it checks [sleepers], since a fence
+ * would cost more than the whole step. Therefore a member that falls asleep in the same instant can
+ * miss its wake-up. FIRST_SLEEP is short for this reason.
  */
 static int sleep_for(struct ddp_group *group, int member, const struct ddp_watch *watch,
 		     struct ddp_error *error)
@@ -502,7 +511,10 @@ static int sleep_for(struct ddp_group *group, int member, const struct ddp_watch
 		if (now - checked >= DDP_WATCH_PERIOD || now >= watch->deadline) {
 			int status = check_wait(group, member, watch, error);
 
-			/* An abort in a later call does not affect this one. */
+			/*
+			 * If the line has arrived, this call has succeeded. An abort can then only
+			 * come from a later call.
+			 */
 			if (status < 0)
 				return line_arrived(group, line) ? 0 : status;
 			checked = now;
@@ -541,8 +553,8 @@ static bool spin_for(struct ddp_group *group, const struct ddp_line *line)
 }
 
 /*
- * The missing member may need this CPU, so yield it. If all members are ready, this costs less than
- * sleeping; if other processes compute, it takes as long as their time slices.
+ * The missing member may need this CPU, so yield the CPU. If all members are ready to run, this
+ * costs less than sleeping. If other processes compute, it takes as long as their time slices.
  */
 static bool yield_for(struct ddp_group *group, const struct ddp_line *line)
 {
@@ -589,8 +601,8 @@ static void publish(struct ddp_group *group)
 		return;
 	}
 	/*
-	 * The count and the product wrap in the same way. A member that has seen this line may add
-	 * its next arrival before this member adds its own.
+	 * The count and the product wrap in the same way. A member that has seen this member's line
+	 * may increment the count for the next step before this member does for this step.
 	 */
 	arrived = atomic_fetch_add(&head->arrived, 1) + 1;
 	if ((int32_t)(arrived - group->step * (uint32_t)group->size) >= 0 &&

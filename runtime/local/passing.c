@@ -2,24 +2,25 @@
 /*
  * passing.c - pass descriptors from member 0 to members in other containers
  *
- * /proc/PID/fd leads to another process's descriptor only within one pid and one user namespace. A
- * Unix socket in a directory that both processes have mounted works in any namespace:
+ * /proc/PID/fd leads to another process's descriptors only if both processes are in the same pid
+ * and user namespace. A Unix socket works between all namespaces, if it is in a directory that both
+ * processes have mounted:
  *
  * 1. Member 0 binds a socket in the rendezvous directory and draws a secret of 256 bits. The
- *    socket's name and the secret are part of its ticket, which only ranks of the job can read.
+ *    socket's name and the secret are part of member 0's ticket, which only ranks of the job can
+ *    read.
  * 2. A member connects. Member 0 sends CHALLENGE, 32 random bytes.
- * 3. The member sends PROOF: its index and BLAKE2s(secret, CHALLENGE, index), with its pidfd. The
- *    credentials of a peer would prove less, since they are mapped to the receiver's user
- *    namespace.
- * 4. Member 0 sends the token of the memory with its descriptor, and its own pidfd. A token is 128
- *    random bits that are in the ticket and in the memory, so that the member accepts no other
- *    memory.
- * 5. The connection stays open. It carries the descriptor of each further region. The pidfds show
- *    the end of a process, in any pid namespace. Without pidfds (Linux before 5.3) the end of the
- *    connection shows it, unless a child of the process has it too.
+ * 3. The member sends PROOF, with its pidfd: its index and BLAKE2s(secret, CHALLENGE, index). The
+ *    peer's credentials would prove less, since they are mapped to the receiver's user namespace.
+ * 4. Member 0 sends the token of the memory with the memory's descriptor, and its own pidfd. The
+ *    token is 128 random bits, which are in the ticket and in the memory. So the member accepts no
+ *    other memory.
+ * 5. The connection stays open, and carries the descriptor of each further region. In any pid
+ *    namespace, a pidfd shows when the process ends. Without pidfds (Linux before 5.3) the end of
+ *    the connection shows it, unless a child of the process has inherited the connection.
  *
- * Member 0 removes the socket's name once all members have the memory. The socket has type
- * SOCK_SEQPACKET, so that messages arrive complete or not at all.
+ * Member 0 removes the socket from the directory once all members have the memory. The socket has
+ * type SOCK_SEQPACKET, so that messages arrive complete or not at all.
  */
 #include "config.h"
 
@@ -36,14 +37,14 @@
 
 #include "group-private.h"
 
-enum { SPARE = 16 }; /* pending connections in excess of one per member */
+enum { SPARE = 16 }; /* pending connections that are allowed in addition to one per member */
 
-/* Nanoseconds between checks for members that have attached without the socket. */
+/* Nanoseconds between checks whether members have attached without the socket. */
 #define POLL_PERIOD 200000
 
 struct challenge {
 	uint8_t bytes[DDP_HASH_SIZE];
-	int32_t index; /* of the member that answers */
+	int32_t index; /* index of the member that sends this proof */
 };
 
 struct proof {
@@ -56,7 +57,7 @@ struct token {
 };
 
 struct pending {
-	int fd; /* -1: none */
+	int fd; /* -1: this entry is free */
 	struct challenge challenge;
 };
 
@@ -68,7 +69,10 @@ struct ddp_passing {
 	struct pollfd *polls; /* the listener, then the pending connections */
 };
 
-/* Uses the directory's descriptor, since its path may be too long for a socket's address. */
+/*
+ * Returns the address of socket [name] in [directory]. It contains the directory's descriptor,
+ * because the directory's path may be too long for an address.
+ */
 static struct sockaddr_un address_of(int directory, const char *name)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -92,14 +96,17 @@ static void make_proof(const struct ddp_socket *socket, struct challenge challen
 
 /* --- Descriptors in messages ------------------------------------------------------------- */
 
-enum { DESCRIPTORS = 2 }; /* most descriptors in a message */
+enum { DESCRIPTORS = 2 }; /* maximum number of descriptors in a message */
 
 union control {
 	struct cmsghdr head;
 	char bytes[CMSG_SPACE(DESCRIPTORS * sizeof(int))];
 };
 
-/* Send [data] with the first [count] of [fds], without waiting. Returns 0, or -1 with errno. */
+/*
+ * Send [data] and the first [count] descriptors of [fds], without waiting. Returns 0, or -1 with
+ * errno.
+ */
 static int send_message(int link, void *data, size_t bytes, const int *fds, int count)
 {
 	size_t length = (size_t)count * sizeof(*fds);
@@ -126,9 +133,9 @@ static void close_all(const int *fds)
 }
 
 /*
- * Receive a message of [bytes] in [data], with its descriptors in [fds], -1 for each missing one.
- * Returns 0; MSG_CTRUNC if this process can open no more descriptors, or a security policy removed
- * one; or -1 with errno.
+ * Receive a message of [bytes] to [data], and its descriptors to [fds]; a missing descriptor is -1.
+ * Returns 0; MSG_CTRUNC if this process can open no more descriptors, or if a security policy
+ * removed one; or -1 with errno.
  */
 static int receive_message(int link, void *data, size_t bytes, int fds[static DESCRIPTORS])
 {
@@ -160,7 +167,9 @@ int ddp_passing_send(int link, const uint64_t words[2], int fd)
 	return send_message(link, &token, sizeof(token), &fd, 1);
 }
 
-/* Watch [member] through [pidfd], unless it is -1 or not one of the lower half of descriptors. */
+/*
+ * Keep [pidfd] to check [member]'s process. Ignores -1, and closes descriptors of the upper half.
+ */
 static void keep_pidfd(struct ddp_group *group, int member, int pidfd)
 {
 	if (pidfd < 0)
@@ -188,7 +197,7 @@ int ddp_passing_receive(struct ddp_group *group, const uint64_t words[2])
 			keep_pidfd(group, 0, fds[1]);
 			return fds[0];
 		}
-		/* of a region whose creation failed */
+		/* descriptors of a region whose creation failed */
 		close_all(fds);
 	}
 	return -1;
@@ -275,8 +284,8 @@ static void drop(struct pending *pending)
 }
 
 /*
- * Half of the descriptors are left to the program. A member that is refused uses /proc; if it
- * cannot, the ranks of the node do not share memory.
+ * Accept new connections. Half of the descriptors are left to the program. A member that is refused
+ * uses /proc; if it cannot, the ranks of the node do not share memory.
  */
 static void accept_all(struct ddp_passing *passing)
 {
@@ -289,7 +298,10 @@ static void accept_all(struct ddp_passing *passing)
 			close(fd);
 			continue;
 		}
-		/* There are more entries than members, so the oldest one is not a member's. */
+		/*
+		 * There are more entries than members, so the peer of the oldest connection is
+		 * probably not a member: close it.
+		 */
 		passing->next = (passing->next + 1) % passing->count;
 		if (pending->fd >= 0)
 			drop(pending);
@@ -299,7 +311,10 @@ static void accept_all(struct ddp_passing *passing)
 			 MSG_DONTWAIT | MSG_NOSIGNAL) != DDP_HASH_SIZE)
 			drop(pending);
 	}
-	/* No descriptor is left. Otherwise every poll() would report the waiting connection. */
+	/*
+	 * No descriptor is left. Stop listening, because otherwise every poll() would report the
+	 * waiting connection.
+	 */
 	if (passing->listener >= 0 && (errno == EMFILE || errno == ENFILE))
 		stop_listening(passing);
 }
@@ -316,7 +331,7 @@ static int send_memory(const struct ddp_group *group, int link)
 	return status;
 }
 
-/* If a member's proof has arrived on [pending], pass the memory and keep the connection. */
+/* If [pending] has received a member's proof, pass the memory and keep the connection. */
 static void answer(struct ddp_group *group, struct pending *pending)
 {
 	const struct ddp_socket *socket = &group->passing->socket;
@@ -351,7 +366,10 @@ static void wait_for_events(struct ddp_passing *passing)
 	const struct timespec period = {.tv_nsec = POLL_PERIOD};
 	nfds_t count = 0;
 
-	/* ppoll() fails with more entries than RLIMIT_NOFILE, so list open descriptors only. */
+	/*
+	 * ppoll() fails if there are more entries than RLIMIT_NOFILE, so list only open
+	 * descriptors.
+	 */
 	if (passing->listener >= 0)
 		passing->polls[count++] =
 			(struct pollfd){.fd = passing->listener, .events = POLLIN};
@@ -438,7 +456,9 @@ static int connect_to(const char *directory, const char *name, const struct ddp_
 	return fd;
 }
 
-/* Answer the challenge. Returns 1; 0 as wait_readable(); -1 with errno. */
+/*
+ * Answer member 0's challenge. Returns 1; 0 with the watch's error in [status]; or -1 with errno.
+ */
 static int prove(int link, const struct ddp_socket *socket, int index,
 		 const struct ddp_watch *watch, int *status, struct ddp_error *error)
 {

@@ -11,14 +11,14 @@
 struct vector {
 	const char *send;
 	char *recv;
-	size_t count, size; /* number of elements, bytes of an element */
+	size_t count, size; /* number of elements; bytes of an element */
 	double scale;
 	ddp_kernel *kernel;
 };
 
 struct slice {
 	size_t at;    /* offset in the vector, in bytes */
-	size_t count; /* in elements */
+	size_t count; /* number of elements */
 };
 
 struct piece {
@@ -28,9 +28,10 @@ struct piece {
 };
 
 enum path {
-	PATH_DIRECT,   /* all members have the vectors at the same offset of the same region */
-	PATH_STAGED,   /* all members have staged the piece */
-	PATH_UNSTAGED, /* some members have staged it */
+	PATH_DIRECT, /* all members have the vectors at the same offset of the same region */
+	PATH_STAGED, /* all members have staged the piece */
+	/* some members have staged the piece; the others' vectors are in regions */
+	PATH_UNSTAGED,
 };
 
 static size_t smaller(size_t a, size_t b)
@@ -54,8 +55,9 @@ static struct vector vector_of(const struct ddp_group *group, const struct ddp_c
 }
 
 /*
- * Slice [index] of the [count] elements from [first] on, which are cut into [slices] at cache line
- * boundaries. The last slices may be empty; those from [slices] on are.
+ * Returns slice [index] of the [count] elements from [first] on. The elements are cut into [slices]
+ * at cache line boundaries. The last slices may be empty. A slice with an index of [slices] or more
+ * is empty.
  */
 static struct slice slice_of(const struct vector *vector, size_t first, size_t count, int slices,
 			     int index)
@@ -68,7 +70,7 @@ static struct slice slice_of(const struct vector *vector, size_t first, size_t c
 	return (struct slice){.at = (first + begin) * vector->size, .count = end - begin};
 }
 
-/* Copy the piece, without this member's own slice, to the buffer for the other members. */
+/* Copy the piece to this member's buffer, for the other members. Omits this member's own slice. */
 static void stage(const struct ddp_group *group, const struct vector *vector,
 		  const struct piece *piece)
 {
@@ -92,8 +94,9 @@ static bool is_same_place(const struct ddp_span *a, const struct ddp_span *b)
 }
 
 /*
- * First step of a long vector: publish its location, and stage [piece] unless it is in a region.
- * Returns an enum path, the same on all members, and this member's [place]; or an error.
+ * First step of a long vector: publish the vector's location; if it is not in a region, stage
+ * [piece].
+ * Returns an enum path, which is the same on all members, with this member's [place]; or an error.
  */
 static int choose_path(struct ddp_group *group, const struct vector *vector,
 		       const struct piece *piece, struct ddp_span *place,
@@ -125,8 +128,8 @@ static int choose_path(struct ddp_group *group, const struct vector *vector,
 /* --- Short vectors: every member reduces the whole vector --------------------------------- */
 
 /*
- * One step, with the vector in the line or in the buffer. No second step is needed, because the
- * next step uses other memory.
+ * Reduce a vector in one step. It is in the line or in the buffer. The next step uses other memory,
+ * so no second step is needed.
  */
 static int reduce_short(struct ddp_group *group, const struct vector *vector,
 			const struct ddp_watch *watch, struct ddp_error *error)
@@ -139,7 +142,8 @@ static int reduce_short(struct ddp_group *group, const struct vector *vector,
 	memcpy(fits ? ddp_step_line(group)->payload
 		    : ddp_step_buffer(group, group->index, group->step + 1),
 	       vector->send, bytes);
-	group->expected = fits ? 0 : bytes; /* short all-reduces often come in series */
+	/* a short all-reduce is often followed by another one */
+	group->expected = fits ? 0 : bytes;
 	status = ddp_step(group, watch, error);
 	group->expected = 0;
 	if (status < 0)
@@ -172,7 +176,7 @@ static int reduce_direct(struct ddp_group *group, const struct vector *vector,
 
 /* --- Other long vectors: chunk by chunk through the buffers ------------------------------- */
 
-/* The chunk that starts at element [first], and its buffer in [step]. */
+/* Returns the chunk that starts at element [first], with its buffer in [step]. */
 static struct piece chunk_at(struct ddp_group *group, const struct vector *vector, size_t first,
 			     uint32_t step)
 {
@@ -184,7 +188,9 @@ static struct piece chunk_at(struct ddp_group *group, const struct vector *vecto
 	};
 }
 
-/* Reduce this member's slice of the staged chunk, into its own recv and into its buffer. */
+/*
+ * Reduce this member's slice of the staged chunk. The result goes to this member's recv and buffer.
+ */
 static void reduce_chunk(struct ddp_group *group, const struct vector *vector,
 			 const struct piece *chunk)
 {
@@ -200,7 +206,7 @@ static void reduce_chunk(struct ddp_group *group, const struct vector *vector,
 		vector->kernel(to, 2, group->from, group->size, slice.count, vector->scale);
 }
 
-/* Copy the other members' slices of the chunk from their buffers of [step]. */
+/* Copy the other members' slices of the chunk, which are in their buffers of [step]. */
 static void collect_chunk(struct ddp_group *group, const struct vector *vector,
 			  const struct piece *chunk, uint32_t step)
 {
@@ -215,8 +221,8 @@ static void collect_chunk(struct ddp_group *group, const struct vector *vector,
 }
 
 /*
- * The first chunk is staged already. Each step publishes the sums of one chunk and the staged data
- * of the next.
+ * Reduce a vector chunk by chunk. The first chunk is already staged. Each step publishes the sums
+ * of one chunk and the staged data of the next.
  */
 static int reduce_staged(struct ddp_group *group, const struct vector *vector,
 			 const struct ddp_watch *watch, struct ddp_error *error)
@@ -280,11 +286,11 @@ int ddp_group_all_reduce(struct ddp_group *group, const struct ddp_call *call, c
 /* --- All-reduce in two halves ------------------------------------------------------------- */
 
 /*
- * All groups must divide a vector in the same way, whatever their sizes and the locations of their
- * vectors. So pieces depend only on count, type and number of slices.
+ * All groups must divide a vector into the same pieces, although their sizes and the locations of
+ * their vectors may differ. Therefore the pieces depend only on count, type and number of slices.
  */
 
-/* Divides the vector into equal pieces that fit a lane. */
+/* Returns the next piece. The vector is divided into equal pieces that fit into a lane. */
 static struct piece next_piece(const struct ddp_group *group, const struct vector *vector,
 			       const struct ddp_group_pass *pass, uint32_t lane)
 {
@@ -313,7 +319,7 @@ static char *lane_of(struct ddp_group *group, int member)
 
 /* --- First half --------------------------------------------------------------------------- */
 
-/* Sum the slice into [to]: this member's part of recv, or its lane. */
+/* Sum this member's slice to [to], which is in recv or in this member's lane. */
 static void sum_slice(struct ddp_group *group, const struct vector *vector, struct slice slice,
 		      struct ddp_group_pass *pass, void *to)
 {
@@ -384,7 +390,7 @@ int ddp_group_reduce(struct ddp_group *group, struct ddp_group_pass *pass,
 
 /* --- Second half -------------------------------------------------------------------------- */
 
-/* Write this member's slice to all members; the step publishes it. */
+/* Write this member's slice to all members' recv. Then take the step that publishes it. */
 static int publish_direct(struct ddp_group *group, const struct vector *vector,
 			  const struct piece *piece, const struct ddp_watch *watch,
 			  struct ddp_error *error)
@@ -402,7 +408,7 @@ static int publish_direct(struct ddp_group *group, const struct vector *vector,
 	return ddp_step(group, watch, error);
 }
 
-/* Copy all slices from their owners' lanes. */
+/* Copy all slices from the lanes of the members that own them. */
 static int publish_staged(struct ddp_group *group, const struct vector *vector,
 			  const struct piece *piece, const struct ddp_watch *watch,
 			  struct ddp_error *error)
@@ -449,14 +455,14 @@ int ddp_group_barrier(struct ddp_group *group, const struct ddp_call *call,
 	return status < 0 ? status : ddp_call_end(group, ddp_step(group, watch, error));
 }
 
-/* [member]'s data of the last step, which is in its line if [bytes] fit, else in its buffer. */
+/* Returns [member]'s data of the last step: in its line if [bytes] fit, else in its buffer. */
 static const void *payload(struct ddp_group *group, int member, size_t bytes)
 {
 	return bytes <= DDP_LINE_PAYLOAD ? ddp_step_other(group, member)->payload
 					 : ddp_step_buffer(group, member, group->step);
 }
 
-/* The same for this member and the next step. */
+/* Returns the memory for this member's data of the next step. */
 static void *next_payload(struct ddp_group *group, size_t bytes)
 {
 	return bytes <= DDP_LINE_PAYLOAD ? ddp_step_line(group)->payload
@@ -486,7 +492,7 @@ static size_t piece_of(size_t bytes, size_t at)
 
 /* --- Broadcast ---------------------------------------------------------------------------- */
 
-/* One piece per step, through root's buffers. */
+/* Broadcast through root's buffers, one piece per step. */
 static int broadcast_pieces(struct ddp_group *group, char *data, size_t bytes, int root,
 			    const struct ddp_watch *watch, struct ddp_error *error)
 {
@@ -505,7 +511,10 @@ static int broadcast_pieces(struct ddp_group *group, char *data, size_t bytes, i
 	return 0;
 }
 
-/* Data longer than a buffer: copy it directly from root's memory, if that is in a region. */
+/*
+ * Broadcast data that is longer than a buffer. If root's data is in a region, members copy it from
+ * there.
+ */
 static int broadcast_long(struct ddp_group *group, char *data, size_t bytes, int root,
 			  const struct ddp_watch *watch, struct ddp_error *error)
 {
@@ -521,7 +530,8 @@ static int broadcast_long(struct ddp_group *group, char *data, size_t bytes, int
 		return broadcast_pieces(group, data, bytes, root, watch, error);
 	if (group->index != root)
 		memcpy(data, ddp_span_memory(group, place.region, root, place.at), bytes);
-	return ddp_step(group, watch, error); /* root may overwrite it only now */
+	/* after this step, root may overwrite its data */
+	return ddp_step(group, watch, error);
 }
 
 static int broadcast(struct ddp_group *group, char *data, size_t bytes, int root,
@@ -567,7 +577,8 @@ static int gather_pieces(struct ddp_group *group, const char *send, char *recv, 
 }
 
 /*
- * Data longer than a buffer: copy it directly from the members' memory, if all of it is in regions.
+ * Gather data that is longer than a buffer. If all members' data is in regions, members copy it
+ * from there.
  */
 static int gather_long(struct ddp_group *group, const char *send, char *recv, size_t bytes,
 		       const struct ddp_watch *watch, struct ddp_error *error)
@@ -588,7 +599,8 @@ static int gather_long(struct ddp_group *group, const char *send, char *recv, si
 			memcpy(recv + (size_t)m * bytes,
 			       ddp_span_memory(group, place.region, m, place.at), bytes);
 	}
-	return ddp_step(group, watch, error); /* the senders may overwrite it only now */
+	/* after this step, the members may overwrite their data */
+	return ddp_step(group, watch, error);
 }
 
 static int all_gather(struct ddp_group *group, const char *send, char *recv, size_t bytes,

@@ -2,10 +2,10 @@
 /*
  * segment.c - memory that several processes of one user map
  *
- * A segment is a memfd. It has no name, so that nothing remains after a crash, and it is sealed, so
- * that no peer can shrink it. Another process opens it with its ticket, a line of text: in the
- * creator's pid namespace through /proc, else through the socket of passing.c. Threads of the
- * creator's process use the creator's mapping.
+ * A segment is a memfd. It has no name, so that nothing remains after a crash. It is sealed, so
+ * that no peer can shrink it. Another process opens it with its ticket, a line of text: through
+ * /proc if that process is in the creator's pid namespace, else through the socket of passing.c.
+ * Threads of the creator's process use the creator's mapping.
  */
 #include "config.h"
 
@@ -31,20 +31,22 @@
 #define SYS_pidfd_open 434
 #endif
 
-/* Start of each segment; the remaining bytes belong to its owner. */
+/* Start of each segment. The segment's owner uses the remaining bytes. */
 struct segment_head {
 	uint64_t token[2];
 	uint64_t bytes;
-	_Atomic uint32_t sharers; /* users of the mapping in the creator's process */
+	/* number of threads of the creator's process that use the mapping */
+	_Atomic uint32_t sharers;
 };
 
 struct ticket {
 	int pid, fd;
 	uint64_t token[2];
 	size_t bytes;
-	uintptr_t base; /* address of the mapping in process [pid] */
+	uintptr_t base; /* address of the creator's mapping, for threads of process [pid] */
 	uint64_t pids;	/* pid namespace of [pid] */
-	int why;	/* errno if there is no socket; 0: no directory */
+	/* errno if the creator has no socket; 0: it has no directory for a socket */
+	int why;
 	struct ddp_socket socket;
 };
 
@@ -79,8 +81,8 @@ void ddp_segment_close(struct ddp_segment *segment)
 /* --- Creation ----------------------------------------------------------------------------- */
 
 /*
- * Map [fd] or, if it is -1, new memory at a multiple of [alignment]: reserve more, then unmap the
- * margins.
+ * Map [fd] at a multiple of [alignment]; if [fd] is -1, map new memory. Reserves a larger address
+ * range and unmaps the rest.
  */
 static char *map_aligned(int fd, size_t bytes, size_t alignment)
 {
@@ -102,7 +104,7 @@ static char *map_aligned(int fd, size_t bytes, size_t alignment)
 	if (alignment > before)
 		munmap(base + bytes, alignment - before);
 	/*
-	 * Has an effect if the administrator allows huge pages for shared memory
+	 * This has an effect if the administrator allows huge pages for shared memory
 	 * (shmem_enabled=advise).
 	 */
 	if (alignment > DDP_SEGMENT_HEAD)
@@ -162,7 +164,7 @@ int ddp_segment_create(struct ddp_segment *segment, const struct ddp_group *grou
 	*segment = (struct ddp_segment){.fd = -1};
 	if (getrandom(token, sizeof(token), 0) != sizeof(token))
 		return ddp_error_errno(error, DDP_ERR_SYSTEM, "shared memory: getrandom");
-	/* A group of one needs no file, and a container may forbid memfds. */
+	/* A group of one member needs no file. A container may forbid memfds. */
 	status = group->size > 1 ? make_file(segment, bytes, error) : 0;
 	if (status < 0)
 		goto fail;
@@ -189,9 +191,9 @@ fail:
 enum { THREADS_FIELD = 20, START_FIELD = 22, STAT_SIZE = 1024 };
 
 /*
- * Field 2, the name, may contain any character, so fields are counted after its last parenthesis.
- * If only the main thread has ended, the state is Z although the process lives and its other
- * threads run.
+ * Parse the start time from /proc/PID/stat. Field 2, the name, may contain any character, so fields
+ * are counted from its last parenthesis. If only the main thread has ended, the state is Z,
+ * although the process lives and its other threads run.
  */
 static int parse_start(const char *stat, uint64_t *start)
 {
@@ -264,7 +266,10 @@ static bool read_ticket(struct ticket *ticket, const char *text)
 	       ticket->bytes >= DDP_SEGMENT_HEAD && !strchr(ticket->socket.name, '/');
 }
 
-/* A pid of another namespace may lead to another process's file, so compare the token. */
+/*
+ * Check the token of the opened file, because a pid of another namespace may lead to another
+ * process's file.
+ */
 static int check_file(int fd, const char *path, const struct ticket *ticket,
 		      struct ddp_error *error)
 {
@@ -304,7 +309,7 @@ static int open_proc(const struct ticket *ticket, struct ddp_error *error)
 	return status;
 }
 
-/* What to do about the socket's errno; 0: there is no directory for a socket. */
+/* Returns a remedy for the socket's errno [number]; 0: there is no directory for a socket. */
 static const char *remedy(int number)
 {
 	switch (number) {
@@ -326,8 +331,8 @@ static const char *remedy(int number)
 }
 
 /*
- * Open the segment through /proc or the socket. In the creator's pid namespace /proc comes first: it
- * needs no descriptor of the creator for each member.
+ * Open the segment through /proc or the socket. In the creator's pid namespace, /proc is tried
+ * first, because then the creator needs no descriptor for each member.
  * Returns a descriptor or a DDP_ERR_x.
  */
 static int open_segment(struct ddp_group *group, const struct ticket *ticket, bool own,
@@ -412,7 +417,8 @@ int ddp_segment_touch(void *memory, size_t bytes, struct ddp_error *error)
 	if (errno != EINVAL && errno != ENOSYS)
 		return ddp_error_errno(error, DDP_ERR_MEMORY, "pages for %zu bytes", bytes);
 	/*
-	 * Linux before 5.14. The atomic operation keeps data that a peer writes at the same time.
+	 * For Linux before 5.14. The operation is atomic, so it keeps data that a peer writes at
+	 * the same time.
 	 */
 	for (size_t at = 0; at < bytes; at += page)
 		__atomic_fetch_or((char *)memory + at, 0, __ATOMIC_RELAXED);
