@@ -12,7 +12,10 @@ union levels {
 	uint16_t bf16[NET_CHANNELS][256];
 };
 
-/* Same sequence of operations as torchvision's ToTensor and Normalize, for equal bits. */
+/*
+ * Computes the levels with the sequence of operations of torchvision's ToTensor and Normalize, for
+ * equal bits.
+ */
 static void levels_fill(union levels *levels, const struct net *net, enum ddp_type type)
 {
 	for (int channel = 0; channel < net->channels; channel++) {
@@ -44,7 +47,8 @@ struct batch_crop batch_crop(const struct net *net, const struct batch *batch, s
 }
 
 /*
- * Columns of a cropped image that are inside the original, and the first of them in the original.
+ * Columns of a cropped image that lie inside the original image; [first] is the column in the
+ * original image of the first of them.
  */
 struct span {
 	int begin, end; /* range [begin, end) */

@@ -11,7 +11,7 @@
 /* Samples of one rank in one step. */
 struct batch {
 	const uint64_t *indices; /* of the samples in the set */
-	const uint64_t *orders;	 /* positions in the epoch's order: counters of random numbers */
+	const uint64_t *orders;	 /* positions in the epoch's order, which select random numbers */
 	size_t count;
 	uint64_t seed, epoch;
 	bool augment; /* crop and mirror at random, as the network's table says */
@@ -21,8 +21,9 @@ struct batch {
 enum { BATCH_LAYER_CROP = 0x10000 };
 
 /*
- * The random crop of sample [i] of [batch]: its offset, -pad to pad, and whether it is mirrored. It
- * depends on (seed, epoch, order) only, and is all zeros unless augment is set.
+ * The random crop of sample [i] of [batch]: its offset (-pad to pad), and whether the image is
+ * mirrored. The crop depends on seed, epoch and order only. Unless batch->augment is set, all
+ * members are zero.
  */
 struct batch_crop {
 	int top, left;

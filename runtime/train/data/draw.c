@@ -51,8 +51,8 @@ static float dice_near(struct dice *dice, float low, float high)
 }
 
 /*
- * Random bytes for the image's pixels. They come from a [layer] of their own, 16 per call of
- * ddp_random(), which is fast.
+ * Random bytes for the image's pixels. They have a [layer] of their own, so that each call of
+ * ddp_random() gives 16 bytes.
  */
 static void dice_noise(const struct dice *dice, uint32_t layer, uint8_t *noise, uint32_t count)
 {
@@ -230,7 +230,8 @@ static struct point bend_point(const struct bend *bend, struct point p)
 }
 
 /*
- * Random position of the digit on one axis, on which it extends [half] to both sides of its middle.
+ * Random position of the digit's middle on one axis. The digit extends [half] to both sides of the
+ * middle.
  */
 static float shift(struct dice *dice, float half, float space)
 {
@@ -239,7 +240,7 @@ static float shift(struct dice *dice, float half, float space)
 	return (float)DRAW_DIGIT * 0.5f + dice_near(dice, -limit, limit);
 }
 
-/* Move the digit to near the centre, and shrink it if it would touch the edges. */
+/* Moves the digit near the centre, and shrinks it if it would touch the edges. */
 static void paths_place(struct path *paths, int count, float space, struct dice *dice)
 {
 	struct point low = {1e9f, 1e9f}, high = {-1e9f, -1e9f}, half;
@@ -273,7 +274,10 @@ static int clamp(int value, int low, int high)
 /* Squared distance of each pixel's centre from the nearest stroke. */
 typedef float canvas[DRAW_DIGIT][DRAW_DIGIT];
 
-/* Visits all columns, so that the loop is vectorised. */
+/*
+ * Lowers each distance to that from the line between [a] and [b], if this is nearer. Visits all
+ * columns, so that the loop is vectorised.
+ */
 static void canvas_line(canvas squares, struct point a, struct point b, float reach)
 {
 	float dx = b.x - a.x, dy = b.y - a.y, over = 1.0f / (dx * dx + dy * dy + 1e-6f);

@@ -4,11 +4,11 @@
  *
  * Each image is a function of (seed, index). Digits in MNIST's format are strokes with random
  * distortions. Images in CIFAR's format show one kind of shape per class (with 100 classes: shape
- * and texture) over clutter and noise. They are hard enough to reveal a wrong gradient: a linear
- * model is much less accurate than the networks.
+ * and texture) over clutter and noise. The images are difficult enough to show a wrong gradient: a
+ * linear model is much less accurate than the networks.
  *
- * The bytes are equal on all machines. Only those functions of libm are used that round correctly,
- * and the file is compiled without fused multiply-add.
+ * The bytes are equal on all machines: draw.c uses only functions of libm that round correctly, and
+ * is compiled without fused multiply-add.
  */
 #ifndef TRAIN_DRAW_H
 #define TRAIN_DRAW_H
@@ -21,7 +21,10 @@ enum {
 	DRAW_OBJECT = 32
 };
 
-/* The class of sample [index]. Classes are equally frequent and in random order. */
+/*
+ * The class of sample [index]. The classes are in random order, and all classes are equally
+ * frequent.
+ */
 int draw_label(uint64_t seed, uint64_t index, int classes);
 
 /*

@@ -29,7 +29,7 @@ enum { SET_PARTS = 5 };
 /* A file or member of an archive: which bytes are read, and their address in memory. */
 struct set_file {
 	struct source *source;	/* NULL: a member of the archive */
-	const char *member;	/* its name in the archive */
+	const char *member;	/* file name in the archive */
 	uint64_t first, length; /* offset and number of the bytes that are read */
 	const uint8_t *bytes;
 };
@@ -44,11 +44,11 @@ struct set {
 	struct set_info info;
 	char title[512];
 	enum set_kind kind;
-	struct set_part parts[SET_PARTS]; /* unused ones have no samples */
+	struct set_part parts[SET_PARTS]; /* unused parts have no samples */
 	size_t image_bytes;
 	size_t image_stride, label_stride;
 	struct ddp *ddp; /* NULL: this process alone */
-	void *memory;	 /* of the node, for unpacked or synthetic images */
+	void *memory;	 /* shared by the node's ranks: unpacked files or synthetic images */
 	size_t memory_bytes;
 
 	/* Published sets only. */
@@ -69,7 +69,10 @@ struct count_report {
 	char host[64];
 };
 
-/* As ddp_agree() with [error]'s text; without ranks returns [status]. Collective. */
+/*
+ * Calls ddp_agree() with [error]'s text. If this process has no other ranks, returns [status].
+ * Collective.
+ */
 static int agree(struct set *set, int status, struct ddp_error *error)
 {
 	if (!set->ddp)
@@ -151,7 +154,7 @@ static const struct shape {
 	[SET_CIFAR100] = {3, DRAW_OBJECT, 100, {50000, 10000}},
 };
 
-/* Combined with the seed for the test part, so that it has other images than the training part. */
+/* Combined with the seed of the test part, so that training and test part have different images. */
 static const uint64_t test_seed = UINT64_C(0x5bd1e9955bd1e995);
 
 uint64_t set_drawn_bytes(enum set_kind kind, uint64_t samples)
@@ -199,7 +202,7 @@ static int open_drawn(struct set *set, const struct set_options *options, struct
 
 /*
  * Ranks that draw the same image at the same time write equal bytes to the same address. The flag
- * is set afterwards, so a rank that sees it sees the whole image.
+ * is set after the image was written, so a rank that reads the flag as set reads the whole image.
  */
 static const uint8_t *draw_image(struct set *set, uint64_t index)
 {
@@ -224,8 +227,8 @@ static const struct layout {
 	const char *below[2]; /* subdirectories in which the files may be */
 	const char *archive;  /* name of the archive that has the files */
 	/*
-	 * File names for training and for testing. MNIST: spellings of the images' file; CIFAR: all
-	 * files.
+	 * File names for training and for testing. MNIST: possible names of the file with the
+	 * images. CIFAR: all files.
 	 */
 	const char *names[2][SET_PARTS + 1];
 	uint64_t most[2]; /* samples per file at most */
@@ -339,7 +342,7 @@ static const char *file_name(const struct set *set, const struct set_file *file,
 
 /* A node's memory for unpacked files. Each file starts at a multiple of 64 bytes. */
 struct unpacked {
-	_Atomic uint32_t taken;	     /* set by the rank that fills the memory */
+	_Atomic uint32_t taken;	     /* set by the first rank, which then fills the memory */
 	uint64_t lengths[SET_PARTS]; /* of each file after unpacking */
 	_Alignas(64) uint8_t bytes[];
 };
@@ -424,7 +427,7 @@ static int unpack_archive(struct set *set, struct unpacked *unpacked, struct ddp
 	}
 	if (status < 0)
 		return status;
-	/* Read to the end of the file, where gzip's checksum is. */
+	/* Read to the end of the file, so that gzip's checksum is verified. */
 	bytes_left = source_read_some(set->archive, NULL, UINT64_MAX, error);
 	if (bytes_left < 0)
 		return (int)bytes_left;
@@ -446,8 +449,8 @@ static int find_maximum(struct set *set, size_t *bytes, struct ddp_error *error)
 }
 
 /*
- * Unpacks the files that are packed, and sets the address of each file's bytes. [status] is the
- * result of opening them on this rank. Collective.
+ * Unpacks packed files, and sets the address of each file's bytes. [status] says whether this rank
+ * could open the files. Collective.
  */
 static int load_files(struct set *set, int status, struct ddp_error *error)
 {
@@ -494,9 +497,9 @@ static uint32_t big_endian(const uint8_t *bytes)
 }
 
 /*
- * Reads the header of an IDX file of bytes. Checks that it has [dimensions] dimensions, all but the
- * first of size [side], and that a plain file has the size that follows. Sets [count] to the first
- * dimension.
+ * Reads the header of an IDX file of bytes. Sets [count] to the size of the first dimension. Checks
+ * that there are [dimensions] dimensions, that all except the first have size [side], and that the
+ * length of a plain file fits the header.
  */
 static int read_header(struct source *source, int dimensions, uint32_t side, uint32_t *count,
 		       struct ddp_error *error)
@@ -648,7 +651,7 @@ static int open_archive(struct set *set, const struct layout *layout,
 	return source_open(&set->archive, path, error);
 }
 
-/* Opens the files in the directory or, if the first one is not there, the archive. */
+/* Opens the files in the directory or, if the first file is missing, the archive. */
 static int open_cifar(struct set *set, const struct set_options *options, struct ddp_error *error)
 {
 	const struct layout *layout = &layouts[options->kind];

@@ -6,7 +6,7 @@
  * net/net.h for the shapes of images. Start reading here, then batch.h.
  *
  * Images are bytes in planes (C, H, W), as in the published files. There is one copy per node:
- * plain files are mapped, and unpacked or synthetic images are in memory that the ranks share.
+ * plain files are mapped; unpacked or synthetic images are in memory that the node's ranks share.
  */
 #ifndef TRAIN_SET_H
 #define TRAIN_SET_H
@@ -33,10 +33,10 @@ struct set_info {
 };
 
 /*
- * Returns the kind of the data set in [directory], by the names of the files. It searches for kind
- * [first] before the others. Not collective: call it on one rank and broadcast the result;
- * set_open() fails if another rank lacks the files. On failure returns DDP_ERR_FILE with the
- * directory and the names that were searched for.
+ * Returns the kind of the data set in [directory], which is recognised by the names of the files.
+ * Kind [first] is searched first. Returns DDP_ERR_FILE if no kind is found, with a text that names
+ * the directory and the files searched for. Not collective: call this function on one rank and
+ * broadcast the result. If another rank lacks the files, set_open() fails.
  */
 int set_detect(const char *directory, enum set_kind first, struct ddp_error *error);
 
@@ -50,8 +50,8 @@ uint64_t set_drawn_bytes(enum set_kind kind, uint64_t samples);
  * Opens a set. MNIST's files may be spelled "train-images.idx3-ubyte", and may be in MNIST/raw.
  * CIFAR's binary files may be in their archive's directory or in the unpacked archive, and may have
  * fewer samples than the published files. A file that is missing, too short, too long, damaged or
- * of another kind is an error, with the same text on all ranks: file, offset, expected and found
- * value. Collective if options->ddp is set.
+ * of another kind is an error. Its text is the same on all ranks, and names the file, the offset,
+ * the expected value and the value found. Collective if options->ddp is set.
  */
 int set_open(struct set **set, const struct set_options *options, struct ddp_error *error);
 

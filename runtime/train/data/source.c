@@ -59,7 +59,7 @@ static int unpack_failed(const struct source *source, int status, struct ddp_err
 }
 
 /*
- * Continues after the end of a gzip member. A file may have several members (from pigz or cat), and
+ * Continues with the next gzip member. A file may have several members (from pigz or cat), and
  * zeros after the last one. Returns Z_OK, Z_STREAM_END at the end of the file, or Z_DATA_ERROR if
  * other data follows.
  */
@@ -74,7 +74,7 @@ static int unpack_next(struct source *source)
 	return at == end ? Z_STREAM_END : Z_DATA_ERROR;
 }
 
-/* As source_read_some(). Nothing but zeros may follow the last member. */
+/* source_read_some() for a gzipped file. Only zeros may follow the last member. */
 static int64_t unpack(struct source *source, uint8_t *to, uint64_t bytes, struct ddp_error *error)
 {
 	z_stream *stream = source->gzipped;

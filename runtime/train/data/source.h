@@ -2,8 +2,8 @@
 /*
  * source.h - sequential reader of a file that may be gzipped
  *
- * A plain file is mapped. Whether a file is gzipped is recognised by its first bytes, not by its
- * name. Offsets in messages count unpacked bytes, unless the message says "of the gzipped file".
+ * A plain file is mapped. A gzipped file is recognised by its first bytes, not by its name. Offsets
+ * in messages count unpacked bytes, unless the message says "of the gzipped file".
  */
 #ifndef TRAIN_SOURCE_H
 #define TRAIN_SOURCE_H
@@ -28,14 +28,14 @@ int source_open(struct source **source, const char *path, struct ddp_error *erro
 void source_close(struct source *source);
 
 /*
- * Reads up to [bytes] bytes; if [to] is NULL, skips them. Returns their number, which is smaller
- * only at the end of the file. At the end, zlib has checked the checksum and the length. Returns
- * DDP_ERR_FORMAT if the file is damaged.
+ * Reads up to [bytes] bytes to [to] or, if [to] is NULL, skips them. Returns the number of bytes,
+ * which is smaller than [bytes] only at the end of the file. At the end, gzip's checksum and length
+ * have been verified. Returns DDP_ERR_FORMAT if the file is damaged.
  */
 int64_t source_read_some(struct source *source, void *to, uint64_t bytes, struct ddp_error *error);
 
 /*
- * Reads exactly [bytes] bytes; [to] may be NULL. [what] names them in messages. Returns 0, or
+ * Reads exactly [bytes] bytes; [to] may be NULL. Messages call the bytes [what]. Returns 0, or
  * DDP_ERR_FORMAT if the file is shorter or damaged.
  */
 int source_read(struct source *source, void *to, uint64_t bytes, const char *what,
@@ -49,7 +49,7 @@ struct source_member {
 	char name[101]; /* file name without directories */
 	bool file;	/* a regular file */
 	uint64_t bytes;
-	uint64_t padding; /* number of bytes between its end and the next header */
+	uint64_t padding; /* bytes between the end of the member and the next header */
 };
 
 /*

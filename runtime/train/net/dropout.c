@@ -25,8 +25,8 @@ void dropout_set_rate(struct dropout *dropout, float rate)
 }
 
 /*
- * Draws the mask of 128 elements. less: for each element, whether its digits so far, read from the
- * last one, are a smaller number than the same digits of the limit.
+ * Draws the mask of 128 elements. The planes are read from the last digit to the first. A bit of
+ * [less] says whether the random digits of an element read so far are below those of the limit.
  */
 static void draw_group(const struct dropout *dropout, uint64_t order, uint32_t group,
 		       uint32_t keep[WORDS])
@@ -47,8 +47,8 @@ static void draw_group(const struct dropout *dropout, uint64_t order, uint32_t g
 }
 
 /*
- * Writes the low [count] bits (at most 32) of [bits] at bit offset [at]. The bytes there must be
- * zero.
+ * Writes the low [count] bits (at most 32) of [bits] to [keep], from bit [at] on. These bits of
+ * [keep] must be zero.
  */
 static void append(uint8_t *keep, size_t at, uint32_t bits, size_t count)
 {

@@ -4,7 +4,7 @@
  *
  * The mask is a function of the seed, the epoch, the sample's position in the epoch's order, the
  * layer and the element. It does not depend on the number of ranks, the batch size, the machine or
- * the engine. Every engine must draw exactly this:
+ * the engine. Every engine must draw the mask by these rules:
  *
  * The rate is T / 2^16 with an integer T (rounded; at least 1, at most 65535). Divide T by two
  * until it is odd: T = t x 2^z. Then t / 2^d, with d = 16 - z, is the rate in d binary digits. The
@@ -13,9 +13,10 @@
  *
  *   plane p = ddp_random(seed, epoch, order, layer, g x d + p)
  *
- * where layer is the node's number. The bit of element e is bit e % 32 of word e % 128 / 32. Its
- * bits in planes 0 to d - 1, plane 0 first, are the binary digits of a number u < 2^d. The element
- * is dropped if u < t. A rate of 1/2 thus takes one bit per element, and a rate of 1/4 two.
+ * where layer is the node's number. The bit of element e is bit e % 32 of word e % 128 / 32. An
+ * element's bits in planes 0 to d - 1, plane 0 first, are the binary digits of a number u < 2^d.
+ * The element is dropped if u < t. So a rate of 1/2 needs one random bit per element, and a rate of
+ * 1/4 needs two.
  */
 #ifndef TRAIN_DROPOUT_H
 #define TRAIN_DROPOUT_H

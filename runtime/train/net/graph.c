@@ -10,7 +10,7 @@
 #include "base/xalloc.h"
 #include "graph.h"
 
-/* Limit of sizes. Products of four of them fit into int64_t. */
+/* Limit of sizes. The product of four sizes fits into int64_t. */
 enum { LARGEST = 32767 };
 
 /* longest suffix that a layer's parameter or buffer adds to its name */
@@ -205,7 +205,7 @@ static int place_add(struct graph *graph, size_t i, struct ddp_error *error)
 }
 
 static const struct {
-	bool named; /* has parameters, which need a name */
+	bool named; /* has parameters, so it needs a name */
 	int (*place)(struct graph *graph, size_t node, struct ddp_error *error);
 } kinds[NET_KINDS] = {
 	[NET_CONV] = {true, place_conv},	  [NET_DENSE] = {true, place_dense},
@@ -290,7 +290,10 @@ static int check_input(const struct net *net, struct ddp_error *error)
 	return 0;
 }
 
-/* Checks that each layer but the last is read, and that the last one has one value per class. */
+/*
+ * Checks that a later layer reads each layer except the last, and that the last layer has one value
+ * per class.
+ */
 static int check_output(const struct graph *graph, struct ddp_error *error)
 {
 	size_t last = graph->node_count - 1;

@@ -5,7 +5,7 @@
  * LAYOUT. All engines store channels last: activations are N, H, W, C; weights of convolutions are
  * O, H, W, I. The columns of a dense layer that reads an image are in the order H, W, C. Files have
  * PyTorch's order (O, I, H, W and C, H, W). Only graph_export() and graph_import() convert between
- * the two.
+ * the engines' and PyTorch's order.
  */
 #ifndef TRAIN_GRAPH_H
 #define TRAIN_GRAPH_H
@@ -22,10 +22,10 @@ struct graph_shape {
 /* A layer with its shapes and its position in the graph. */
 struct graph_node {
 	const struct net_layer *layer;
-	int input, other; /* nodes that it reads; -1: the input image (other: none) */
-	int readers;	  /* number of nodes that read it */
+	int input, other; /* nodes that this node reads; -1: the input image (other: none) */
+	int readers;	  /* number of nodes that read this node */
 	struct graph_shape in, out;
-	int weight, bias;   /* indices of its parameters (NORM: scale and shift); -1: none */
+	int weight, bias;   /* indices of parameters (NORM: scale and shift); -1: none */
 	int mean, variance; /* indices of NORM's buffers; -1: none */
 };
 
@@ -40,7 +40,7 @@ struct graph_parameter {
 	int dimensions;
 	int64_t shape[4]; /* in PyTorch's order */
 	size_t count;
-	/* input of one output element: window x channels, or the whole image */
+	/* values that one output element depends on: window x channels, or the whole image */
 	struct graph_shape fan;
 };
 
@@ -67,8 +67,8 @@ struct graph {
 size_t graph_size(struct graph_shape shape);
 
 /*
- * Creates the graph of [net], which must outlive it. Returns 0, or DDP_ERR_ARGUMENT with the layer
- * at which the table is inconsistent.
+ * Creates the graph of [net], which must outlive the graph. Returns 0, or DDP_ERR_ARGUMENT with a
+ * text that names the layer where the table is inconsistent.
  */
 int graph_create(struct graph **graph, const struct net *net, struct ddp_error *error);
 void graph_destroy(struct graph *graph);
@@ -82,9 +82,10 @@ void graph_import(const struct graph *graph, size_t index, float *to, const floa
 
 /*
  * Fills [to] with PyTorch's initial values of parameter [index], in PyTorch's layout:
- * kaiming_uniform(a=sqrt 5) weights, uniform biases, ones and zeros for NORM. [random] must have
- * drawn the parameters before it. The bits equal those of PyTorch on CPUs with AVX2. On other CPUs
- * PyTorch rounds once more, which differs by at most one ulp of the largest possible value.
+ * kaiming_uniform(a=sqrt 5) weights, uniform biases, ones and zeros for NORM. Parameters must be
+ * initialised in order, with the same [random]. The bits equal those of PyTorch on CPUs with AVX2.
+ * On other CPUs PyTorch rounds once more, so its values differ by up to one ulp of the largest
+ * possible value.
  */
 struct ddp_mt19937;
 void graph_init(const struct graph *graph, size_t index, struct ddp_mt19937 *random, float *to);

@@ -13,10 +13,10 @@
 
 static const char name[] = "/algorithms";
 
-/* bytes of the file at most, enough for thousands of layer shapes */
+/* maximum bytes of the file: enough for thousands of layer shapes */
 enum { LIMIT = 1 << 20 };
 
-/* Composes the path of the cache directory followed by [file]. */
+/* Composes the path of [file] in the cache directory. */
 static bool find_path(const char *file, char path[PATH_MAX])
 {
 	const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");

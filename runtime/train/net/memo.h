@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * memo.h - cache file for measurements of this kind of machine, kept between runs
+ * memo.h - cache file, kept between runs, for measurements of this kind of machine
  *
- * The file has lines "key TAB value" and is in $XDG_CACHE_HOME/slurm-ddp or ~/.cache/slurm-ddp. It
- * is only a cache: a file that cannot be read, written or parsed is ignored. If two runs write it
- * at the same time, the last one wins.
+ * The file is in $XDG_CACHE_HOME/slurm-ddp or ~/.cache/slurm-ddp. Each line is "key TAB value". A
+ * file that cannot be read, written or parsed is ignored. If two runs write the file at the same
+ * time, the values of the last run remain.
  */
 #ifndef TRAIN_MEMO_H
 #define TRAIN_MEMO_H
@@ -21,12 +21,12 @@ struct memo {
 void memo_open(struct memo *memo);
 
 /*
- * Copies the value of [key] to [value]. Returns false if there is none, or if it does not fit into
- * [size] bytes.
+ * Copies the value of [key] to [value]. Returns false if the key is missing, or if the value does
+ * not fit into [size] bytes.
  */
 bool memo_find(const struct memo *memo, const char *key, char *value, size_t size);
 
-/* Adds or replaces the value of [key]. Neither may contain tabs or line ends. */
+/* Adds or replaces the value of [key]. Key and value must not contain tabs or line ends. */
 void memo_add(struct memo *memo, const char *key, const char *value);
 
 /* Writes the file if a value was added, and frees the memory. */

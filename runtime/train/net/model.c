@@ -14,7 +14,7 @@
 #include "graph.h"
 #include "model.h"
 
-/* bytes, as of libddp's views */
+/* bytes; the same as of libddp's views */
 enum { ALIGNMENT = 64 };
 
 /* Copies the error text of [ddp] to [error]. */
@@ -33,8 +33,8 @@ static float *zeros(size_t count)
 /* --- Create ------------------------------------------------------------------------------ */
 
 /*
- * Buckets are filled from the end of the list. The step vector is first in the list, so that it is
- * ready last, in the bucket that is summed last.
+ * Buckets are filled from the end of the list. The step vector is first in the list, so it is ready
+ * last, and is in the bucket that is summed last.
  */
 static int create_gradients(struct model *model, struct ddp *ddp, bool device, size_t virtual_ranks,
 			    struct ddp_error *error)
@@ -232,9 +232,9 @@ bool model_is_finite(const struct model *model)
 /* --- Initial values ---------------------------------------------------------------------- */
 
 /*
- * Uniform in [-bound, bound), as drawn by Tensor.uniform_. The last multiplication and addition are
- * rounded once (fma), as in PyTorch's code for CPUs with AVX2. PyTorch's code for other CPUs rounds
- * twice; the results differ by at most one ulp of [bound].
+ * Draws numbers from [-bound, bound) as Tensor.uniform_ does. The last multiplication and addition
+ * are one fma, as in PyTorch's code for CPUs with AVX2. PyTorch's code for other CPUs rounds twice,
+ * so its results differ by up to one ulp of [bound].
  */
 static void draw(struct ddp_mt19937 *random, double bound, float *to, size_t count)
 {
@@ -298,8 +298,8 @@ static void transpose(float *to, const float *from, size_t outputs, size_t rows,
 }
 
 /*
- * Converts between positions x channels (engines) and channels x positions (PyTorch) for each
- * output.
+ * For each output, converts positions x channels (engines) to channels x positions (PyTorch) if
+ * [out], else back.
  */
 static void convert_layout(const struct graph *graph, size_t index, float *to, const float *from,
 			   bool out)
@@ -558,7 +558,7 @@ int model_read(struct model *model, const char *path, struct ddp_error *error)
 	for (size_t i = 0; status == 0 && i < tensors.count; i++) {
 		const struct ddp_tensor *want = &tensors.list[i], *found;
 
-		/* num_batches_tracked: optional, as other writers omit it. */
+		/* num_batches_tracked is optional, since some programs do not write it. */
 		if (want->data == &tensors.steps) {
 			found = ddp_tensors_find(file, want->name);
 			if (found && found->type == DDP_I64 && ddp_tensor_count(found) == 1)

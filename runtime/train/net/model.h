@@ -4,11 +4,12 @@
  *
  * All arrays that have one value per parameter element use libddp's layout of the gradients
  * (ddp_gradients_all()), so that an optimizer step is one loop over flat arrays. The CPU engine
- * trains in this memory. An engine with memory of its own copies from it (push) and to it (pull).
+ * trains in this memory. An engine with memory of its own copies from this memory (push) and back
+ * to it (pull).
  *
- * SHARED. After model_share(), if all ranks share memory, there is one copy of values and optimizer
- * slots. Each rank updates one part of them (model_part()) and reads the other parts after all
- * ranks have updated theirs.
+ * SHARED. If all ranks share memory, model_share() makes one copy of values and optimizer slots for
+ * all of them. Each rank updates one part of the copy (model_part()). Once all ranks have updated
+ * their parts, each rank reads the other parts.
  *
  * STEP VECTOR. The gradients are followed by a small vector that is summed with them in every step.
  * It carries stop requests, the loss, hits and samples.
@@ -20,7 +21,7 @@
 
 enum model_step {
 	MODEL_STOP, /* number of ranks that want to stop */
-	MODEL_LOSS, /* sum over samples; 0 unless the engine sets it */
+	MODEL_LOSS, /* sum over samples; 0 if the engine does not set it */
 	MODEL_HITS,
 	MODEL_SAMPLES,
 	MODEL_STEP_SIZE = 16
@@ -49,9 +50,9 @@ struct model {
 };
 
 /*
- * Allocates zeroed memory for [graph], which must outlive it, and [slots] optimizer slots. [wire]
- * is the type of gradients sent between nodes. With [device] the engine allocates the gradients.
- * [virtual_ranks] is as in ddp.h; 0: none. Collective.
+ * Creates a model of [graph], which must outlive it, with [slots] optimizer slots. All values are
+ * zero. [wire] is the type in which gradients are sent between nodes. With [device] the engine
+ * allocates the gradients. [virtual_ranks] is as in ddp.h (0: none). Collective.
  */
 int model_create(struct model **model, struct ddp *ddp, const struct graph *graph, int slots,
 		 enum ddp_type wire, bool device, size_t virtual_ranks, struct ddp_error *error);
@@ -60,21 +61,21 @@ int model_create(struct model **model, struct ddp *ddp, const struct graph *grap
 void model_destroy(struct model *model);
 
 /*
- * Replaces values and slots by one zeroed copy for all ranks, if there are several ranks and all
- * share memory. Otherwise changes nothing. Afterwards all ranks write equal values into it
- * (model_init(), files). To be called right after model_create(). Collective.
+ * If there are several ranks and all share memory, replaces values and slots by one zeroed copy for
+ * all ranks. Otherwise changes nothing. Later initialisations (model_init(), files) write equal
+ * values from all ranks into the copy. To be called right after model_create(). Collective.
  */
 int model_share(struct model *model, struct ddp *ddp, struct ddp_error *error);
 
 /*
- * Computes the range [begin, end) of the arrays that [rank] of [ranks] updates. The ranges cover
- * the arrays and have equal lengths up to one cache line.
+ * Computes the range [begin, end) of the arrays that [rank] of [ranks] updates. Together, the
+ * ranges cover arrays of [count] elements. Their lengths differ by at most one cache line.
  */
 void model_part(size_t count, int rank, int ranks, size_t *begin, size_t *end);
 
 /*
- * Sets parameters to PyTorch's initial values for manual_seed([seed]), and buffers to theirs. May
- * be called once.
+ * Sets parameters and buffers to the initial values that PyTorch gives them after
+ * manual_seed([seed]). May be called only once.
  */
 void model_init(struct model *model, uint64_t seed);
 
@@ -87,10 +88,10 @@ float *model_gradient(const struct model *model, size_t index);
 float *model_buffer(const struct model *model, size_t index);
 
 /*
- * The model as tensors with PyTorch's names and layout, for files: parameters, buffers (also
- * "bn1.num_batches_tracked", which all have the value [steps]) and, with [optimizer], the slots as
- * "optimizer.0.conv1.weight". The tensors own their memory. The struct must not be moved: tensors
- * point to [steps]. After a file was loaded, [steps] has the file's value.
+ * The model as tensors with PyTorch's names and layout, for files: parameters, buffers and, with
+ * [optimizer], the slots ("optimizer.0.conv1.weight"). Buffers include "bn1.num_batches_tracked";
+ * all tensors of this kind have the value [steps]. The tensors own their memory. The struct must
+ * not be moved: tensors point to [steps]. After a file was loaded, [steps] has the file's value.
  */
 struct model_tensors {
 	struct ddp_tensor *list;
@@ -103,8 +104,8 @@ void model_tensors_create(struct model_tensors *tensors, const struct model *mod
 void model_tensors_destroy(struct model_tensors *tensors);
 
 /*
- * Copy from the model to the tensors (export) or from the tensors to the model (import), after
- * [steps] steps of the training.
+ * Copy the model to the tensors (export) or the tensors to the model (import). [steps]: steps of
+ * the training so far.
  */
 void model_tensors_export(struct model_tensors *tensors, const struct model *model, int64_t steps);
 void model_tensors_import(const struct model_tensors *tensors, struct model *model, int64_t steps);

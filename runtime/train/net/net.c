@@ -50,7 +50,7 @@ static const struct net mnist = {
 	{                        \
 		.kind = NET_RELU \
 	}
-/* Sum of the layer before it and the layer [distance] back. */
+/* Sum of the preceding layer and the layer [distance] back. */
 #define ADD(distance)                              \
 	{                                          \
 		.kind = NET_ADD, .other = distance \
@@ -64,8 +64,8 @@ static const struct net mnist = {
 #define BLOCK(block, channels) BRANCH(block, channels, 1), ADD(6), RELU
 
 /*
- * BasicBlock that halves the image. A 1 x 1 convolution brings the block's input, which is six
- * layers back, to the new shape.
+ * BasicBlock that halves the image. A 1 x 1 convolution gives the block's input, six layers back,
+ * the new shape.
  */
 #define BLOCK_HALVING(block, channels)          \
 	BRANCH(block, channels, 2),             \

@@ -2,12 +2,13 @@
 /*
  * net.h - networks as tables of layers
  *
- * net/ has the networks, their numbers in host memory and the order of their operations, for every
- * engine. It calls ddp.h and base/. Start reading here, then graph.h, model.h and program.h.
+ * For all engines, net/ defines the networks, keeps their parameters in host memory, and plans
+ * their operations. It calls ddp.h and base/. Start reading here, then graph.h, model.h and
+ * program.h.
  *
- * A table names each layer as PyTorch's module does and says which layers it reads. graph.h derives
- * shapes and parameters from it, and engines compile the graph. To add a network, add a table and
- * its name to net.c.
+ * A table lists the layers with the names of PyTorch's modules, and says which layers each one
+ * reads. graph.h derives shapes and parameters from the table, and engines compile the graph. To
+ * add a network, add a table and its name to net.c.
  */
 #ifndef TRAIN_NET_H
 #define TRAIN_NET_H
@@ -34,8 +35,8 @@ struct net_layer {
 	int size, stride, pad; /* of the window; pools have a size only */
 	bool bias;	       /* for convolutions and dense layers */
 	float rate;	       /* dropout: fraction of elements that are set to zero */
-	int back;  /* distance to the layer that it reads; 0 means 1, the layer before */
-	int other; /* NET_ADD: distance to the second layer that it reads; never 0 */
+	int back;  /* distance to the layer that is read; 0 means 1, the preceding layer */
+	int other; /* NET_ADD: distance to the second layer that is read; never 0 */
 };
 
 #define NET_CHANNELS 4 /* channels of an input image at most */
@@ -46,7 +47,7 @@ struct net {
 	const char *title;
 	int channels, height, width; /* of the input image */
 	int classes;
-	/* of each channel, for pixels from 0 to 1 */
+	/* of each channel, with pixels scaled to 0 to 1 */
 	float mean[NET_CHANNELS], deviation[NET_CHANNELS];
 	int pad;   /* training crops at random from the image with this padding; 0: no crop */
 	bool flip; /* training mirrors images at random, with probability 1/2 */
@@ -55,8 +56,8 @@ struct net {
 };
 
 /*
- * Creates the network [name] with [classes] classes (0: its default). Returns NULL if there is no
- * such network. Free it with net_destroy().
+ * Creates the network [name] with [classes] classes (0: the network's default). Returns NULL if
+ * there is no such network. Free the result with net_destroy().
  */
 struct net *net_create(const char *name, int classes);
 void net_destroy(struct net *net);

@@ -13,8 +13,8 @@
 /* --- Memory plan ------------------------------------------------------------------------- */
 
 /*
- * Areas are placed greedily, the largest first. Each gets the lowest offset where it overlaps no
- * placed area that is in use at the same time.
+ * Areas are placed in order of size, the largest first. Each area gets the lowest offset at which
+ * it does not overlap an area that was placed before and is in use at the same time.
  */
 
 static size_t size_of(const struct program *program, const struct program_area *area, size_t images)
@@ -39,7 +39,7 @@ static bool overlaps(const struct program_area *a, const struct program_area *b,
 	       b->first[mode] <= a->last[mode];
 }
 
-/* Returns the end of an area that overlaps [area] at [offset], or 0 if there is none. */
+/* Returns the end of an area that overlaps [area] at [offset], or 0 if no area does. */
 static size_t obstacle(const struct program *program, const struct program_area *area,
 		       size_t offset, enum program_mode mode, size_t images)
 {
@@ -56,7 +56,10 @@ static size_t obstacle(const struct program *program, const struct program_area 
 	return 0;
 }
 
-/* Nothing fits before the end of an overlapping area, so the search may continue there. */
+/*
+ * Lowest offset at which [area] overlaps no other one. If an area overlaps, no offset before its
+ * end is possible, so the search continues there.
+ */
 static size_t find_offset(const struct program *program, const struct program_area *area,
 			  enum program_mode mode, size_t images)
 {
@@ -103,9 +106,10 @@ size_t program_place(struct program *program, enum program_mode mode, size_t ima
 /* --- Gradients, and the times at which areas are in use ---------------------------------- */
 
 /*
- * ReLU and dropout on their own are computed in place, because no other operation reads their
- * input. So are all element-wise operations of the backward pass. If two operations produce a
- * gradient of one value, the first (counted from the end) writes it and the other adds to it.
+ * ReLU and dropout that are operations of their own are computed in place, because no other
+ * operation reads their input. All element-wise operations of the backward pass are in place, too.
+ * If two operations produce a gradient of the same value, the one that runs first in the backward
+ * pass writes the gradient, and the other one adds to it.
  */
 
 /* A value is large if it has at least 1 / LARGE of all elements. */
@@ -169,7 +173,7 @@ static void place_values(struct program *program, const struct program_options *
 
 /* --- Gradient lists and fused pools --------------------------------------------------------- */
 
-/* The operation that reads [value], if there is only one and it is of [kind]. */
+/* The operation that reads [value], if only one operation does and its kind is [kind]. */
 static int reader_of(const struct program *program, int value, enum program_kind kind)
 {
 	if (program->values[value].readers != 1)
@@ -181,7 +185,7 @@ static int reader_of(const struct program *program, int value, enum program_kind
 	return PROGRAM_NONE;
 }
 
-/* Number of images whose convolution results and pooled results fit into [cache] bytes. */
+/* Number of images such that the results of convolution and pool fit into [cache] bytes. */
 static size_t piece_of(const struct program *program, const struct program_op *op, size_t cache)
 {
 	size_t each = program->values[op->input].elements + program->values[op->output].elements;
@@ -230,7 +234,7 @@ static void make_list(struct program *program, struct program_op *op)
 		program->ops[dropout].skipped = true;
 }
 
-/* Let [op] apply the ReLU mask of the operation before it to the gradient that it computes. */
+/* Let [op] mask the gradient that it computes by the ReLU of the preceding operation. */
 static void mask_before(struct program *program, struct program_op *op)
 {
 	for (int i = 0; i < program->op_count; i++) {
@@ -258,8 +262,8 @@ static void find_lists(struct program *program, const struct program_options *op
 }
 
 /*
- * Dropout's kept results are above zero exactly where the ReLU's are, also if a max-pool is in
- * between.
+ * Let dropout apply the mask of a ReLU before it. Where dropout keeps a value, its result is above
+ * zero exactly if the ReLU's is, even with a max-pool between the two.
  */
 static void mask_by_dropout(struct program *program)
 {
@@ -288,10 +292,10 @@ int program_gradient(const struct program *program, const struct program_op *op)
 /* --- Values recomputed in the backward pass ------------------------------------------------- */
 
 /*
- * A BatchNorm result that only a convolution reads is recomputed from the BatchNorm's input, which
- * is kept anyway. This saves memory that would be held from the forward to the backward pass, so it
- * is done for large values. Not in bfloat16: the memory is half as large, and the steps are so
- * short that the recomputation would slow them down noticeably.
+ * Choose the values that the backward pass recomputes: large results of a BatchNorm that only a
+ * convolution reads. They are recomputed from the BatchNorm's input, which is kept anyway, so they
+ * need no memory between the forward and the backward pass. Not used in bfloat16: less memory would
+ * be saved, and the steps are so short that recomputation would slow them down noticeably.
  */
 static void find_again(struct program *program)
 {
@@ -315,8 +319,8 @@ static void find_again(struct program *program)
 /* --- Gradients ------------------------------------------------------------------------------ */
 
 /*
- * Sets the gradient of [value] to [area], or to a new area. Returns true if it already has one, to
- * which the operation must add.
+ * Assigns [area] or a new area to the gradient of [value]. Returns true if the gradient already has
+ * an area, to which the operation must add.
  */
 static bool assign_gradient(struct program *program, int value, int area)
 {
@@ -327,8 +331,8 @@ static bool assign_gradient(struct program *program, int value, int area)
 }
 
 /*
- * Assigns areas to the gradients of the inputs of [op]. BatchNorm and additions reuse the area of
- * their own gradient for [other] if it is free.
+ * Assigns areas to the gradients of the inputs of [op]. If BatchNorm or an addition no longer needs
+ * the area of its own gradient, the gradient of [other] reuses that area.
  */
 static void assign_gradients(struct program *program, struct program_op *op)
 {
@@ -439,7 +443,9 @@ static void touch_list(struct program *program, const struct program_op *op, int
 		touch(program, program->ops[op->dropout].keep, PROGRAM_TRAIN, time);
 }
 
-/* The value as the backward pass reads it: the recomputed one, if there is one. */
+/*
+ * Marks the area from which the backward pass reads [value]: the recomputed copy, if there is one.
+ */
 static void touch_kept(struct program *program, int value, int time)
 {
 	if (program->values[value].again != PROGRAM_NONE)
@@ -495,7 +501,7 @@ static void set_times(struct program *program)
 	}
 }
 
-/* Assigns areas to values and gradients, and computes when each is in use. */
+/* Assigns areas to values and gradients, and computes when each area is in use. */
 static int program_connect(struct program *program, const struct program_options *options,
 			   struct ddp_error *error)
 {
@@ -533,16 +539,16 @@ static int program_connect(struct program *program, const struct program_options
 
 /* --- Operations -------------------------------------------------------------------------- */
 
-/* areas per operation at most, and areas of the whole program */
+/* maximum areas per operation, and additional areas of the program */
 enum { AREAS_EACH = 8, AREAS_MORE = 8 };
 
 enum { ALIGNMENT = 64 };
 
 /* State of a node while operations are made. */
 struct place {
-	int reader; /* the only node that reads it; PROGRAM_NONE: none or several */
+	int reader; /* the only node that reads this node; PROGRAM_NONE: none or several */
 	int head;   /* first node of the operation that ends with this node */
-	bool inner; /* a later node ends its operation */
+	bool inner; /* the operation of this node ends with a later node */
 	int value;
 };
 
@@ -578,7 +584,8 @@ static void find_readers(struct builder *builder)
 }
 
 /*
- * The node that reads [node], if it is the only one, of [kind], and not part of another operation.
+ * The node that reads [node], if it is the only reader, its kind is [kind], and it is not part of
+ * another operation.
  */
 static int next_of(const struct builder *builder, int node, enum net_kind kind)
 {
@@ -664,8 +671,8 @@ static int add_value(struct program *program, struct graph_shape shape)
 }
 
 /*
- * The second input of the addition that is fused with BatchNorm [head]; [last] is the operation's
- * last node.
+ * The second input of the addition that is fused with BatchNorm [head]. [last] is the last node of
+ * the operation.
  */
 static int addend(const struct builder *builder, int head, int last)
 {

@@ -2,10 +2,14 @@
 /*
  * program.h - a graph compiled into operations, and its memory plan
  *
- * An operation is one node of the graph, or several that are computed together: a convolution and
- * its ReLU, or BatchNorm with an addition and a ReLU. Operations run from the first to the last
- * (forward), then from the last to the first (backward). Areas of memory that are not in use at the
- * same time share addresses. The values of a partial batch are at the start of their area.
+ * An operation is one node of the graph, or several nodes that are computed together: a convolution
+ * and its ReLU, or BatchNorm with an addition and a ReLU. Operations run from the first to the last
+ * (forward), then from the last to the first (backward). An area is memory for one value or
+ * gradient. Areas that are not in use at the same time may overlap. The values of a partial batch
+ * are at the start of their area.
+ *
+ * LISTS. After a max-pool most gradients of a convolution's output are zero. An engine may compute
+ * the convolution's backward pass from a list of the nonzero ones.
  */
 #ifndef TRAIN_PROGRAM_H
 #define TRAIN_PROGRAM_H
@@ -20,7 +24,7 @@ enum program_mode { PROGRAM_TRAIN, PROGRAM_TEST, PROGRAM_MODES };
 /* Memory in use from time [first] to [last] of a mode; first > last if the mode does not use it. */
 struct program_area {
 	size_t bytes; /* per image */
-	size_t fixed; /* in addition, independent of the number of images */
+	size_t fixed; /* additional bytes, whatever the number of images */
 	int first[PROGRAM_MODES], last[PROGRAM_MODES];
 	size_t offset[PROGRAM_MODES];
 };
@@ -28,15 +32,15 @@ struct program_area {
 struct program_value {
 	struct graph_shape shape;
 	size_t elements;    /* per image */
-	int readers;	    /* number of operations that read it */
+	int readers;	    /* number of operations that read this value */
 	bool wanted;	    /* its gradient is needed */
 	int data, gradient; /* areas */
 	/*
-	 * area of a second gradient, which the operation that made the value adds to the first; or
-	 * none
+	 * Area of a second gradient, or PROGRAM_NONE. The operation that made the value adds the
+	 * second gradient to the first.
 	 */
 	int second;
-	int again; /* area into which the value is recomputed for the backward pass; or none */
+	int again; /* area for the value recomputed in the backward pass; or PROGRAM_NONE */
 	int maker; /* operation that recomputes the value, if [again] */
 };
 
@@ -59,39 +63,43 @@ struct program_op {
 	bool relu;
 
 	/*
-	 * The input's (other's) gradient was already written by another operation. This one adds to
-	 * it, through [temporary].
+	 * Another operation has already written the gradient of the input ([accumulate]) or of the
+	 * second input ([accumulate_other]). This operation adds to it, through [temporary].
 	 */
 	bool accumulate, accumulate_other;
-	/* the gradient stays in [temporary]; the operation that made the input reads both */
+	/*
+	 * The gradient stays in [temporary]. The operation that made the input reads both
+	 * gradients.
+	 */
 	bool left;
 	int temporary; /* this member and the next two are areas */
 	int which;     /* MAX_POOL: positions of the maxima */
 	int keep;      /* DROPOUT: one bit per element */
 
 	/*
-	 * The next operation applies a ReLU's mask to the gradient while it is in the cache: a
-	 * max-pool (on a quarter of the positions), a list, or dropout. [masks] is set in that
-	 * operation, [masked] in the one with the ReLU.
+	 * The operation after a ReLU applies the ReLU's mask, while the gradient is in the cache.
+	 * That operation has [masks] set; the operation with the ReLU has [masked] set. Used for a
+	 * max-pool (which masks a quarter of the positions only), a list, or dropout.
 	 */
 	bool masks, masked;
 
 	/*
-	 * A convolution that only max-pool [pool] reads computes the pool too, [piece] images at a
-	 * time, whose results stay in the cache. The convolution's results are never all in memory.
+	 * If only max-pool [pool] reads a convolution, the convolution computes the pool too,
+	 * [piece] images at a time. The results of these images stay in the cache, and the
+	 * convolution's other results are not kept in memory.
 	 */
 	int pool;
 	size_t piece;
 	/*
-	 * done by another operation: a pool by its convolution, a dropout by its pool; no forward
-	 * work
+	 * No forward work, because another operation does it: the convolution for its pool, the
+	 * pool for its dropout.
 	 */
 	bool inner;
 
 	/*
-	 * For such a convolution + ReLU before a 2 x 2 pool, gradients may be computed from the
-	 * list of nonzero gradients that the pool, and a [dropout] after it, leave. Pool and
-	 * dropout then do nothing in the backward pass.
+	 * For a convolution with ReLU that computes its 2 x 2 pool: the backward pass uses a list.
+	 * The list has the gradients that are nonzero after the backward pass of a [dropout], the
+	 * pool and the ReLU, so pool and dropout have no backward work.
 	 */
 	bool listed;
 	int dropout;
@@ -107,7 +115,10 @@ struct program {
 	struct program_area *areas;
 	int area_count;
 	size_t alignment; /* of areas, in bytes */
-	/* areas: i32, and f32 if the network's type is another */
+	/*
+	 * Areas. Labels are i32. Logits and their gradients have areas here only if the network's
+	 * type is not f32.
+	 */
 	int labels, logits, logit_gradients;
 };
 
@@ -115,19 +126,19 @@ struct program_options {
 	enum ddp_type type;
 	bool dropout;
 	size_t alignment; /* of areas, in bytes; 0: 64 */
-	size_t cache; /* bytes; convolutions before a pool run in pieces that fit; 0: whole batch */
+	size_t cache; /* bytes; convolutions before a pool run in pieces of this size; 0: no pieces */
 	/*
 	 * Returns whether the engine can compute this convolution's gradients from a list; NULL:
 	 * never.
 	 */
 	bool (*has_list)(const struct graph_node *node);
-	const bool *dense; /* by node: whether to use no list; NULL: lists are allowed everywhere */
+	const bool *dense; /* by node: do not use a list; NULL: lists are allowed everywhere */
 	bool again;	   /* large BatchNorm results may be recomputed in the backward pass */
 	bool keep;	   /* dropout keeps its masks */
 	/*
-	 * In the backward pass dropout also applies the mask of a ReLU before it, derived from its
-	 * own results. If a max-pool is between the two, the pool does the work of both; its
-	 * [dropout] is then inner.
+	 * In the backward pass, dropout also applies the mask of a ReLU before it, which it derives
+	 * from its own results. If a max-pool is between the two, the pool does the work of dropout
+	 * too, and the dropout is [inner].
 	 */
 	bool drop_masks;
 	bool joins; /* BatchNorm's backward pass can add two gradients of its output */
@@ -135,19 +146,22 @@ struct program_options {
 };
 
 /*
- * Compiles [graph], which must outlive the program. Returns 0, or DDP_ERR_ARGUMENT with the layer
- * whose output is unused.
+ * Compiles [graph], which must outlive the program. If a layer's output is unused, returns
+ * DDP_ERR_ARGUMENT with a text that names the layer.
  */
 int program_create(struct program **program, const struct graph *graph,
 		   const struct program_options *options, struct ddp_error *error);
 void program_destroy(struct program *program);
 
-/* Assigns offsets to the areas of [mode] for [images]. Returns the bytes that all of them take. */
+/*
+ * Assigns offsets to the areas of [mode] for [images]. Returns the bytes of memory that the areas
+ * need together.
+ */
 size_t program_place(struct program *program, enum program_mode mode, size_t images);
 
 /*
- * The value whose gradient [op] starts from: its output, or the output of the last operation that
- * its list includes.
+ * The value whose gradient the backward pass of [op] reads: the output of [op] or, with a list, the
+ * output of the last operation that the list covers.
  */
 int program_gradient(const struct program *program, const struct program_op *op);
 

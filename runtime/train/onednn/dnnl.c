@@ -121,8 +121,8 @@ static dnnl_status_t skip_implementation(dnnl_primitive_desc_t *result, const ch
 }
 #else
 /*
- * Implementations to skip are given by name, not by number: the iterator of version 2.6 returns
- * those in oneDNN's primitive cache twice.
+ * Picks the first implementation other than the one to skip. That one is given by name, not by
+ * number: the iterator of version 2.6 returns implementations in oneDNN's primitive cache twice.
  */
 static dnnl_status_t pick(dnnl_primitive_desc_t *result, dnnl_engine_t engine,
 			  const_dnnl_op_desc_t operation, const struct request *r,
@@ -202,7 +202,7 @@ static dnnl_status_t append_relu(dnnl_post_ops_t operations)
 	return dnnl_post_ops_append_eltwise(operations, 1.0f, dnnl_eltwise_relu, 0.0f, 0.0f);
 }
 
-/* Not needed: pick() has skipped it. */
+/* Nothing to do in version 2: pick() has skipped the implementation. */
 static dnnl_status_t skip_implementation(dnnl_primitive_desc_t *result, const char *skip)
 {
 	(void)result;
@@ -211,7 +211,7 @@ static dnnl_status_t skip_implementation(dnnl_primitive_desc_t *result, const ch
 }
 #endif
 
-/* The scratchpad is provided by the caller. The attributes hold a copy of the post-operations. */
+/* Sets that the caller provides the scratchpad and, with [relu], that a ReLU follows. */
 static dnnl_status_t attributes_make(dnnl_primitive_attr_t *attributes, bool relu)
 {
 	dnnl_post_ops_t operations = NULL;

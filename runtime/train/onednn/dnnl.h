@@ -2,11 +2,11 @@
 /*
  * dnnl.h - common interface to oneDNN 2 and 3
  *
- * onednn/ is the module ddp_onednn.so, which fills the table of cpu/math.h. It calls base/ and
- * oneDNN. Start reading in onednn.c, then primitive.h.
+ * onednn/ is the module ddp_onednn.so, which implements struct math of cpu/math.h. It calls base/
+ * and oneDNN. Start reading in onednn.c, then primitive.h.
  *
  * Memory descriptors are structs in version 2 and objects in version 3. Primitive descriptors are
- * made in two steps in version 2 and in one step in version 3. Other files do not depend on the
+ * made in two steps in version 2, in one step in version 3. Only dnnl.h and dnnl.c depend on the
  * version.
  */
 #ifndef TRAIN_ONEDNN_DNNL_H
@@ -31,7 +31,7 @@ struct form {
 	dnnl_format_tag_t tag;
 };
 
-/* All zeros: none. */
+/* Memory descriptor; all zeros: none. */
 struct descriptor {
 	dnnl_memory_desc_t it;
 };
@@ -52,8 +52,9 @@ struct request {
 };
 
 /*
- * Creates the descriptor of the first suitable implementation that is not skipped, on [engine]. The
- * scratchpad is provided by the caller. Returns dnnl_unimplemented if there is none.
+ * Creates the descriptor of the first suitable implementation on [engine], except request->skip.
+ * When it runs, the caller must provide the scratchpad. Returns dnnl_unimplemented if there is no
+ * implementation.
  */
 dnnl_status_t request_ask(dnnl_primitive_desc_t *result, dnnl_engine_t engine,
 			  const struct request *request);

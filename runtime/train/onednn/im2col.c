@@ -55,8 +55,8 @@ size_t im2col_scratch(const struct im2col *im2col)
 }
 
 /*
- * The part of a window's row that is inside the image: elements [from] to [to] of the row are those
- * from [at] on of the image. Empty if to <= from.
+ * The part of a window's row that lies inside the image. Elements [from] to [to] of the row are the
+ * image's elements from [at] on. Empty if to <= from.
  */
 struct run {
 	int from, to;

@@ -3,8 +3,9 @@
  * im2col.h - a convolution as a dense layer
  *
  * Each output pixel becomes a row of all elements in its window, in the order of the weights (H, W,
- * I). The convolution is then a matrix product. For small images with large weights this is faster
- * than oneDNN's convolutions, although rows repeat the elements that windows share.
+ * I). The convolution is then a matrix product. If images are small and weights large, this is
+ * faster than oneDNN's convolutions, although elements that several windows share are copied
+ * several times.
  */
 #ifndef TRAIN_ONEDNN_IM2COL_H
 #define TRAIN_ONEDNN_IM2COL_H
@@ -16,10 +17,13 @@ struct im2col {
 	int height, width, in, size, stride, pad;
 	int out_height, out_width;
 	enum ddp_type type; /* of images */
-	enum ddp_type row;  /* of rows; rows of gradients are f32, because windows share pixels */
+	enum ddp_type row;  /* of rows; f32 for gradients, because those of a pixel are added */
 };
 
-/* Returns the im2col of [options], and changes [options] to those of the dense layer. */
+/*
+ * Returns the im2col for the convolution in [options], and replaces [options] by those of the dense
+ * layer.
+ */
 struct im2col im2col_begin(struct primitive_options *options);
 
 /* Bytes of all rows, and bytes of scratch memory for im2col_back(). */

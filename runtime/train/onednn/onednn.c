@@ -2,10 +2,10 @@
 /*
  * onednn.c - module for convolutions and dense layers with oneDNN
  *
- * Each pass of a layer has variants to choose from. For each number of images it has a job: a
- * primitive and the conversions around it. The caller's arrays have plain layouts. If a primitive
- * uses other layouts, or rows of windows instead of images, the job converts input and output in
- * scratch memory.
+ * Each pass of a layer has variants (algorithms) to choose from. For each number of images, a pass
+ * has a job: a primitive, and the conversions of its arrays. The caller's arrays have plain
+ * layouts. If the primitive uses other layouts, or rows of windows instead of images (im2col), the
+ * job converts inputs and outputs in scratch memory.
  */
 #include "config.h"
 
@@ -23,14 +23,17 @@ enum {
 	VARIANTS = 8, /* maximum per pass */
 	VARIANT_NAME = 16,
 	/*
-	 * number of image counts for which a pass keeps jobs: training, evaluation and their
-	 * remainders
+	 * maximum jobs per pass; training, evaluation and their remainders have different numbers
+	 * of images
 	 */
 	JOBS = 6,
 	ALIGN = 64
 };
 
-/* Variants of one kind: oneDNN's first implementations of it, at most [most] (1 or 2). */
+/*
+ * A kind of variant. Its variants are oneDNN's first implementations of that kind, at most [most]
+ * (1 or 2).
+ */
 struct family {
 	const char *name;
 	bool dense, winograd, columns;
@@ -39,8 +42,8 @@ struct family {
 };
 
 /*
- * Dense layers keep the caller's layout: oneDNN's own layout saves less time than the reorder of
- * the weights takes (measured in f32 and bf16 with 64 images).
+ * Dense layers keep the caller's layout: oneDNN's own layout saves less time than a reorder of the
+ * weights costs (measured in f32 and bf16 with 64 images).
  */
 static const struct family families[] = {
 	{"direct", false, false, false, false, true, 2},
@@ -56,12 +59,12 @@ struct variant {
 	const struct family *family;
 	const char *skip; /* name of the implementation of the preceding variant, or NULL */
 	char implementation[PRIMITIVE_NAME]; /* for the largest number of images */
-	bool converts;			     /* needs conversions of its arrays */
+	bool converts;			     /* arrays must be converted */
 };
 
 /*
- * A copy of the weights in a layout of primitives, shared by those with equal layouts. It is filled
- * on first use after a load.
+ * A copy of the weights in the layout of a primitive. Primitives with equal layouts share a copy. A
+ * copy is filled on its first use after math_layer's weights were loaded.
  */
 struct copy {
 	struct copy *next;
@@ -100,7 +103,7 @@ struct math_layer {
 
 /* --- Variants ---------------------------------------------------------------------------- */
 
-/* Limit of the bytes of rows of windows (im2col); above it the variant is not tried. */
+/* Maximum bytes of the rows of im2col. If a layer needs more, this variant is not tried. */
 #define COLUMNS ((size_t)80 << 20)
 
 /* Options of the primitive for [count] images. Sets [columns] for im2col. */
@@ -129,7 +132,7 @@ static struct primitive_options variant_options(const struct variant *variant,
 	return options;
 }
 
-/* Finds a variant of [family]; [skip]: another one than the last found. */
+/* Adds a variant of [family] to [found]. With [skip], it differs from the variant added last. */
 static int variant_find(struct pass *found, const struct family *family, bool skip,
 			const struct math_options *layer, enum math_pass pass,
 			struct ddp_error *error)
@@ -167,8 +170,8 @@ static bool is_known(const struct pass *found)
 }
 
 /*
- * Finds the variants of [pass] of [layer]. The first one is exact. Returns 0, or the error of the
- * first one if there is none.
+ * Finds the variants of [pass] of [layer]. The first variant is the exact one. Returns 0 or, if
+ * there is no variant, the error of the first attempt.
  */
 static int variants_find(struct pass *found, const struct math_options *layer, enum math_pass pass,
 			 struct ddp_error *error)
@@ -206,15 +209,15 @@ static size_t round_up(size_t bytes)
 }
 
 /*
- * Scratch memory, one block for all layers of a thread, with the size of the largest request so
- * far. Layers run one after the other, so it stays in the cache. It is freed with the last layer.
+ * Scratch memory: one block for all layers of a thread, as large as the largest request so far.
+ * Layers run one after the other, so the block stays in the cache. It is freed with the last layer.
  */
 static _Thread_local struct {
 	char *data;
 	size_t size, layers;
 } scratch;
 
-/* Bytes to keep when algorithms change, as new pages cost time. */
+/* Scratch memory up to this size is kept when algorithms change, since new pages cost time. */
 #define KEPT ((size_t)64 << 20)
 
 static void scratch_free(void)
@@ -247,8 +250,8 @@ static void copy_free(struct copy *copy)
 }
 
 /*
- * Finds or creates the copy of the weights for [primitive]. Returns 0, and sets NULL if the
- * caller's weights can be used; errors as primitive_create().
+ * Finds or creates the copy of the weights for [primitive]. Sets [copy] to NULL if the primitive
+ * can use the caller's weights. Returns 0 or an error of primitive_create().
  */
 static int copy_get(struct copy **copy, struct math_layer *layer, const struct primitive *primitive,
 		    struct ddp_error *error)
@@ -314,8 +317,8 @@ static void job_place(struct job *job, enum array array, size_t bytes)
 }
 
 /*
- * Creates the conversions and divides the scratch memory: first the primitives', then the converted
- * arrays.
+ * Creates the conversions and divides the scratch memory: the primitives' scratchpad first, then
+ * the converted arrays.
  */
 static int job_fill(struct job *job, struct math_layer *layer, struct ddp_error *error)
 {
@@ -350,7 +353,7 @@ static void job_destroy(struct job *job, struct math_layer *layer)
 {
 	if (!job)
 		return;
-	/* A variant that was only tried may have needed much more than the others. */
+	/* A variant that was timed, but not chosen, may have needed much more than the others. */
 	if (job->bytes >= scratch.size && scratch.size > KEPT)
 		scratch_free();
 	copy_drop(job->copy, layer);
@@ -360,7 +363,7 @@ static void job_destroy(struct job *job, struct math_layer *layer)
 	free(job);
 }
 
-/* Creates a job. Returns 0 or as primitive_create(). */
+/* Creates a job. Returns 0 or an error of primitive_create(). */
 static int job_create(struct job **job, struct math_layer *layer, enum math_pass pass,
 		      const struct variant *variant, size_t count, struct ddp_error *error)
 {
@@ -403,7 +406,10 @@ static int job_convert(struct job *job, enum array array, void *from, void *to, 
 	return 0;
 }
 
-/* Runs the job on the caller's arrays [data]. Returns 0, as primitive_run(), or DDP_ERR_MEMORY. */
+/*
+ * Runs the job on the caller's arrays [data]. Returns 0, DDP_ERR_MEMORY or an error of
+ * primitive_run().
+ */
 static int job_run(struct job *job, const float *weights, void *const data[ARRAYS],
 		   struct ddp_error *error)
 {
@@ -614,8 +620,8 @@ static int layer_back_weights(struct math_layer *layer, size_t count, const void
 /* --- Module -------------------------------------------------------------------------------- */
 
 /*
- * Whether a typical convolution has native instructions in all passes. Without them, bf16 is
- * emulated with f32 arithmetic and slower than f32.
+ * Whether all passes of a typical convolution use native instructions for [type]. Without these,
+ * bf16 is emulated with f32 arithmetic, which is slower than f32.
  */
 static bool is_native(enum ddp_type type, struct primitive_offer *offer)
 {

@@ -19,7 +19,7 @@ struct primitive {
 	struct primitive_options options;
 	dnnl_primitive_desc_t descriptor;
 	dnnl_primitive_t it;
-	dnnl_memory_t memory[ARRAYS]; /* NULL: the primitive lacks the array */
+	dnnl_memory_t memory[ARRAYS]; /* NULL: the primitive has no such array */
 	int names[ARRAYS];	      /* DNNL_ARG_x */
 	void *data[ARRAYS];
 };
@@ -141,7 +141,7 @@ static struct form form_plain(const struct primitive_options *options, enum arra
 	return form;
 }
 
-/* The layout of [array] that the primitive is requested with. */
+/* The layout of [array] in the request for the primitive. */
 static struct form form_asked(const struct primitive_options *options, enum array array)
 {
 	struct form form = form_plain(options, array);
@@ -204,7 +204,7 @@ static dnnl_status_t ask_with_hint(dnnl_primitive_desc_t *result,
 	forward.skip = NULL;
 	forward.layer.relu = false;
 	forward.any_images = forward.any_weights = true;
-	/* oneDNN may support only the backward pass; it then accepts no hint. */
+	/* oneDNN may support the backward pass only. Such a pass needs no hint. */
 	if (ask(&hint, &forward, NULL) != dnnl_success)
 		hint = NULL;
 	status = ask(result, options, hint);
@@ -268,7 +268,7 @@ static dnnl_status_t make_memory(struct primitive *primitive, int array, const s
 	return dnnl_memory_create(&primitive->memory[array], layout, engine, DNNL_MEMORY_NONE);
 }
 
-/* Rejects reference implementations, and those without Winograd if that was requested. */
+/* Rejects reference implementations and, if Winograd was requested, implementations without it. */
 static int check(const struct primitive *primitive, struct ddp_error *error)
 {
 	const char *name = implementation_name(primitive->descriptor);

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * primitive.h - oneDNN's primitives in the form that the layers need
+ * primitive.h - creates and runs oneDNN's primitives for one pass of a layer
  *
- * A primitive is for one pass of a layer and one number of images. It has memory objects, but owns
- * no data. Only one thread may use it at a time.
+ * A primitive computes one pass of a layer for a fixed number of images. Only one thread may use a
+ * primitive at a time. It has oneDNN's memory objects, but owns no data.
  */
 #ifndef TRAIN_ONEDNN_PRIMITIVE_H
 #define TRAIN_ONEDNN_PRIMITIVE_H
 
 #include "cpu/math.h"
 
-/* Arrays of a pass, or their gradients. A reorder goes from ARRAY_X to ARRAY_Y. */
+/* Arrays of a pass, or their gradients. A reorder reads ARRAY_X and writes ARRAY_Y. */
 enum array { ARRAY_X, ARRAY_WEIGHTS, ARRAY_BIAS, ARRAY_Y, ARRAY_SCRATCH, ARRAYS };
 
 struct primitive_options {
@@ -26,9 +26,9 @@ struct primitive_options {
 struct primitive;
 
 /*
- * Creates a primitive. Returns 0, DDP_ERR_UNSUPPORTED if oneDNN has none or only a reference
- * implementation, DDP_ERR_MEMORY or DDP_ERR_ENGINE, with the primitive, its shape and oneDNN's
- * text.
+ * Creates a primitive. Returns 0; DDP_ERR_UNSUPPORTED if oneDNN has no implementation other than a
+ * reference one; DDP_ERR_MEMORY; or DDP_ERR_ENGINE. Error texts have the primitive, its shape and
+ * oneDNN's text.
  */
 int primitive_create(struct primitive **primitive, const struct primitive_options *options,
 		     struct ddp_error *error);
@@ -43,16 +43,16 @@ struct primitive_offer {
 };
 
 /*
- * Finds the implementation without creating the primitive, which is fast. Returns as
- * primitive_create().
+ * Finds the implementation without creating the primitive, which is faster. Returns 0 or an error
+ * of primitive_create().
  */
 int primitive_probe(const struct primitive_options *options, struct primitive_offer *offer,
 		    struct ddp_error *error);
 
 /*
- * Creates the reorder between the caller's layout of [array] (plain; weights in f32) and the layout
- * of [of]. [enter]: from the caller's layout, else to it. Returns 0 and sets NULL if the layouts
- * are equal; errors as primitive_create().
+ * Creates the primitive that converts [array] between the caller's layout (plain; weights in f32)
+ * and the layout that primitive [of] uses. [enter]: from the caller's layout; otherwise to it. If
+ * the layouts are equal, sets [primitive] to NULL. Returns 0 or an error of primitive_create().
  */
 int primitive_reorder(struct primitive **primitive, const struct primitive *of, enum array array,
 		      bool enter, struct ddp_error *error);
@@ -62,7 +62,10 @@ size_t primitive_bytes(const struct primitive *primitive, enum array array);
 /* Whether the output of [reorder] has the layout of the weights of [of]. */
 bool primitive_fits(const struct primitive *reorder, const struct primitive *of);
 
-/* Runs the primitive. [data]: NULL for arrays that the pass lacks. Returns 0 or DDP_ERR_ENGINE. */
+/*
+ * Runs the primitive. [data] is NULL for arrays that the pass does not have. Returns 0 or
+ * DDP_ERR_ENGINE.
+ */
 int primitive_run(struct primitive *primitive, void *const data[ARRAYS], struct ddp_error *error);
 
 /* Version of the loaded library and the CPU's instructions: "oneDNN 2.6.3, AVX512_CORE_BF16". */

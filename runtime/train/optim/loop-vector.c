@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * loop-vector.c - optimizer steps of one instruction set
+ * loop-vector.c - optimizer steps for one instruction set
  *
- * Compiled with -ffp-contract=off, so that each operator rounds.
+ * This file is compiled with -ffp-contract=off, so that each operator rounds.
  */
 #include "config.h"
 

@@ -2,8 +2,8 @@
 /*
  * loop.h - optimizer steps over flat arrays, for each instruction set
  *
- * All give equal bits. Each operation is rounded like PyTorch's kernels on processors with fused
- * multiply-add. Arrays are as in optim_step().
+ * All instruction sets give equal bits. Each operation rounds as in PyTorch's kernels for
+ * processors with fused multiply-add. Arrays are those of optim_step().
  */
 #ifndef TRAIN_OPTIM_LOOP_H
 #define TRAIN_OPTIM_LOOP_H
@@ -11,7 +11,10 @@
 #include "base/simd.h"
 #include "optim.h"
 
-/* Parameters shared by all elements. A parameter that the optimizer does not use has the value that changes nothing: 0 or 1. */
+/*
+ * Parameters shared by all elements. If the optimizer does not use a parameter, its value is the
+ * one without effect: 0 or 1.
+ */
 struct optim_numbers {
 	float decay;	/* weight decay: times the value, added to the gradient */
 	float momentum; /* SGD */
@@ -24,8 +27,9 @@ struct optim_numbers {
 };
 
 /*
- * AdamW: the part of the numbers that depends only on the step ([first] divides the rate), and the
- * part that depends only on the rate. Other optimizers: 1, 0 and 0.
+ * AdamW's numbers that depend only on the step: [first] divides the rate, [root] is the member of
+ * struct optim_numbers. optim_shrink() computes the number that depends only on the rate. For other
+ * optimizers they are 1, 0 and 0.
  */
 struct optim_correction {
 	double first;
@@ -35,8 +39,8 @@ struct optim_correction optim_correction(const struct optim *optim, uint64_t ste
 float optim_shrink(const struct optim *optim, double rate);
 
 /*
- * The numbers of [step], computed in double as in Python, and rounded to f32 where PyTorch applies
- * them to a tensor. Only shrink, root and rate depend on the step and the rate.
+ * Computes the numbers for [step] in double, as Python does, and rounds to f32 what PyTorch applies
+ * to a tensor. Only shrink, root and rate depend on the step and the rate.
  */
 struct optim_numbers optim_numbers_of(const struct optim *optim, uint64_t step, double rate);
 

@@ -110,7 +110,7 @@ const char *const *schedule_names(void)
 	return schedule_words;
 }
 
-/* Repeated multiplication, as pow() would round differently. */
+/* Multiplies repeatedly, since pow() would round differently. */
 static double step_rate(const struct schedule *schedule, unsigned epoch)
 {
 	double rate = schedule->rate;
@@ -139,7 +139,7 @@ static double epoch_rate(const struct schedule *schedule, unsigned epoch)
 double schedule_rate(const struct schedule *schedule, unsigned epoch, uint64_t step, uint64_t steps)
 {
 	double rate = epoch_rate(schedule, epoch);
-	/* At the end of the step, so that the first step has a rate above zero. */
+	/* Count up to the end of the step, so that the first step has a rate above zero. */
 	double done = epoch + (steps > 0 ? (double)(step + 1) / (double)steps : 0);
 
 	return done < schedule->warmup ? rate * done / schedule->warmup : rate;
