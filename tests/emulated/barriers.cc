@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels for test_device.c with barriers, right and wrong. A launch runs at once here.
+/* Kernels with barriers for test_device.c, correct and incorrect. A launch runs at once here. */
 #include "gpu/launch.cuh"
 
 enum { THREADS = 64 };
@@ -18,7 +18,7 @@ __global__ void meet_but(int thread)
 		__syncthreads();
 }
 
-// Each thread reads the value that its mirror image has written.
+/* Each thread reads the value that the thread at the mirrored index has written. */
 __global__ void mirror(bool barrier, int *result)
 {
 	SHARED int places[THREADS];

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The threads of a block as fibers, and threads that do not meet as a loop.
+/*
+ * cuda-on-host.cc - runs the threads of a block as fibers or, in kernels without barriers, as a
+ * loop
+ */
 #include "cuda-on-host.h"
 
 #include <memory>
@@ -19,7 +22,7 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
-// Otherwise valgrind mistakes a switch to an adjacent stack for a very large frame.
+/* Without this, valgrind takes a switch to an adjacent stack for a very large frame. */
 #if defined(__has_include)
 #if __has_include(<valgrind/valgrind.h>)
 #include <valgrind/valgrind.h>
@@ -29,7 +32,7 @@
 #define VALGRIND_STACK_REGISTER(start, end) 0
 #endif
 
-// For functions that switch stacks, which inform AddressSanitizer explicitly.
+/* For functions that switch stacks and report each switch to AddressSanitizer. */
 #define SWITCHES __attribute__((noinline, no_sanitize("address")))
 
 host_index threadIdx, blockIdx, blockDim, gridDim;
@@ -39,9 +42,10 @@ namespace
 
 enum { STACK = 1 << 17 };
 
-// A stack that can be left and resumed. The scheduler's is the caller's own.
+/* A stack from which execution can switch away and back. The scheduler's stack is the caller's. */
 struct fiber {
-	void *place[5]; // for __builtin_setjmp(), which makes no system call, unlike swapcontext()
+	/* for __builtin_setjmp(), which, unlike swapcontext(), makes no system call */
+	void *place[5];
 	char *stack;
 	const void *bottom;
 	size_t size;
@@ -77,7 +81,7 @@ void arrived(fiber *at, fiber *from)
 #endif
 }
 
-// A fiber never ends. After its thread has ended, it waits for the next block.
+/* A fiber never ends. When its thread has ended, the fiber waits for the next block. */
 void live()
 {
 	arrived(current, &scheduler);
@@ -157,7 +161,9 @@ unsigned run_to_barrier(unsigned threads, bool reverse)
 	return ended;
 }
 
-// Runs all fibers from barrier to barrier, until all are at a barrier or all have ended.
+/*
+ * Runs all fibers up to each barrier in turn, until all have ended. Fails if only some have ended.
+ */
 void run_block(unsigned threads)
 {
 	unsigned ended = 0;
@@ -215,7 +221,7 @@ void host_run_blocks(unsigned blocks, unsigned threads, const std::function<void
 	meeting = false;
 }
 
-// Frees the stacks, so that they are not reported as leaks.
+/* Frees the stacks, so that leak checkers do not report them. */
 static struct stacks {
 	~stacks()
 	{

@@ -2,11 +2,11 @@
 /*
  * cuda-on-host.h - runs kernels on the CPU, to test their results without a GPU
  *
- * Replaces CUDA's compiler in runtime/gpu/launch.cuh. Blocks run one after the other, alternately
- * in ascending and descending order. The threads of a block that uses barriers are fibers, which
- * are switched at __syncthreads(). Tests find wrong indices, accesses out of bounds (with a
- * sanitizer), missing barriers between fibers that run in both orders, and wrong results. They do
- * not find races within a warp, or errors in a GPU's libraries: tests/gpu does.
+ * Replaces CUDA's compiler in runtime/gpu/launch.cuh. Blocks run one after the other; every second
+ * launch runs them in descending order. In a block with barriers, each thread is a fiber, and
+ * __syncthreads() switches to the next fiber. Tests find wrong indices, accesses out of bounds
+ * (with a sanitizer), missing barriers (since fibers run in both orders), and wrong results. Tests
+ * do not find races within a warp or errors in a GPU's libraries; tests/gpu finds these.
  */
 #ifndef CUDA_ON_HOST_H
 #define CUDA_ON_HOST_H
@@ -36,11 +36,12 @@ struct host_index {
 extern host_index threadIdx, blockIdx, blockDim, gridDim;
 
 /*
- * Waits for all threads of the block. In kernels without barriers (LAUNCH_EACH) it ends the test.
+ * Waits for all threads of the block. In a kernel without barriers (LAUNCH_EACH), ends the test
+ * with an error.
  */
 void __syncthreads();
 
-/* Each operation is rounded, even if the compiler may contract expressions. */
+/* Rounds the result, even if the compiler may contract expressions. */
 static inline float __fmul_rn(float a, float b)
 {
 	volatile float c = a * b;
@@ -106,8 +107,8 @@ template <typename T> static inline T __ldcg(const T *from)
 }
 
 /*
- * Checks that an address has the alignment that a GPU needs for accesses of [BYTES]; otherwise ends
- * the test.
+ * host_aligned() checks that an address has the alignment that a GPU needs for accesses of BYTES
+ * bytes. If not, host_not_aligned() ends the test with an error.
  */
 [[noreturn]] void host_not_aligned(const void *address, int bytes);
 
@@ -149,13 +150,15 @@ static inline void store(number_f16 *to, float value)
 
 /* --- Launches --------------------------------------------------------------------------------- */
 
-/* Runs the launch now, or with the graph into which [stream] is captured (device-host.c). */
+/*
+ * Runs the launch now. If [stream] is being captured, adds the launch to the graph (device-host.c).
+ */
 extern "C" void host_submit(void *stream, void (*call)(void *), void (*forget)(void *), void *data);
 
 void host_run_each(unsigned blocks, unsigned threads, const std::function<void()> &body);
 void host_run_blocks(unsigned blocks, unsigned threads, const std::function<void()> &body);
 
-/* Copies the arguments when the launch is enqueued, as CUDA does. */
+/* Copies the arguments when the launch is enqueued, like CUDA. */
 template <typename... P, typename... A>
 static inline void host_launch(bool meet, void (*kernel)(P...), size_t blocks, size_t threads,
 			       void *stream, A... arguments)

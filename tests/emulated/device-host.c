@@ -2,11 +2,11 @@
 /*
  * device-host.c - device.h without a GPU, with host memory and the queues of queue-host.h
  *
- *   DDP_SEED              seed of the order of work (printed if not set)
- *   DDP_EMULATED_MEMORY   bytes of the GPU
- *   DDP_EMULATED_CONTEXT  bytes of these that each process's context takes
+ *   DDP_SEED              seed of the random order of work (printed if not set)
+ *   DDP_EMULATED_MEMORY   memory of the GPU in bytes
+ *   DDP_EMULATED_CONTEXT  bytes of that memory that each process's CUDA context uses
  *   DDP_EMULATED_GPUS     number of GPUs; 0: no driver
- *   DDP_EMULATED_HANGS    1: from now on enqueued work is not done
+ *   DDP_EMULATED_HANGS    1: work that is enqueued from now on never runs
  */
 #include "config.h"
 
@@ -125,7 +125,10 @@ int device_open(struct device **device, int index, double share, struct ddp_erro
 	return status;
 }
 
-/* Failed work is aborted. Work that waits for another rank is polled for a second. */
+/*
+ * Returns whether no work remains. Work that waits for another rank has a second to finish. After a
+ * failure, work is discarded.
+ */
 bool device_is_idle(const struct device *device)
 {
 	bool rests = !device || (!hangs() && queues_rest(device->queues));
@@ -168,7 +171,10 @@ void *device_stream(const struct device *device, enum device_stream stream)
 static int take_memory(struct device *device, void **memory, size_t bytes, enum ledger_kind kind,
 		       const char *what, struct ddp_error *error)
 {
-	/* Not rounded up, so that AddressSanitizer detects an access to the byte after the end. */
+	/*
+	 * Do not round up, so that AddressSanitizer detects an access to the first byte after the
+	 * end.
+	 */
 	size_t whole = bytes ? bytes : 1;
 
 	*memory = NULL;
@@ -203,7 +209,7 @@ int device_alloc_host(struct device *device, void **memory, size_t bytes, const 
 	return take_memory(device, memory, bytes, LEDGER_HOST, what, error);
 }
 
-/* As cudaFree(), after all enqueued work, which may use the memory. */
+/* Like cudaFree(), waits for all enqueued work, which may use the memory. */
 void device_free(struct device *device, void *memory)
 {
 	struct ledger_entry entry;
@@ -260,7 +266,7 @@ static int copy_now(void *data, struct ddp_error *error)
 }
 
 /*
- * Whether the [bytes] at [memory] are ordinary host memory. A range that starts in an allocation
+ * Whether the [bytes] at [memory] are ordinary host memory. If they start in an allocation, they
  * must end in it.
  */
 static int is_pageable(const struct device *device, const void *memory, size_t bytes,
@@ -329,7 +335,7 @@ void device_set_timeout(struct device *device, double seconds)
 	device->patience = seconds;
 }
 
-/* Returns the timeout at once, so that tests do not wait for it. */
+/* Returns a timeout at once, so that tests need not wait for it. */
 static int wait_for_timeout(const struct device *device, struct ddp_error *error)
 {
 	while (!(device->patience > 0))
@@ -392,7 +398,7 @@ static void forget_kernel(void *data)
 	free(kernel);
 }
 
-/* Declared in cuda-on-host.h. */
+/* declared in cuda-on-host.h */
 void host_submit(void *stream, void (*call)(void *), void (*forget)(void *), void *data);
 
 void host_submit(void *stream, void (*call)(void *), void (*forget)(void *), void *data)

@@ -21,7 +21,7 @@
 
 struct fake fake;
 
-/* Handles are numbers. Streams get 1, 2, 3, ... in the order of their creation. */
+/* Handles are numbers. Streams get 1, 2, 3, ... in the order in which they are created. */
 static uintptr_t handles;
 static bool capturing;
 
@@ -117,7 +117,7 @@ static unsigned long number(const void *handle)
 	return (unsigned long)(uintptr_t)handle;
 }
 
-/* Replaces NVML's, by the linker's --wrap. */
+/* Replaces the function that asks NVML (linker option --wrap). */
 size_t __wrap_ddp_card_held(const char *uuid);
 
 size_t __wrap_ddp_card_held(const char *uuid)
@@ -125,13 +125,13 @@ size_t __wrap_ddp_card_held(const char *uuid)
 	return fake.held;
 }
 
-/* Replaces libc's, with which device_close() waits. */
+/* Replaces libc's function, with which device_close() waits. */
 int nanosleep(const struct timespec *pause, struct timespec *rest)
 {
 	return 0;
 }
 
-/* A kernel. cudaGetLastError() returns the error of a launch. */
+/* Stands for a kernel. If its launch failed, cudaGetLastError() returns the error. */
 void ddp_wire_kernel_count(void *stream, uint64_t *counter, uint64_t *word)
 {
 	(void)note("count in %lu", number(stream));
@@ -157,7 +157,7 @@ const char *cudaGetErrorName(cudaError_t error)
 	return error == cudaErrorECCUncorrectable ? "cudaErrorECCUncorrectable" : "cudaErrorName";
 }
 
-/* Defines a function of the runtime: assignments and its result. */
+/* Defines a function of the CUDA runtime. The last arguments are assignments and the result. */
 #define CALL(name, parameters, ...) \
 	cudaError_t name parameters \
 	{                           \
@@ -239,7 +239,7 @@ CALL(cudaGraphDestroy, (cudaGraph_t graph), gone(cudaSuccess))
 CALL(cudaMemGetInfo, (size_t * available, size_t *total),
      (*available = fake.free, *total = fake.total, note("memory")))
 
-/* Allocates at most 4096 bytes, as tests do not access more. */
+/* Allocates at most 4096 bytes, because tests do not access more. */
 static cudaError_t give(void **memory, size_t bytes, cudaError_t result)
 {
 	if (result == cudaSuccess && bytes > fake.free)
@@ -266,7 +266,10 @@ CALL(cudaHostGetDevicePointer, (void **place, void *memory, unsigned int flags),
 
 /* --- The driver -------------------------------------------------------------------------------- */
 
-/* Functions of the driver do not change cudaGetLastError(). */
+/*
+ * A function of the driver returns [result] and, unlike the runtime, does not set
+ * cudaGetLastError().
+ */
 static CUresult quiet(cudaError_t result)
 {
 	fake.last = cudaSuccess;
@@ -284,7 +287,7 @@ DRIVER(uuid_whole, (CUuuid * uuid, CUdevice device),
        (memset(uuid->bytes, device + 1, sizeof(uuid->bytes)), cudaSuccess))
 DRIVER(uuid_part, (CUuuid * uuid, CUdevice device),
        (memset(uuid->bytes, fake.mig ? 0x77 : device + 1, sizeof(uuid->bytes)), cudaSuccess))
-/* Each function in the version of cudaTypedefs.h. */
+/* Returns the function [symbol], in the version that cudaTypedefs.h has. */
 static void *function_of(const char *symbol, unsigned int version)
 {
 #define FUNCTION(name, version, function)          \

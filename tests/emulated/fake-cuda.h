@@ -2,8 +2,8 @@
 /*
  * fake-cuda.h - a CUDA runtime and driver that record calls, do nothing, and fail on request
  *
- * For tests of runtime/train/cuda/device.c and runtime/device/gpu.c: their calls, their messages,
- * and the objects that they free.
+ * Tests use it to check the calls, the messages and the freed objects of
+ * runtime/train/cuda/device.c and runtime/device/gpu.c.
  */
 #ifndef FAKE_CUDA_H
 #define FAKE_CUDA_H
@@ -24,10 +24,10 @@ enum { FAKE_CALLS = 256, FAKE_TEXT = 80 };
 struct fake {
 	int driver, count;  /* the driver's version, and number of GPUs */
 	size_t free, total; /* bytes of a GPU's memory */
-	size_t held;	    /* of these, used by this process according to NVML; 0: unknown */
-	int fail_at;	    /* number of the call, from 1, that returns */
-	cudaError_t result; /* this result */
-	const char *fail;   /* or the first call whose text starts with this */
+	size_t held;	    /* bytes that NVML reports for this process; 0: unknown */
+	int fail_at;	    /* number of the call that fails, from 1 */
+	cudaError_t result; /* result of the failing call */
+	const char *fail;   /* start of the text of the first call that fails; NULL: none */
 	bool busy;	    /* streams are never idle, and events never reached */
 	bool mig;	    /* the device is a MIG slice */
 	bool other_address; /* pinned memory has another address on the device */
@@ -41,17 +41,21 @@ struct fake {
 
 extern struct fake fake;
 
-/* Resets to a working GPU without recorded calls. */
+/* Resets the fake to a GPU without failures, and deletes the recorded calls. */
 void fake_reset(void);
 
-/* Whether the text of call number [at] starts with [text]; and the number of such calls. */
+/*
+ * fake_called() returns whether the text of call number [at] starts with [text]. fake_count()
+ * returns the number of calls whose text does.
+ */
 bool fake_called(int at, const char *text);
 int fake_count(const char *text);
 
 /*
- * Repeats [run], which was just run without errors, once for each of its calls, in which that call
- * fails with an uncorrectable ECC error. Each run must free all objects, and return 0, or
- * DDP_ERR_ENGINE with [text] in [error]. Prints the runs that do not. Returns whether all did.
+ * Runs [run] once for each call that its last run made; the caller must have just run it without
+ * errors. In each of these runs, another call fails with an uncorrectable ECC error. The run must
+ * free all objects, and must return 0, or DDP_ERR_ENGINE with [text] in [error]. Prints the runs
+ * that do not. Returns whether there are none.
  */
 bool fake_fail_each(int (*run)(void), struct ddp_error *error, const char *text);
 

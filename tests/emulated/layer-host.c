@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * layer-host.c - layer.h without a GPU, with the CPU's loops in plain C
+ * layer-host.c - layer.h without a GPU, with the CPU engine's loops in plain C
  *
- * Input is converted to f32, and results are rounded once. The work runs when the stream reaches
- * it, and overwrites its scratch memory. There is one plan. With DDP_EMULATED_CHOOSES=0, choosing
- * it is an error on this rank.
+ * Input is converted to f32, and results are rounded once. The work runs when its stream reaches
+ * it, and overwrites its scratch memory. Each layer has only one plan. With DDP_EMULATED_CHOOSES=0,
+ * this rank must not choose a plan: a choice is an error.
  */
 #include "config.h"
 
@@ -30,11 +30,12 @@ struct layer {
 	bool bias, first, dense;
 	size_t batch, test_batch;
 	size_t channels;
-	/* elements of an input image, of its results, and of all weights */
+	/* number of elements: of an input image, of its results, of all weights */
 	size_t reads, gives, weights;
 	struct math_layer *math;
-	float *x, *y, *w, *b; /* as f32 */
-	int users;	      /* the owner, and work that still refers to it */
+	float *x, *y, *w, *b; /* converted to f32 */
+	/* number of references: the owner, and enqueued work that uses the layer */
+	int users;
 };
 
 /* --- Numbers ------------------------------------------------------------------------------ */

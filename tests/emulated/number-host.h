@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * number-host.h - 16-bit floating point numbers for C and C++, as compilers may lack these types
+ * number-host.h - 16-bit floating-point numbers for C and C++, since some compilers lack these
+ * types
  *
- * Conversions round to nearest even, and support subnormal numbers, infinities and NaN.
+ * Conversions round to nearest, ties to even. They support subnormal numbers, infinities and NaN.
  */
 #ifndef NUMBER_HOST_H
 #define NUMBER_HOST_H
@@ -61,7 +62,7 @@ static inline uint16_t number_to_f16(float value)
 		return (uint16_t)(sign | 0x7e00u);
 	if (rest >= 0x47800000u)
 		return (uint16_t)(sign | 0x7c00u);
-	/* Adding 0.5 rounds to a multiple of 2^-24, the smallest subnormal number. */
+	/* adding 0.5 rounds to a multiple of 2^-24, the smallest subnormal number */
 	if (rest < 0x38800000u)
 		return (uint16_t)(sign | (number_bits(number_of_bits(rest) + 0.5f) - 0x3f000000u));
 	return (uint16_t)(sign | (rest + 0xfffu + (rest >> 13 & 1u) - 0x38000000u) >> 13);

@@ -12,27 +12,29 @@
 /*
  * queue-host.c - streams and graphs as queues of operations
  *
- * Operations wait in lanes: one for each stream, and one for the graphs' work on it. A graph is a
- * list of operations, which a launch appends to lanes; those on COMPUTE go to COMPUTE's own lane. A
- * wait runs the first operation of a random lane, among those that may run.
+ * Operations wait in lanes (first-in, first-out queues). Each stream has two lanes: one for its own
+ * operations, and one for the operations of graphs on this stream. A graph is a list of operations,
+ * and a launch appends each of them to its lane; operations on COMPUTE go to the own lane of
+ * COMPUTE. A call that waits repeatedly runs the first operation of a lane, chosen at random from
+ * the lanes whose first operation may run.
  */
 enum { LANES = 2 * DEVICE_STREAMS };
 
 /*
- * Limit of the operations in a lane, as a GPU's queue has one. A poke runs fewer than POKES
- * operations.
+ * LANE_LIMIT: most operations in a lane, because a GPU's queue has a limit too. queues_poke() runs
+ * fewer than POKES operations.
  */
 enum { LANE_LIMIT = 2048, POKES = 8 };
 
 struct op {
 	struct op *next;
-	bool is_work; /* else the operation waits for a lane */
+	bool is_work; /* false: the operation waits for lane [earlier] */
 	int lane;
 	struct queue_work work;
-	uint64_t ordinal; /* of a collective */
-	int earlier;	  /* the lane to wait for, until this number of its operations is done */
+	uint64_t ordinal; /* number of a collective in the order of submission */
+	int earlier;	  /* lane to wait for, until [position] operations of it are done */
 	uint64_t position;
-	struct device_graph *graph; /* owner of the work; NULL: this operation */
+	struct device_graph *graph; /* graph that owns the work; NULL: this operation owns it */
 };
 
 struct list {
@@ -40,24 +42,23 @@ struct list {
 };
 
 struct lane {
-	struct list ops; /* operations that are not done */
+	struct list ops; /* operations that are not done yet */
 	uint64_t submitted, done;
 };
 
 /* State of a stream in a capture. */
 struct captured {
 	bool joined;
-	uint64_t submitted, last_work; /* operations; position after the last work */
-	uint64_t known
-		/* operations of each stream that must be done before the next one */
-		[DEVICE_STREAMS];
+	uint64_t submitted, last_work; /* number of operations; position after the last work */
+	/* number of operations of each stream that the next operation must wait for */
+	uint64_t known[DEVICE_STREAMS];
 };
 
 struct device_graph {
 	struct list ops;
 	struct captured streams[DEVICE_STREAMS];
 	size_t nodes;
-	int users; /* the owner, and operations that were launched */
+	int users; /* number of references: the owner, and launched operations */
 };
 
 struct stream {
@@ -69,7 +70,7 @@ struct stream {
 struct queues {
 	struct lane lanes[LANES];
 	struct stream streams[DEVICE_STREAMS];
-	struct device_graph *capture; /* graph being captured */
+	struct device_graph *capture; /* graph that is being captured */
 	uint64_t collectives, collectives_done;
 	uint64_t chance;
 	struct ddp_error failure; /* the first error */
@@ -168,13 +169,13 @@ static bool may_run(const struct queues *queues, const struct op *op)
 	return !op->work.collective || op->ordinal == queues->collectives_done;
 }
 
-/* Returns whether the work is done. */
+/* Runs [work]. Returns whether it is done. */
 static bool run_work(struct queues *queues, const struct queue_work *work)
 {
 	struct ddp_error error = {0, ""};
 	int status = 0;
 
-	/* As on a GPU after a fault, no further work is done, and all calls return the error. */
+	/* As on a GPU after a fault, no work runs any more, and all calls return the error. */
 	if (!queues->failure.status)
 		status = work->call(work->data, &error);
 	if (status == QUEUE_LATER)
@@ -185,7 +186,10 @@ static bool run_work(struct queues *queues, const struct queue_work *work)
 	return true;
 }
 
-/* An operation was done; all that could run wait for other ranks; none could run. */
+/*
+ * Results of run_one(): an operation is done; every operation that could run waits for another
+ * rank; no operation could run.
+ */
 enum outcome { DONE, LATER, NONE };
 
 static enum outcome run_one(struct queues *queues)
@@ -313,7 +317,7 @@ void queues_submit(void *to, const struct queue_work *work)
 	limit_lane(queues, op.lane);
 }
 
-/* queues_order() if one of the streams is captured. */
+/* Implements queues_order() if one of the streams is being captured. */
 static int graph_order(struct device_graph *graph, enum device_stream later,
 		       enum device_stream earlier, struct ddp_error *error)
 {
@@ -351,9 +355,9 @@ int queues_order(struct queues *queues, enum device_stream later, enum device_st
 	return 0;
 }
 
-/* --- Interface for libddp's modules over host memory ------------------------------------------- */
+/* --- Interface for the emulated modules of libddp ----------------------------------------- */
 
-/* An operation with its argument. In a graph, each launch starts with a new copy of the argument. */
+/* An operation and its argument. Each launch of a graph starts with a new copy of the argument. */
 struct operation {
 	bool (*run)(void *argument);
 	_Alignas(16) unsigned char initial[HOST_ARGUMENT], argument[HOST_ARGUMENT];
@@ -383,7 +387,7 @@ static void stream_add(struct host_stream *stream, const struct host_operation *
 	queues_submit(stream, &work);
 }
 
-/* A query also runs some work. */
+/* Returns whether the stream is idle. A call also runs some of the work. */
 static bool stream_idle(struct host_stream *stream)
 {
 	struct stream *of = (struct stream *)(void *)stream;
@@ -447,7 +451,7 @@ int queues_capture_end(struct queues *queues, struct device_graph **graph, struc
 	return status;
 }
 
-/* The lane for the graphs' work on [stream]. */
+/* Returns the lane of [stream] for the operations of graphs. */
 static int graph_lane(int stream)
 {
 	return stream == DEVICE_COMPUTE ? stream : DEVICE_STREAMS + stream;

@@ -2,15 +2,15 @@
 /*
  * queue-host.h - streams and graphs without a GPU, with the most unfavourable order of work
  *
- * Work is done only when a caller waits. If several operations may run next, the choice is random
- * (DDP_SEED). Only the order within a stream, queues_order() and waits is guaranteed. If one of
- * these is missing in the program, data is wrong for some seeds.
+ * Work runs only when a caller waits. If several operations may run next, one is chosen at random
+ * (seed: DDP_SEED). Only three things guarantee an order: a stream, queues_order(), and waits. If
+ * the program forgets one of these, some seeds give wrong data.
  *
- * COLLECTIVE work of a rank is done in the order of submission, over all streams, as it waits for
- * other ranks, which do the same. Only one thread may use a set of queues.
+ * A rank's COLLECTIVE work runs in the order of submission, over all streams, because it waits for
+ * other ranks, which use the same order. Only one thread may use a set of queues.
  *
- * The stream that kernels get is also a struct host_stream (tests/runtime/host-stream.h), on which
- * libddp's modules over host memory enqueue work.
+ * The stream that kernels get is also a struct host_stream (tests/runtime/host-stream.h). The
+ * emulated modules of libddp enqueue their work on it.
  */
 #ifndef QUEUE_HOST_H
 #define QUEUE_HOST_H
@@ -22,9 +22,8 @@
 struct queues;
 
 /*
- * [call] does the work, each time it is run. It returns 0, QUEUE_LATER to be called again because
- * another rank has not arrived, or an error. [forget] frees [data] when the work will not be run
- * again.
+ * [call] runs the work. It returns 0 when the work is done; QUEUE_LATER if another rank has not
+ * arrived, and then it is called again; or an error. After the last call, [forget] frees [data].
  */
 enum { QUEUE_LATER = 1 };
 struct queue_work {
@@ -34,25 +33,25 @@ struct queue_work {
 	bool collective;
 };
 
-/* Returns NULL if there is no memory. */
+/* Returns NULL if memory is exhausted. */
 struct queues *queues_create(uint64_t seed);
 
-/* Discards work that is not done. NULL is legal. */
+/* Frees the queues. Discards work that is not done. NULL is legal. */
 void queues_destroy(struct queues *queues);
 
-/* The stream argument for kernels and emulated functions. */
+/* Returns the stream argument for kernels and emulated functions. */
 void *queues_stream(struct queues *queues, enum device_stream stream);
 
 /*
- * Enqueues [work] or, if the stream is captured, records it. The queue owns [work], also on
- * failure.
+ * Enqueues [work]. If the stream is being captured, records it instead. The queue owns [work] even
+ * if the call fails.
  */
 void queues_submit(void *stream, const struct queue_work *work);
 
 /* Whether the stream is being captured. */
 bool queues_captured(const struct queues *queues, enum device_stream stream);
 
-/* Implement device_order(), device_ended(), device_capture_...() and so on. */
+/* Implementations of device_order(), device_ended(), device_capture_...() and so on. */
 int queues_order(struct queues *queues, enum device_stream later, enum device_stream earlier,
 		 struct ddp_error *error);
 int queues_ended(struct queues *queues, enum device_stream stream, struct ddp_error *error);
@@ -61,12 +60,12 @@ int queues_capture_begin(struct queues *queues, struct ddp_error *error);
 int queues_capture_end(struct queues *queues, struct device_graph **graph, struct ddp_error *error);
 int queues_launch(struct queues *queues, struct device_graph *graph, struct ddp_error *error);
 
-/* Runs a random number of operations that may run. Returns the first error so far. */
+/* Runs a random number of operations. Returns the first error so far. */
 int queues_poke(struct queues *queues, struct ddp_error *error);
 
 int queues_drain(struct queues *queues, struct ddp_error *error);
 
-/* Runs all operations that do not wait for another rank. Returns whether none is left. */
+/* Runs all operations that do not wait for another rank. Returns whether no operation remains. */
 bool queues_rest(struct queues *queues);
 
 #endif /* QUEUE_HOST_H */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_device.c - errors that the emulated GPU must detect: in the order of streams, in captures,
+ * test_device.c - errors that the emulated GPU must detect in the order of streams, in captures and
  * in kernels
  */
 #include <string.h>
@@ -35,7 +35,10 @@ static void *allocate(struct device *device, size_t bytes)
 
 /* --- Order ------------------------------------------------------------------------------ */
 
-/* a -> relu on COMPUTE -> b -> relu on REDUCE -> c, with or without the necessary order. */
+/*
+ * Runs ReLU from a to b on COMPUTE, then from b to c on REDUCE, with or without the necessary order
+ * between the streams. Returns whether c is correct.
+ */
 static bool chain_is_right(struct device *device, bool ordered, bool captured)
 {
 	float *a = allocate(device, COUNT * sizeof(float)),
@@ -90,7 +93,10 @@ static void test_order(void)
 	}
 }
 
-/* Pinned memory is read when the copy runs, so a program that changes it before is detected. */
+/*
+ * Pinned memory is read only when the copy runs. So the emulation detects a program that changes
+ * the memory too early.
+ */
 static void test_pinned(void)
 {
 	int wrong = 0;
@@ -169,7 +175,7 @@ static void free_twice(void)
 	device_free(device, memory);
 }
 
-/* Stores the last result after the end of the array. */
+/* A kernel with an error: it stores its last result after the end of the array. */
 static void write_behind_part(void)
 {
 	struct device *device = open_with(1);

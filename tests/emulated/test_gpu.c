@@ -24,7 +24,7 @@ static struct ddp_device *open_sound(void)
 	return device;
 }
 
-/* The calls of staged sums on an open device, up to the first error. */
+/* Makes the calls of staged sums on an open device. Returns at the first error. */
 static int use_device(struct ddp_device *device)
 {
 	struct ddp_watch watch = ddp_watch_start(60, NULL, NULL);

@@ -159,7 +159,7 @@ static void test_errors(void)
 
 /* --- Failing calls ---------------------------------------------------------------------- */
 
-/* The engine's calls on a device, up to the first error. */
+/* Makes the engine's calls on a device. Returns at the first error. */
 static int use_device(struct device *device)
 {
 	struct device_graph *graph = NULL;
@@ -216,7 +216,7 @@ static void test_failures(void)
 
 /* --- Work that never ends --------------------------------------------------------------------- */
 
-/* Every wait for a stream that never ends has the time limit. */
+/* Every wait for a stream has a timeout, in case the stream's work never ends. */
 static void test_patience(void)
 {
 	struct device *device = sound();
@@ -243,7 +243,7 @@ static void test_patience(void)
 	ok(fake.objects == 0, "nothing is left");
 }
 
-/* For LeakSanitizer: memory that device_close() does not free if work never ends. */
+/* If work never ends, device_close() does not free its memory. LeakSanitizer must ignore that. */
 const char *__lsan_default_suppressions(void) __attribute__((visibility("default")));
 
 const char *__lsan_default_suppressions(void)

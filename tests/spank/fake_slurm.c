@@ -12,7 +12,7 @@
 
 extern char **environ;
 
-/* spank_context() has no argument: it describes the process whose hook is running. */
+/* spank_context() has no argument, so this variable has the process whose hook is running. */
 static struct spank_handle *current;
 static unsigned n_processes;
 
@@ -31,8 +31,8 @@ void fake_die(const char *format, ...)
 /* --- Processes -------------------------------------------------------------------------- */
 
 /*
- * Copies the plugin at [path] to a new file in /tmp. The caller unlinks the copy and frees the
- * returned path.
+ * Copies the plugin [path] to a new file in /tmp. Returns the copy's path. The caller unlinks the
+ * copy and frees the path.
  */
 static char *copy_plugin(const char *path)
 {
@@ -54,7 +54,7 @@ static char *copy_plugin(const char *path)
 
 struct spank_handle *fake_process(spank_context_t context, const char *host, const char *arguments)
 {
-	static char *plugin; /* read once: a test's environment may lack DDP_PLUGIN */
+	static char *plugin; /* read only once, because a test's environment may lack DDP_PLUGIN */
 	struct spank_handle *p = calloc(1, sizeof(*p));
 	char *words = strdup(arguments ? arguments : ""), *rest = words, *word;
 
@@ -70,8 +70,8 @@ struct spank_handle *fake_process(spank_context_t context, const char *host, con
 			p->argv[p->argc++] = strdup(word);
 	free(words);
 	/*
-	 * dlopen() returns the loaded instance for a known file, so every further instance needs a
-	 * copy.
+	 * For a file that is already loaded, dlopen() returns the loaded instance. So every further
+	 * instance needs a copy.
 	 */
 	if (n_processes++ > 0)
 		p->copy = copy_plugin(plugin);
@@ -98,8 +98,8 @@ void fake_process_end(struct spank_handle *process)
 }
 
 /*
- * Hooks may return 0 or -1, and only task_init may fail on a node: any other failure there drains
- * the node or is ignored.
+ * Hooks may return only 0 or -1. On a node only task_init may return -1: after another hook's
+ * error, Slurm either drains the node or ignores the error.
  */
 static void check_result(const struct spank_handle *process, const char *what, int rc)
 {
@@ -178,7 +178,10 @@ static void __attribute__((format(printf, 2, 0))) keep(int level, const char *fo
 	messages[n_messages++].text = text;
 }
 
-/* Defined under other C names, because their return type differs between releases of Slurm. */
+/*
+ * The C names differ from the symbols, because the functions' return type differs between releases
+ * of Slurm.
+ */
 #define SPEAK(name, level)                                                    \
 	void fake_##name(const char *format, ...) __asm__(#name)              \
 		__attribute__((visibility("default"), format(printf, 1, 2))); \
@@ -284,7 +287,7 @@ void fake_env_set(char ***env, const char *name, const char *value)
 		*at = text;
 		return;
 	}
-	/* The array moves, as in Slurm, so that a plugin that kept the pointer fails. */
+	/* The array moves, as in Slurm. A plugin that has kept the old pointer then fails. */
 	at = calloc(n + 2, sizeof(*at));
 	memcpy(at, *env ? *env : at, n * sizeof(*at));
 	at[n] = text;
@@ -375,7 +378,7 @@ spank_err_t spank_option_register(spank_t spank, struct spank_option *option)
 	return ESPANK_SUCCESS;
 }
 
-/* The items that are valid in each context, as in Slurm. */
+/* Whether [item] is valid in the context of [spank], as in Slurm. */
 static spank_err_t item_valid(spank_t spank, spank_item_t item)
 {
 	if (!spank)

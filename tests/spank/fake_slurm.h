@@ -4,11 +4,12 @@
  * step
  *
  * The test program exports Slurm's functions for plugins (spank_*, slurm_error and others), opens
- * the ddp.so that $DDP_PLUGIN names and calls its hooks. Each process has its own instance of the
+ * the ddp.so that $DDP_PLUGIN names, and calls its hooks. Each process has its own instance of the
  * plugin.
  *
- * The program ends with a message if a hook or a callback returns anything but 0 or -1, fails in a
- * context in which a failure drains the node, or changes slurmstepd's environment.
+ * The program ends with a message if a hook or a callback breaks one of these rules: it returns 0
+ * or -1; it does not fail in a context in which a failure drains the node; it does not change
+ * slurmstepd's environment.
  */
 #ifndef DDP_FAKE_SLURM_H
 #define DDP_FAKE_SLURM_H
@@ -34,41 +35,44 @@ struct spank_handle {
 	spank_context_t context;
 	const char *host;
 	void *plugin;
-	char *copy; /* path of this instance's copy; NULL: $DDP_PLUGIN */
+	char *copy; /* path of this instance's copy of the plugin; NULL: $DDP_PLUGIN */
 	bool in_init;
 	char *argv[FAKE_ARGUMENTS]; /* arguments in plugstack.conf */
 	int argc;
 	struct spank_option options[FAKE_OPTIONS];
 	size_t n_options;
 
-	/* the job: set in slurmstepd, and in part in srun once the step exists */
+	/* Data of the job: all set in slurmstepd; some set in srun once the step exists. */
 	bool has_job;
 	uint32_t job, step, nodes, tasks, local_tasks;
 	char **program;
-	char **env; /* of the step, or of the task in task_init */
-	int task;   /* local id, -1 outside of task_init */
+	char **env; /* environment of the step or, in task_init, of the task */
+	int task;   /* local id of the task in task_init; otherwise -1 */
 	uint32_t global_task;
 };
 
 /*
- * Creates a process on [host] with the plugin. [arguments] (or NULL) are the plugin's in
- * plugstack.conf, separated by spaces. Calls no hook.
+ * Creates a process on [host] with the plugin, and calls no hook. [arguments] are the plugin's
+ * arguments in plugstack.conf, separated by spaces; NULL: none.
  */
 struct spank_handle *fake_process(spank_context_t context, const char *host, const char *arguments);
 
 /* Closes the plugin and frees [process]. NULL is legal. */
 void fake_process_end(struct spank_handle *process);
 
-/* Calls slurm_spank_[hook]. Returns 0 or -1; 0 if the plugin does not have that hook. */
+/*
+ * Calls slurm_spank_[hook]. Returns its result, 0 or -1. If the plugin does not have that hook,
+ * returns 0.
+ */
 int fake_hook(struct spank_handle *process, const char *hook);
 
-/* Calls the callback of --[name], which must be registered. Returns 0 or -1. */
+/* Calls the callback of option --[name], which must be registered. Returns 0 or -1. */
 int fake_option(struct spank_handle *process, const char *name, const char *argument);
 
 /* Returns the registered option, or NULL. */
 const struct spank_option *fake_find_option(const struct spank_handle *process, const char *name);
 
-/* --- Messages, of all processes --------------------------------------------------------- */
+/* --- Messages of all processes ------------------------------------------------------------ */
 
 enum fake_level {
 	FAKE_ERROR = 1, /* slurm_error */
@@ -98,17 +102,19 @@ bool fake_env_equal(char *const *a, char *const *b);
 /* Applies [words], separated by spaces: NAME=VALUE sets, -NAME unsets. NULL is legal. */
 void fake_env_apply(char ***env, const char *words);
 
-/* Makes [env] the environment of this program, so that getenv() and setenv() work on it. */
+/* Makes [env] the environment of this program, so that getenv() and setenv() use it. */
 void fake_env_become(char *const *env);
 
-/* --- slurmctld: what it answers to an srun in this program ------------------------------- */
+/* --- slurmctld: its answers to an srun in this program ------------------------------------ */
 
 struct fake_node_record {
 	const char *name, *address, *gres;
-	const char *configured; /* address that srun knows from slurm.conf; NULL: none */
+	const char *configured; /* node address that srun has from slurm.conf; NULL: none */
 };
 
-/* All zero: a slurmctld without steps and nodes. The plugin must free every answer. */
+/*
+ * If all members are zero, slurmctld has no steps and no nodes. The plugin must free every answer.
+ */
 struct fake_slurmctld {
 	bool down; /* every request fails */
 
@@ -119,74 +125,74 @@ struct fake_slurmctld {
 	uint64_t job_flags;
 	uint32_t job_state;
 	const char *job_nodes; /* the job's nodes: "n1,n2" */
-	const char *job_gres
-		[FAKE_NODES]; /* GRES of the job on each node, as "scontrol -d" shows it: "shard:5(1/4,4/4)" */
+	/* GRES of the job on each node, as in "scontrol -d": "shard:5(1/4,4/4)" */
+	const char *job_gres[FAKE_NODES];
 
 	struct fake_node_record nodes[FAKE_NODES];
 
-	/* number of requests of each kind */
+	/* Number of requests of each kind. */
 	struct {
 		unsigned layout, steps, node, nodes, job;
 	} asked;
-	unsigned answers; /* answers that are not freed yet */
+	unsigned answers; /* answers that the plugin has not freed yet */
 };
 
 extern struct fake_slurmctld fake_slurmctld;
 
-/* Returns the number of requests. */
+/* Returns the number of requests so far. */
 unsigned fake_questions(void);
 
 /* --- A whole step: srun, every node with its tasks, the end of srun ------------------------ */
 
 /*
- * Each part calls the plugin's hooks in Slurm's order and with Slurm's environments: the first
- * component gets srun's environment, later components get srun's environment as it was before the
- * step existed. SLURM_PROCID is a batch script's until task_init.
+ * Each function calls the plugin's hooks in Slurm's order and with Slurm's environments. The first
+ * component gets srun's environment; later components get the environment that srun had before the
+ * step existed. Until task_init, SLURM_PROCID has the value of the batch script.
  */
 struct fake_component {
 	const char *layout;   /* nodes, each with the ranks of its tasks: "n1:0,1 n2:2" */
 	const char *step_env; /* changes to the environment on the nodes: "NAME=VALUE -NAME ..." */
-	const char *task_env
-		[FAKE_LOCAL]; /* changes to the environment of the task with that local id */
+	const char *task_env[FAKE_LOCAL]; /* changes to a task's environment, by local id */
 };
 
 struct fake_step {
 	uint32_t job, step;    /* 0: job 4711 */
 	const char *options;   /* srun's command line: "--ddp --ddp-port=1000" */
 	const char *inherited; /* options from #SBATCH lines, in the same form */
-	const char *empty; /* how Slurm passes a missing argument at the second call; NULL: "" */
-	const char *env;   /* environment of the shell that runs srun: "NAME=VALUE ..." */
-	char **program;	   /* that srun starts; NULL: python3 train.py */
+	/* what Slurm passes in place of a missing argument at the second call; NULL: "" */
+	const char *empty;
+	const char *env; /* environment of the shell that runs srun: "NAME=VALUE ..." */
+	char **program;	 /* program that srun starts; NULL: python3 train.py */
 	const char *srun_conf, *stepd_conf; /* arguments in plugstack.conf */
 	struct fake_component components[FAKE_COMPONENTS];
 
-	/* set by the functions below */
+	/* Results of the functions below. */
 	struct spank_handle *srun;
 	char **launched[FAKE_COMPONENTS]; /* environments that srun sends to the nodes */
-	char **task[FAKE_RANKS];	  /* environments of the tasks, after task_init */
-	int result[FAKE_RANKS];		  /* of task_init */
+	char **task[FAKE_RANKS];	  /* environment of each task after task_init */
+	int result[FAKE_RANKS];		  /* result of task_init for each task */
 	bool srun_changed;		  /* whether the plugin changed srun's environment */
 	bool task_changed[FAKE_RANKS];	  /* whether the plugin changed the task's environment */
 };
 
 /*
- * Runs srun up to the launch. Sets the layout and the step in fake_slurmctld.
- * Returns 0, or -1 if the plugin refused.
+ * Runs srun up to the launch, after setting the layout and the step in fake_slurmctld. Returns 0,
+ * or -1 if the plugin refused the step.
  */
 int fake_srun(struct fake_step *step);
 
 /*
- * Whether the plugin refused an option on the command line, so that srun ended at once. False if it
- * refused the step later.
+ * Whether the plugin refused an option on the command line, so that srun ended at once. Returns
+ * false if the plugin refused the step later.
  */
 bool fake_option_refused(const struct fake_step *step);
 
-/* Runs all nodes, one after the other, from init to exit. */
+/* Runs all nodes one after the other, each from init to exit. */
 void fake_nodes(struct fake_step *step);
 
 /*
- * Runs the node [name] of component [c] up to user_init. fake_node_task() and fake_node_end()
- * follow.
+ * Runs the node [name] of component [c] up to user_init. The caller then calls fake_node_task() and
+ * fake_node_end().
  */
 struct spank_handle *fake_node_begin(struct fake_step *step, int c, const char *name);
 void fake_node_task(struct fake_step *step, struct spank_handle *node, uint32_t rank);
@@ -208,7 +214,7 @@ uint32_t fake_ranks(const struct fake_step *step);
 
 /* --- Internal ----------------------------------------------------------------------------- */
 
-/* Ends the program with a message: the plugin or the test broke a rule. */
+/* Ends the program with a message, because the plugin or the test broke a rule. */
 void fake_die(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
 
 #endif /* DDP_FAKE_SLURM_H */

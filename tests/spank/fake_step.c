@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fake_step.c - fake slurmctld, and a step from srun to its last task */
+/* fake_step.c - fake slurmctld, and a fake step from srun to its last task */
 #include "config.h"
 
 #include "fake_slurm.h"
@@ -24,8 +24,8 @@ unsigned fake_questions(void)
 }
 
 /*
- * Parses the next node of a layout at [*at]: its name and the ranks of its tasks.
- * Returns the number of tasks, or -1 at the end.
+ * Parses the next node of a layout at [*at]: the node's name and the ranks of its tasks. Returns
+ * the number of tasks, or -1 at the end.
  */
 static int layout_next(const char **at, char *name, uint32_t *tasks)
 {
@@ -60,7 +60,7 @@ static char *text_or_null(const char *text)
 
 slurm_step_layout_t *slurm_job_step_layout_get(slurm_step_id_t *id)
 {
-	/* A request without a component number gets the first component. */
+	/* A request without a component number means the first component. */
 	uint32_t component = id->step_het_comp == NO_VAL ? 0 : id->step_het_comp;
 	const char *at = component < FAKE_COMPONENTS ? fake_slurmctld.layouts[component] : NULL;
 	slurm_step_layout_t *layout;
@@ -82,8 +82,8 @@ slurm_step_layout_t *slurm_job_step_layout_get(slurm_step_id_t *id)
 		layout->tasks[i] = (uint16_t)n;
 		layout->task_cnt += (uint32_t)n;
 		/*
-		 * exactly as large as needed, so that valgrind and sanitizers detect a read beyond
-		 * the end
+		 * The array has no spare element, so that valgrind and sanitizers detect a read
+		 * beyond its end.
 		 */
 		layout->tids[i] = malloc((size_t)n * sizeof(**layout->tids));
 		memcpy(layout->tids[i], tasks, (size_t)n * sizeof(**layout->tids));
@@ -166,7 +166,7 @@ static int load_nodes(const char *name, node_info_msg_t **answer)
 	return SLURM_SUCCESS;
 }
 
-/* Functions of srun that no header declares. */
+/* Functions of srun that no Slurm header declares. */
 char *slurm_conf_get_address(const char *node);
 int slurm_conf_check_addr(const char *node, bool *dynamic);
 void slurm_xfree(void **memory);
@@ -279,7 +279,7 @@ void slurm_free_job_info_msg(job_info_msg_t *answer)
 
 /* --- The step --------------------------------------------------------------------------- */
 
-/* Totals of the step, as in Slurm's variables. */
+/* Totals of the step, in the form of Slurm's variables. */
 struct shape {
 	uint32_t ranks, nodes;
 	char list[256], tasks[128];
@@ -327,7 +327,10 @@ static void set_number(char ***env, const char *name, uint32_t value)
 
 /* --- srun ------------------------------------------------------------------------------- */
 
-/* Calls the callbacks for "--a --b=c". An option without an argument gets [none]. */
+/*
+ * Calls the callbacks for options such as "--a --b=c". For an option without an argument, passes
+ * [none].
+ */
 static int give_options(struct spank_handle *process, const char *options, const char *none)
 {
 	char *copy = strdup(options ? options : ""), *rest = copy, *word;
@@ -378,7 +381,7 @@ static void step_exists(struct fake_step *step, const struct shape *shape)
 	if (!fake_env_get(env, "SLURM_CLUSTER_NAME"))
 		fake_env_set(&env, "SLURM_CLUSTER_NAME", "alpha");
 	fake_env_set(&env, "SLURM_NODELIST", shape->list);
-	/* Only --distribution=arbitrary places task 0 on another node than the first. */
+	/* Only with --distribution=arbitrary can task 0 be on another node than the first one. */
 	if (layout_next(&at, name, tasks) > 0 && tasks[0] != 0)
 		fake_env_set(&env, "SLURM_DISTRIBUTION", "arbitrary");
 	at = step->components[0].layout;
@@ -393,7 +396,7 @@ static void step_exists(struct fake_step *step, const struct shape *shape)
 		step->srun->nodes++;
 }
 
-/* Calls a hook of srun and records whether it changed srun's environment. */
+/* Calls a hook of srun. Records whether the hook changed srun's environment. */
 static int srun_hook(struct fake_step *step, const char *hook)
 {
 	char **was = fake_env_copy(environ);
@@ -431,7 +434,7 @@ int fake_srun(struct fake_step *step)
 	rc = parse_command_lines(step);
 	if (rc == -1)
 		return -1;
-	/* plugstack.conf has "optional", so a failed hook does not end srun. */
+	/* In plugstack.conf the plugin is "optional", so a failed hook does not end srun. */
 	for (int c = 1; c < FAKE_COMPONENTS && step->components[c].layout; c++)
 		step->launched[c] = fake_env_copy(environ);
 	step_exists(step, &shape);
@@ -456,7 +459,10 @@ void fake_srun_exit(struct fake_step *step)
 
 /* --- Nodes ------------------------------------------------------------------------------ */
 
-/* Returns the step's environment on a node: srun's, and the variables that slurmstepd adds. */
+/*
+ * Returns the step's environment on a node: srun's environment, and the variables that slurmstepd
+ * adds.
+ */
 static char **step_env(const struct fake_step *step, int c, const struct shape *shape)
 {
 	char **env = fake_env_copy(step->launched[c]);
@@ -495,7 +501,7 @@ struct spank_handle *fake_node_begin(struct fake_step *step, int c, const char *
 	give_options(node, step->inherited, "(null)");
 	give_options(node, step->options, NULL);
 	/*
-	 * Releases before 24.05 call each callback twice, the second time with the value from the
+	 * Releases before 24.05 call each callback twice. The second call has the value from the
 	 * environment.
 	 */
 	give_options(node, step->inherited, "(null)");
@@ -505,7 +511,7 @@ struct spank_handle *fake_node_begin(struct fake_step *step, int c, const char *
 	return node;
 }
 
-/* Finds [rank]: its component, node index, local id and the number of tasks on that node. */
+/* Finds the component, node index and local id of [rank], and the number of tasks on its node. */
 static void locate(const struct fake_step *step, uint32_t rank, int *component, uint32_t *node,
 		   uint32_t *local, uint32_t *locals)
 {
@@ -539,7 +545,7 @@ void fake_node_task(struct fake_step *step, struct spank_handle *node, uint32_t 
 	node->env = fake_env_copy(before);
 	node->task = (int)local;
 	node->local_tasks = locals;
-	/* In a heterogeneous step, SPANK's task ids count within the component. */
+	/* In a heterogeneous step, SPANK numbers the tasks of each component separately. */
 	node->global_task = c > 0 ? local : rank;
 	set_number(&node->env, "SLURM_PROCID", rank);
 	set_number(&node->env, "SLURM_LOCALID", local);
@@ -592,7 +598,7 @@ void fake_nodes(struct fake_step *step)
 	fake_env_free(srun_env);
 }
 
-/* --- The whole -------------------------------------------------------------------------- */
+/* --- Whole steps -------------------------------------------------------------------------- */
 
 int fake_run(struct fake_step *step)
 {

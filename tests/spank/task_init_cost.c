@@ -5,8 +5,9 @@
  *     DDP_PLUGIN=.../ddp.so valgrind --tool=callgrind --toggle-collect=fake_task_init \
  *         --callgrind-out-file=/dev/null ./task_init_cost 100
  *
- * counts the instructions of task_init and its callees. The difference between the counts for two
- * values of N, divided by the difference of N, is the cost of one task.
+ * This command counts the instructions of task_init and the functions that it calls. To get the
+ * cost of one task, run the command with two values of N, and divide the difference of the counts
+ * by the difference of N.
  */
 #include "config.h"
 
@@ -16,7 +17,7 @@
 
 #include "fake_slurm.h"
 
-/* callgrind needs this symbol (--toggle-collect). */
+/* The symbol that --toggle-collect names. */
 int fake_task_init(struct spank_handle *node);
 
 int __attribute__((noinline)) fake_task_init(struct spank_handle *node)
@@ -30,7 +31,7 @@ static int run(struct fake_step *step, unsigned long times)
 	char **given;
 	int rc = 0;
 
-	fake_node_task(step, node, 0); /* resolves symbols, which happens once */
+	fake_node_task(step, node, 0); /* the first call also resolves symbols */
 	fake_env_free(node->env);
 	node->env = NULL;
 	given = fake_env_copy(step->launched[0]);

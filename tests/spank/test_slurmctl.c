@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_slurmctl.c - srun's requests to slurmctld in clusters of tens of thousands of nodes */
+/* test_slurmctl.c - srun's requests to slurmctld, in clusters of tens of thousands of nodes */
 #include "config.h"
 
 #include <stdio.h>
@@ -32,8 +32,8 @@ void slurm_free_node_info_msg(node_info_msg_t *answer)
 }
 
 /*
- * A list of [count] of 2 * [count] nodes, every second one, so that no ranges form, and slurmctld's
- * records of all.
+ * Creates slurmctld's records of 2 * [count] nodes. Returns a list of every second node, which
+ * therefore has no ranges.
  */
 static char *make_cluster(uint32_t count, const char *const gres[2])
 {
@@ -63,7 +63,7 @@ static void free_cluster(char *list)
 static const char *const alike[2] = {"gpu:2,shard:8", "gpu:2,shard:8"};
 static const char *const differ[2] = {"gpu:2,shard:8", "gpu:2,shard:16"};
 
-/* A truncated list is an error: the plugin must not take it for the complete list. */
+/* A truncated list is an error. The plugin must not use it as the complete list. */
 TEST(test_truncated_list)
 {
 	char shards[DDP_LIST_SIZE] = "x", *list = make_cluster(300, differ);
@@ -78,8 +78,8 @@ TEST(test_truncated_list)
 }
 
 /*
- * Calls of the plugin to these functions are counted by means of --wrap: comparisons of names, and
- * numbers read from lists.
+ * Numbers of calls of wrapped functions (linker option --wrap): comparisons of names, and numbers
+ * parsed from lists.
  */
 static unsigned long compared, parsed;
 
@@ -103,7 +103,7 @@ int __wrap_ddp_parse_number_n(const char *text, size_t n, uint64_t min, uint64_t
 	return __real_ddp_parse_number_n(text, n, min, max, value);
 }
 
-/* Number of calls in all that srun does with the node list of a step. */
+/* Returns the total number of these calls that srun makes for a step of [count] nodes. */
 static unsigned long work_of(uint32_t count)
 {
 	char shards[DDP_LIST_SIZE], node[DDP_NODE_SIZE], *list = make_cluster(count, alike);
@@ -122,8 +122,8 @@ static unsigned long work_of(uint32_t count)
 }
 
 /*
- * The cost per node in a cluster of 20,000 nodes is that in one of 2,000. An earlier search was
- * linear for each node.
+ * The cost per node is the same in clusters of 2,000 and 20,000 nodes. In an earlier release it
+ * grew with the number of nodes.
  */
 TEST(test_cost_per_node)
 {

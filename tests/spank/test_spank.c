@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_spank.c - the hooks of the built plugin: results, side effects, and how options and contexts
- * reach them
+ * test_spank.c - the hooks of the built plugin: results and side effects, and how they receive
+ * options and contexts
  *
- * The rules are tested in tests/unit, their effects for users in tests/cluster.
+ * tests/unit tests the rules that decide. tests/cluster tests what users see.
  */
 #include "config.h"
 
@@ -12,8 +12,9 @@
 #include "spank_test.h"
 
 /*
- * The program exports names that the plugin uses internally, as libslurm exports thousands. The
- * test fails if the dynamic loader resolves one of the plugin's calls to them.
+ * The program exports names that the plugin uses internally, as libslurm exports thousands of
+ * names. The test fails if the dynamic loader lets the plugin call these functions in place of its
+ * own.
  */
 int ddp_format(void);
 int ddp_fail(void);
@@ -78,8 +79,8 @@ TEST_ROWS(test_no_change_without_ddp, without_ddp)
 }
 
 /*
- * An inherited SLURM_DDP_STEP is removed, and a bad value of ddp-run's variables ignored, if srun
- * or sbatch runs without --ddp.
+ * If srun or sbatch runs without --ddp, the plugin removes an inherited SLURM_DDP_STEP, and ignores
+ * bad values in ddp-run's variables.
  */
 TEST(test_inherited_plan_removed)
 {
@@ -137,7 +138,7 @@ TEST_ROWS(test_ddp_request_forms, ddp_requests)
 	fake_step_clear(&step);
 }
 
-/* Slurm drops an option that has no usage text or an optional argument (has_arg 2). */
+/* Slurm drops an option that has no usage text, or whose argument is optional (has_arg 2). */
 TEST(test_registered)
 {
 	static const spank_context_t contexts[] = {S_CTX_LOCAL, S_CTX_ALLOCATOR, S_CTX_REMOTE};
@@ -229,7 +230,7 @@ TEST_ROWS(test_special_step, special_steps)
 	fake_step_clear(&step);
 }
 
-/* No descriptor stays open and no thread is started, also if the step is refused. */
+/* The plugin leaves no open descriptor and no thread, even if it refuses the step. */
 TEST(test_resources)
 {
 	static const char *const options[] = {"", "--ddp", "--ddp --ddp-verbose",

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_spank_step.c - a step from srun to its last task: the tasks' variables, the messages if the
- * step or one task is refused, the requests to slurmctld, and the removal of the directory
+ * test_spank_step.c - a step from srun to its last task: the tasks' variables, the messages if a
+ * step or a task is refused, the requests to slurmctld, and the removal of the directory
  */
 #include "config.h"
 
@@ -15,14 +15,16 @@
 
 static const struct fake_component four = {"n1:0,1 n2:2,3"};
 
-/* Runs srun, which must succeed. The caller may then change what the nodes get. */
+/*
+ * Runs srun, which must succeed. After this call, a test may change the environment that nodes get.
+ */
 static void begin(struct fake_step *step)
 {
 	ck_assert_msg(fake_srun(step) == 0, "refused%s", fake_transcript());
 	ck_assert_ptr_nonnull(fake_env_get(step->launched[0], "SLURM_DDP_STEP"));
 }
 
-/* The step's directory, from the plan that srun made. */
+/* Returns the step's directory, from the plan that srun made. */
 static const char *made_directory(const struct fake_step *step)
 {
 	static char path[512];
@@ -46,15 +48,15 @@ static void end(struct fake_step *step)
 #define TWO_OF_FOUR "CUDA_VISIBLE_DEVICES=1,3 SLURM_STEP_GPUS=1,3 SLURM_SHARDS_ON_NODE=8"
 #define ERASED "-CUDA_VISIBLE_DEVICES -SLURM_STEP_GPUS SLURMD_TRES_BIND=gpu:single:1"
 
-/* A task's variables follow from srun, slurmctld, the step's environment and the task's. */
+/* Each row: what srun, slurmctld and the environments say, and the tasks' variables that follow. */
 static const struct {
 	const char *name;
 	struct fake_component components[FAKE_COMPONENTS];
-	const char *gres[2]; /* of n1 and n2, in the node records */
+	const char *gres[2]; /* GRES in the node records of n1 and n2 */
 	const char *host;    /* expected node of rank 0 */
 	const char *want[4]; /* expected variables of each rank */
 	unsigned said;
-	const char *detail[2]; /* GRES of the job on n1 and n2 */
+	const char *detail[2]; /* the job's GRES on n1 and n2 */
 } steps[] = {
 	{"cyclic",
 	 {{"n1:0,2 n2:1,3"}},
@@ -149,8 +151,8 @@ TEST_ROWS(test_step, steps)
 }
 
 /*
- * A control character in a user's value is escaped, so that the value cannot start a new line in
- * slurmd's log.
+ * The plugin escapes a control character in a user's value, so that the value cannot begin a new
+ * line in slurmd's log.
  */
 TEST(test_forged_line)
 {
@@ -165,8 +167,8 @@ TEST(test_forged_line)
 }
 
 /*
- * Other users can often read a step's output, so messages and DDP_ERROR contain no secret that
- * admits a peer: not the nonce, not the magic number.
+ * Other users can often read a step's output. So messages and DDP_ERROR must not contain the
+ * secrets that admit a peer: the nonce and the magic number.
  */
 TEST(test_secrets)
 {
@@ -202,7 +204,7 @@ TEST(test_secrets)
 
 /* --- Requests to slurmctld ----------------------------------------------------------------- */
 
-/* srun requests the step's layout only if it needs it, and nothing twice. */
+/* srun requests the step's layout only if the plugin needs it, and makes no request twice. */
 TEST(test_requests)
 {
 	struct fake_step one = {.options = "--ddp", .components = {{"n1:0,1"}}};
@@ -210,8 +212,8 @@ TEST(test_requests)
 	struct fake_step arbitrary = {.options = "--ddp", .components = {{"n1:1 n2:0"}}};
 	struct fake_step shards = {.options = "--ddp", .components = {{"n1:0,1"}}};
 	/*
-	 * Since 26.05 a step over several nodes may have them in any order, so srun requests the
-	 * layout.
+	 * Since 26.05 the nodes of a step may be in any order. So srun requests the layout of every
+	 * step with several nodes.
 	 */
 	unsigned layouts = SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(26, 5, 0);
 
@@ -238,8 +240,8 @@ TEST(test_requests)
 }
 
 /*
- * If srun knows the address of rank 0's node, it does not request the node's record: slurmctld has
- * none of another cluster's nodes.
+ * If srun knows the address of rank 0's node, it does not request the node's record. slurmctld has
+ * no records of nodes of another cluster.
  */
 TEST(test_known_address)
 {
@@ -264,7 +266,9 @@ TEST(test_known_address)
 	fake_step_clear(&step);
 }
 
-/* srun requests the nodes' shards if the step has shards, once for all nodes of a large step. */
+/*
+ * If the step has shards, srun requests the nodes' shards, with one request even for a large step.
+ */
 TEST(test_shard_requests)
 {
 	struct fake_step step = {
@@ -291,11 +295,11 @@ TEST(test_shard_requests)
 	fake_step_clear(&step);
 }
 
-/* --- Refusals at the nodes ---------------------------------------------------------------- */
+/* --- Refusals on the nodes ---------------------------------------------------------------- */
 
 /*
- * Bad plans: task_init of each task fails, no other hook does, and one task of each node prints
- * why. tests/unit has the decoder's cases.
+ * Bad plans: task_init fails for each task, all other hooks succeed, and one task of each node
+ * prints the reason. tests/unit tests the decoder with more cases.
  */
 static const struct {
 	const char *name, *plan, *why;
@@ -319,15 +323,15 @@ TEST_ROWS(test_plan, plans)
 		fake_env_unset(step.launched[0], "SLURM_DDP_STEP");
 	fake_nodes(&step);
 	expect_refused(row, &step, plans[_i].why);
-	/* One task of each node prints the error; none does if srun has printed it. */
+	/* One task of each node prints the error. If srun has already printed it, no task does. */
 	expect_messages(row, FAKE_ERROR, plans[_i].why, srun_said ? 0 : 2);
 	expect_messages(row, FAKE_ANY, "", srun_said ? 0 : 2);
 	end(&step);
 }
 
 /*
- * One task with contradictory variables fails alone. The user's values of its identity are unset
- * too.
+ * If one task's variables contradict each other, only this task fails. Variables of the user that
+ * set an identity are unset too.
  */
 TEST(test_one_bad_task)
 {
@@ -372,7 +376,7 @@ static void show(void)
 }
 
 /*
- * A directory of the same name that belongs to another step, as on a file system that is not
+ * The directory has the right name but belongs to another step, as on a file system that is not
  * shared.
  */
 TEST(test_directory_of_another_step)
@@ -389,7 +393,10 @@ TEST(test_directory_of_another_step)
 	end(&step);
 }
 
-/* A later component reads the step's decisions from the directory, so it fails without it. */
+/*
+ * Components other than the first read the step's decisions from the directory. Without the
+ * directory they fail.
+ */
 TEST(test_het_not_shared)
 {
 	struct fake_step step = {.options = "--ddp", .components = {{"n2:0"}, {"n1:1,2"}}};
@@ -410,7 +417,7 @@ TEST(test_het_not_shared)
 }
 
 /*
- * A template with %n is refused in a heterogeneous step: later components do not know rank 0's
+ * A heterogeneous step refuses a template with %n, because later components do not know rank 0's
  * node.
  */
 TEST(test_het_template)
@@ -432,8 +439,7 @@ TEST(test_het_template)
 /* --- The directory at srun's end ----------------------------------------------------------- */
 
 /*
- * The directory was replaced by a symbolic link: srun removes at most the link, not what it points
- * to.
+ * A symbolic link has replaced the directory. srun may remove the link, but not the link's target.
  */
 TEST(test_removal_swapped)
 {
@@ -449,7 +455,7 @@ TEST(test_removal_swapped)
 	fake_step_clear(&step);
 }
 
-/* The exit hook also runs in children that srun forks. There it must not remove the directory. */
+/* Children that srun forks run the exit hook too. There the hook must not remove the directory. */
 TEST(test_exit_in_child)
 {
 	struct fake_step step = {.options = "--ddp", .components = {{"n1:0,1"}}};
@@ -471,12 +477,15 @@ TEST(test_exit_in_child)
 
 /* --- Leftovers of earlier steps ------------------------------------------------------------ */
 
-/* Entries of .ddp that an earlier srun left, and whether the next --ddp step may remove them. */
+/*
+ * Entries of .ddp that an earlier srun left. The next --ddp step removes an entry unless it
+ * [stays].
+ */
 static const struct {
 	const char *what;
-	const char *name;   /* of the entry; %s: the nonce */
-	const char *record; /* without nonce, host and process; NULL: no record */
-	int days;	    /* age */
+	const char *name;   /* name of the entry; %s is replaced by the nonce */
+	const char *record; /* contents without nonce, host and process; NULL: no record */
+	int days;	    /* age in days */
 	bool stays;
 } leftovers[] = {
 	{
@@ -554,8 +563,8 @@ TEST_ROWS(test_leftover, leftovers)
 }
 
 /*
- * Clusters that share a directory may have the same job ids: a step replaces only its own cluster's
- * old records.
+ * Clusters that share a directory may use the same job ids. So a step replaces old records of its
+ * own cluster only.
  */
 TEST(test_failure_records)
 {
@@ -579,7 +588,7 @@ TEST(test_failure_records)
 	fake_step_clear(&step);
 }
 
-/* slurmctld does not answer: nothing is removed. */
+/* If slurmctld does not answer, nothing is removed. */
 TEST(test_slurmctld_down)
 {
 	const char *path = make_leftover(0);
@@ -593,8 +602,8 @@ TEST(test_slurmctld_down)
 
 #ifdef STEPMGR_ENABLED
 /*
- * With slurmstepmgr, a suspended job's step is missing in slurmctld's list: nothing is removed
- * until the job has completed.
+ * With slurmstepmgr, slurmctld's list does not contain the step of a suspended job. So nothing is
+ * removed until the job has completed.
  */
 TEST(test_step_manager)
 {
@@ -616,8 +625,8 @@ TEST(test_step_manager)
 #endif
 
 /*
- * slurmctld serves all users: each srun requests at most 4 steps' states, and the next srun
- * continues.
+ * slurmctld serves all users. So each srun requests the states of at most 4 steps, and the next
+ * srun continues with the others.
  */
 TEST(test_many_leftovers)
 {
@@ -639,7 +648,7 @@ TEST(test_many_leftovers)
 	}
 }
 
-/* A symbolic link with the name of a leftover is not followed. */
+/* A symbolic link that has the name of a leftover is not followed. */
 TEST(test_leftover_is_link)
 {
 	struct fake_step step = {.options = "--ddp", .components = {{"n1:0,1"}}};
