@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exchange.c - messages of one call, and the conditions that end a wait for them */
+/* exchange.c - messages of one collective, and the conditions that end a wait for them */
 #include "config.h"
 
 #include <sched.h>
@@ -7,7 +7,10 @@
 
 #include "exchange.h"
 
-/* A wait polls for SPIN_NS, then also calls sched_yield() until YIELD_NS are over, then waits for events. */
+/*
+ * A wait polls for SPIN_NS. Until YIELD_NS are over, it also calls sched_yield(). Then it waits for
+ * events.
+ */
 #define SPIN_NS 20000u
 #define YIELD_NS 1000000u
 #define CHECK_NS 1000000u
@@ -16,8 +19,8 @@
 #define ANSWER_S 1.0
 
 /*
- * After a lost connection, nanoseconds to wait for another rank's report of the cause: long enough
- * for one check of the store.
+ * Nanoseconds after a lost connection to wait for another rank's report of the cause. The time is
+ * long enough for one check of the store.
  */
 #define REPORT_NS 300000000u
 
@@ -37,14 +40,20 @@ void ddp_exchange_start(struct ddp_exchange *exchange, const struct ddp_column *
 	exchange->column = column;
 	exchange->call = call;
 	exchange->watch = watch;
-	/* Number of the call and digest of its arguments; compared with the tag of each message that arrives. */
+	/*
+	 * Number of the call and hash of its arguments. Each message that arrives must have the
+	 * same tag.
+	 */
 	exchange->tag = (uint64_t)call->sequence << 32 | call->check;
 	exchange->now = exchange->busy = exchange->checked = ddp_now();
 	exchange->noted = false;
 	ddp_error_clear(&exchange->error);
 }
 
-/* The call has failed: report the failure to the other ranks and cancel its messages. */
+/*
+ * End the call with [status]: report the failure to the other ranks, and cancel the call's
+ * messages.
+ */
 static int fail(struct ddp_exchange *exchange, int status)
 {
 	const struct ddp_column *column = exchange->column;
@@ -71,8 +80,8 @@ static int check_notes(struct ddp_exchange *exchange)
 }
 
 /*
- * Make progress for [nanoseconds], or until [message] (if not NULL) has ended, and check for reports of other
- * ranks: notes, the abort word of the group, the rendezvous store.
+ * Make progress for [nanoseconds], or until [message] (if not NULL) has ended. Meanwhile check for
+ * reports of other ranks: notes, the abort word of the group, and the rendezvous store.
  */
 static int await_reports(struct ddp_exchange *exchange, uint64_t nanoseconds,
 			 int (*check)(struct ddp_exchange *exchange),
@@ -94,8 +103,9 @@ static int await_reports(struct ddp_exchange *exchange, uint64_t nanoseconds,
 }
 
 /*
- * The connection to [rank] is lost. If that rank ended because of another failure, it reported that
- * before, at least in the rendezvous store. Then that report is the error, not the lost connection.
+ * The connection to [rank] is lost. If that rank ended because of another failure, it has reported
+ * this before, at least in the rendezvous store. Then its report is the error, not the lost
+ * connection.
  */
 static int handle_loss(struct ddp_exchange *exchange, int rank, const char *why)
 {
@@ -109,8 +119,8 @@ static int handle_loss(struct ddp_exchange *exchange, int rank, const char *why)
 }
 
 /*
- * Check first for a note of a rank that aborted, then for a lost rank, because it may have sent a
- * note before.
+ * Check first for a note, then for a lost rank: a rank that aborts sends a note before its
+ * connection is lost.
  */
 static int check_peers(struct ddp_exchange *exchange)
 {
@@ -124,7 +134,7 @@ static int check_peers(struct ddp_exchange *exchange)
 	return handle_loss(exchange, peer, text);
 }
 
-/* Returns the nanoseconds that ranks have to answer a query. */
+/* Returns the nanoseconds within which a rank must answer a query. */
 static uint64_t answer_time(const struct ddp_exchange *exchange)
 {
 	double half = exchange->watch->limit / 2;
@@ -133,8 +143,8 @@ static uint64_t answer_time(const struct ddp_exchange *exchange)
 }
 
 /*
- * Query whether the peers wait, too. Returns the number of those that do not answer, and the lowest
- * of them in [first].
+ * Query whether the peers wait as well. Returns the number of peers that do not answer, with the
+ * lowest of them in [first].
  */
 static int find_silent(struct ddp_exchange *exchange, int *first)
 {
@@ -150,12 +160,12 @@ static int find_silent(struct ddp_exchange *exchange, int *first)
 }
 
 /*
- * The time limit has passed. The member that is waited for may itself wait for another one. Ranks
- * that wait answer a query, so the error names one that does not answer. If all partners answer,
- * they wait for a rank of another column, or for one that is not a partner of this rank. In that
- * case a partner of that rank detects it when its own wait ends, at most one time limit later, and
- * reports it to all. If [message] arrives in the meantime, continue: perhaps only this process was
- * stopped.
+ * The time limit has passed. The member that this rank waits for may itself wait for another rank.
+ * A waiting rank answers a query, so the error names a rank that does not answer. If all partners
+ * answer, the missing rank is in another column or is not a partner of this rank. Then one of the
+ * missing rank's own partners detects it when its wait ends, at most one time limit later, and
+ * reports it to all ranks. If [message] arrives in the meantime, continue: perhaps only this
+ * process was stopped.
  */
 static int handle_timeout(struct ddp_exchange *exchange, const struct ddp_message *message)
 {
@@ -191,7 +201,7 @@ static int check_wait(struct ddp_exchange *exchange, const struct ddp_message *m
 
 /* --- Messages ------------------------------------------------------------------------------ */
 
-/* [message] failed; the engine may have more information about its peer. */
+/* [message] failed. The engine may know more about the failure of its peer. */
 static int handle_failure(struct ddp_exchange *exchange, const struct ddp_message *message)
 {
 	const char *peer = member_name(exchange, message->member);
@@ -230,8 +240,8 @@ static int check_message(struct ddp_exchange *exchange, const struct ddp_message
 }
 
 /*
- * Returns 0 if the engine has started a message. Otherwise its text is in [exchange]->error, but a
- * peer may be the cause.
+ * Returns 0 if the engine has started a message. Otherwise the engine's error is in
+ * [exchange]->error, but a peer's failure may be the cause.
  */
 static int started(struct ddp_exchange *exchange, int status)
 {
@@ -277,7 +287,7 @@ int ddp_exchange_test(struct ddp_exchange *exchange, struct ddp_message *message
 	return status < 0 ? fail(exchange, status) : status;
 }
 
-/* Returns the nanoseconds to wait for events, depending on how long nothing has happened. */
+/* Returns the nanoseconds to wait for events. They depend on the time since the last event. */
 static uint64_t time_to_rest(const struct ddp_exchange *exchange, uint64_t now)
 {
 	uint64_t idle = now - exchange->busy, most = DDP_WATCH_PERIOD;

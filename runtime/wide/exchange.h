@@ -2,9 +2,9 @@
 /*
  * exchange.h - the messages of one collective call of a column
  *
- * Functions that return int return a negative DDP_ERR_x if the call has failed. Before they return,
- * they send a note to the other members and cancel all messages, so that neither messages nor data
- * are in use any longer. The text of the error is kept for ddp_exchange_end().
+ * A function that returns an int returns a negative DDP_ERR_x if the call has failed. Before it
+ * returns, it sends a note to the other members and cancels all messages, so that neither messages
+ * nor data are in use any longer. ddp_exchange_end() returns the text of the error.
  */
 #ifndef DDP_WIDE_EXCHANGE_H
 #define DDP_WIDE_EXCHANGE_H
@@ -22,11 +22,12 @@ struct ddp_exchange {
 	const struct ddp_column *column;
 	const struct ddp_column_call *call;
 	const struct ddp_watch *watch;
-	uint64_t tag;	  /* common to all messages of the call */
-	uint64_t now;	  /* time at the end of the last step */
-	uint64_t busy;	  /* time of the last progress */
-	uint64_t checked; /* time of the last call of the watch and of the engine's event() */
-	bool noted;	  /* another rank has already reported the failure to all */
+	uint64_t tag;  /* tag of all messages of the call */
+	uint64_t now;  /* time at the end of the last step */
+	uint64_t busy; /* time at which a message last made progress */
+	/* time at which the watch and the engine's event() were last called */
+	uint64_t checked;
+	bool noted; /* another rank has already reported the failure to all */
 	struct ddp_error error;
 };
 
@@ -36,7 +37,7 @@ void ddp_exchange_start(struct ddp_exchange *exchange, const struct ddp_column *
 /*
  * Start to send to [member], or to receive exactly [bytes] from it. Messages between two members
  * arrive in order. [message] must remain valid until ddp_exchange_test() or ddp_exchange_wait() has
- * reported its end.
+ * returned that it is complete.
  */
 int ddp_exchange_send(struct ddp_exchange *exchange, struct ddp_message *message, int member,
 		      const void *data, size_t bytes);
@@ -47,16 +48,16 @@ int ddp_exchange_recv(struct ddp_exchange *exchange, struct ddp_message *message
 int ddp_exchange_test(struct ddp_exchange *exchange, struct ddp_message *message);
 
 /*
- * Make progress; if there is none to make, wait for events. Check the conditions that end the wait:
- * the watch, and failed peers. [message] is the one that the caller waits for; an error names its
+ * Make progress. If no message can make progress, wait for events. Then check the conditions that
+ * end the wait: the watch, and failed peers. The caller waits for [message]; an error names its
  * member.
  */
 int ddp_exchange_step(struct ddp_exchange *exchange, const struct ddp_message *message);
 
-/* Wait for the end of [message]. */
+/* Wait until [message] is complete. */
 int ddp_exchange_wait(struct ddp_exchange *exchange, struct ddp_message *message);
 
-/* End the call. Returns [status], if it is negative with the text in [error]. */
+/* End the call. Returns [status]; if it is negative, its text is in [error]. */
 int ddp_exchange_end(const struct ddp_exchange *exchange, int status, struct ddp_error *error);
 
 #endif /* DDP_WIDE_EXCHANGE_H */

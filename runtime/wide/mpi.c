@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mpi.c - the engine that moves host memory over MPI (ddp_mpi.so), for fabrics
+ * mpi.c - the engine that moves host memory over MPI (ddp_mpi.so), for high-speed fabrics
  *
- * The ranks of a column have two communicators: one for messages, one for control messages (an
- * abort note, a liveness query and its answer). MPI guarantees only 15 bits for a tag, so messages
- * have a hash of the tag of host.h, which is compared on arrival.
+ * The ranks of a column have two communicators: one for messages, and one for control messages (an
+ * abort note, a liveness query and its answer). MPI guarantees only 15 bits for a tag, so a message
+ * carries a hash of the tag of host.h. The receiver compares the hash.
  *
- * If a call of MPI returns an error, this rank reports the call and MPI's text, and exits. A call
- * that does not return is not detected here, but by the other ranks, at their time limit.
+ * If an MPI call returns an error, this rank reports the call and MPI's text, and exits. A call
+ * that does not return is detected by the other ranks, at their time limit.
  */
 #include "config.h"
 
@@ -22,13 +22,13 @@
 #include "base/bounded.h"
 #include "host.h"
 
-/* Nanoseconds between two polls of a wait, because MPI has no descriptor to wait on. */
+/* Nanoseconds between two polls in a wait. MPI has no descriptor to wait on. */
 #define POLL_NS 100000u
-/* Nanoseconds allowed for a cancelled message, and for notes at the end. */
+/* Nanoseconds to wait for a cancelled message, and for notes at the end. */
 #define FLUSH_NS 50000000u
 /*
- * Microseconds that a rank waits after a failure: its exit may end the step before other ranks have
- * reported.
+ * Microseconds that a rank waits after a failure, because its exit may end the step before other
+ * ranks have reported the failure.
  */
 #define LINGER_US 1500000u
 
@@ -53,36 +53,37 @@ enum { CARD_MAGIC = 0x69706d64, TAG_BITS = 15 };
 enum control { CONTROL_NOTE, CONTROL_ASK, CONTROL_ANSWER };
 
 struct peer {
-	int place; /* rank in the engine's communicators; -1: not in this column */
+	int place; /* peer's rank in the engine's communicators; -1: not in this column */
 	bool answered;
 };
 
-/* The request of host.h for a request of MPI. */
+/* An MPI request, and the request of host.h to which it belongs. */
 struct slot {
 	struct ddp_host_request *request; /* NULL: a control message */
 	uint64_t tag;
 	bool receive;
 };
 
-enum { INBOX = 0 }; /* slot that receives control messages */
+enum { INBOX = 0 }; /* number of the slot that receives control messages */
 
 /*
- * Maximum number of requests: those of one call of a column, and for each peer the control messages
- * (a note, a query, answers).
+ * Maximum number of requests: the messages of one collective, and the control messages for each
+ * peer (a note, a query, answers).
  */
 #define SLOTS(size) (64 + 4 * (size))
 
 struct ddp_host {
 	int rank, size;
-	bool ours;	  /* libddp initialized MPI and finalizes it */
+	bool ours;	  /* libddp initialized MPI, so it must finalize MPI */
 	bool frozen;	  /* MPI must not be called any more */
-	const char *call; /* last call of MPI, for an error report */
-	void *owner;	  /* of [end] */
+	const char *call; /* name of the last MPI call, for an error report */
+	void *owner;	  /* argument of [end] */
 	ddp_host_end *end;
-	int own; /* rank in MPI_COMM_WORLD */
+	int own; /* this rank in MPI_COMM_WORLD */
 
-	struct peer *peers;	    /* [size] */
-	int *members;		    /* [size]: ranks, in the order of the engine's communicators */
+	struct peer *peers; /* [size] */
+	/* [size]: world ranks in the order of the engine's communicators */
+	int *members;
 	MPI_Comm messages, control; /* MPI_COMM_NULL before meet() */
 
 	int count; /* slots and requests in use */
@@ -91,12 +92,12 @@ struct ddp_host {
 
 	int noted; /* rank that sent the first note; -1: none */
 	char note[DDP_HOST_NOTE], inbox[DDP_HOST_NOTE];
-	char own_note[DDP_HOST_NOTE]; /* first note that this rank sent */
+	char own_note[DDP_HOST_NOTE]; /* the note that this rank sent first */
 };
 
 /* --- Calls --------------------------------------------------------------------------------- */
 
-static struct ddp_host *current; /* for the error handler, which gets no argument */
+static struct ddp_host *current; /* MPI's error handler has no argument for the owner */
 
 #define CALL(host, function, ...) ((host)->call = #function, function(__VA_ARGS__))
 
@@ -108,8 +109,8 @@ static bool is_truncation(int code)
 }
 
 /*
- * MPI's error handler: report the failed call and exit. This includes a message that is longer than
- * its receive, because Open MPI may have written beyond the end of the buffer.
+ * MPI's error handler: report the failed call and exit. A message that is longer than its receive
+ * also ends here, because Open MPI may have written beyond the end of the buffer.
  */
 static void fail(MPI_Comm *communicator, int *code, ...)
 {
@@ -189,7 +190,7 @@ static int hash_of(uint64_t tag)
 	return (int)(tag * UINT64_C(0x9e3779b97f4a7c15) >> (64 - TAG_BITS));
 }
 
-/* The request at [at] has ended: free its slot, and move the last request there. */
+/* The request at index [at] has ended: free its slot, and move the last request to this index. */
 static void end_request(struct ddp_host *host, int at, const MPI_Status *status)
 {
 	const struct slot slot = host->slots[at];
@@ -230,7 +231,7 @@ static int progress(struct ddp_host *host)
 	return happened;
 }
 
-/* Start a message. [data] is the buffer to receive to, or to send from. */
+/* Start to send from [data], or to receive to [data]. */
 static int start(struct ddp_host *host, int peer, struct slot slot, void *data, size_t bytes,
 		 struct ddp_error *error)
 {
@@ -284,8 +285,8 @@ static bool has_messages(const struct ddp_host *host)
 }
 
 /*
- * Cancel all receives. MPI returns one for which nothing has arrived. While MPI still uses other
- * buffers, it is not called again.
+ * Cancel all receives. MPI gives back a receive for which nothing has arrived. If MPI still uses
+ * other buffers, it is not called any more.
  */
 static void mpi_cancel(struct ddp_host *host)
 {
@@ -310,15 +311,18 @@ static void initialize(void *argument)
 }
 
 /*
- * Runs in a thread that may be abandoned. Restores signal handlers that MPI and its libraries
- * replaced.
+ * Called in a thread that may be abandoned. Restores the signal handlers that MPI and its libraries
+ * replace.
  */
 static void initialize_bounded(void *argument)
 {
 	ddp_module_keep_handlers(initialize, argument);
 }
 
-/* Open Open MPI's library again with global symbols, because its components need them. */
+/*
+ * Open the library of Open MPI again with global symbols, because its components need these
+ * symbols.
+ */
 static void show_library(void)
 {
 	Dl_info info;
@@ -327,7 +331,7 @@ static void show_library(void)
 		(void)dlopen(info.dli_fname, RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD);
 }
 
-/* Describe the loaded library, such as "Open MPI v4.1.4" or "MPICH Version: 4.0.2". */
+/* Describe the loaded library, for example "Open MPI v4.1.4" or "MPICH Version: 4.0.2". */
 static void mpi_describe(struct ddp_host *host, char *name, size_t size)
 {
 	char text[MPI_MAX_LIBRARY_VERSION_STRING] = "", *tab;
@@ -430,8 +434,8 @@ static void mpi_close(struct ddp_host *host, bool clean)
 	if (!host)
 		return;
 	/*
-	 * MPI keeps its buffers. The process then exits without MPI_Finalize(), which would wait
-	 * for all ranks.
+	 * Leave MPI's buffers allocated. The process then exits without MPI_Finalize(), which would
+	 * wait for all ranks.
 	 */
 	if (!clean) {
 		while (!host->frozen && host->count > INBOX + 1 && ddp_now() < until)
@@ -484,7 +488,7 @@ static int mpi_open(struct ddp_host **opened, const struct ddp_host_setup *setup
 	if (status == 0)
 		status = check_world(host, error);
 	if (status < 0) {
-		free_host(host); /* MPI uses none of its memory yet */
+		free_host(host); /* MPI uses no memory of the engine yet */
 		return status;
 	}
 	card->rank = setup->rank;
@@ -494,7 +498,7 @@ static int mpi_open(struct ddp_host **opened, const struct ddp_host_setup *setup
 	return 0;
 }
 
-/* Store the rank in MPI_COMM_WORLD from [card] in [worlds]. */
+/* Read the rank in MPI_COMM_WORLD from [card], and store it in [worlds]. */
 static int read_card(const struct ddp_host *host, const struct ddp_host_card *card, int *worlds,
 		     struct ddp_error *error)
 {
@@ -514,7 +518,10 @@ static int read_card(const struct ddp_host *host, const struct ddp_host_card *ca
 	return 0;
 }
 
-/* Create the communicators for [ranks] of MPI_COMM_WORLD, separate from those of the program. */
+/*
+ * Create the engine's communicators for [ranks] of MPI_COMM_WORLD. The program's communicators are
+ * separate.
+ */
 static void make_communicators(struct ddp_host *host, const int *ranks, int count)
 {
 	MPI_Group world, group;
@@ -547,7 +554,7 @@ static int mpi_meet(struct ddp_host *host, const struct ddp_host_card *cards, in
 		worlds[i] = i == host->rank ? host->own : -1;
 	for (int i = 0; i < count && status == 0; i++)
 		status = read_card(host, &cards[i], worlds, error);
-	/* On every rank, the communicators have the order of the ranks. */
+	/* All ranks create the communicators in the same order, that of world ranks. */
 	for (int i = 0; i < host->size && status == 0; i++) {
 		if (worlds[i] < 0)
 			continue;
@@ -569,7 +576,7 @@ static void send_to_all(struct ddp_host *host, enum control kind, const char *te
 		send_control(host, i, kind, text);
 }
 
-/* Send a note. Peers keep only the first one, so no further note is sent. */
+/* Send a note to all peers. Peers keep only the first note, so later ones are not sent. */
 static void mpi_note(struct ddp_host *host, const char *text)
 {
 	if (*host->own_note)
@@ -578,7 +585,7 @@ static void mpi_note(struct ddp_host *host, const char *text)
 	send_to_all(host, CONTROL_NOTE, host->own_note);
 }
 
-/* Lost peers are not reported: a lost peer ends this process in fail(). */
+/* Returns notes only. If a peer is lost, fail() ends this process. */
 static enum ddp_host_event mpi_event(struct ddp_host *host, int *peer, char *text, size_t size)
 {
 	if (host->noted < 0)

@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ring.c - collectives of a column: rings and chains for large data, recursive doubling and trees for small data */
+/*
+ * ring.c - collectives of a column: rings and chains for large data, recursive doubling and trees
+ * for small data
+ */
 #include "config.h"
 
 #include <string.h>
 
 #include "exchange.h"
 
-/* Pieces that are sent, or received, concurrently. */
+/* Number of pieces that may be sent, or received, at the same time. */
 enum { WINDOW = 4 };
 
 /*
- * Data of at most SMALL bytes is sent as a whole, because latency dominates; larger data in pieces
- * of CHUNK bytes.
+ * Data of at most SMALL bytes is sent as a whole, because latency dominates. Larger data is sent in
+ * pieces of CHUNK bytes.
  */
 #define SMALL (64u << 10)
 #define CHUNK (128u << 10)
@@ -21,14 +24,14 @@ _Static_assert(DDP_COLUMN_SCRATCH_FULL == WINDOW * CHUNK, "scratch for a full wi
 /* --- A pipeline: large data moves through a column in pieces ------------------------------- */
 
 /*
- * A member receives parts of a vector from the previous member and sends parts to the next one.
- * Parts are cut into pieces. A piece is forwarded as soon as it has arrived, while the next ones
- * are in flight. Rings and chains differ only in which parts they receive and send.
+ * A member receives parts of a vector from the previous member, and sends parts to the next member.
+ * Parts are cut into pieces. Each piece is forwarded as soon as it has arrived, while later pieces
+ * are in flight. Rings and chains differ only in which parts a member receives and sends.
  */
 
 /*
- * Part p of [count] is bytes offsets[p] to offsets[p+1]. If [offsets] is NULL, parts have [length]
- * bytes each, and [total] together.
+ * Part p of [count] is bytes offsets[p] to offsets[p+1]. If [offsets] is NULL, each part has
+ * [length] bytes, and all parts together have [total].
  */
 struct parts {
 	int count;
@@ -36,10 +39,12 @@ struct parts {
 	size_t length, total;
 };
 
-/* Position in a descending sequence of parts; [left] parts follow the present one. */
+/*
+ * Position in a descending sequence of parts: the current part, and the number of parts after it.
+ */
 struct walk {
 	int part, left;
-	int step;	/* number of parts in the sequence before this one */
+	int step;	/* number of parts before this one */
 	size_t at, end; /* remaining bytes of the part: from [at] to [end] */
 };
 
@@ -49,22 +54,27 @@ struct piece {
 };
 
 struct pipe {
-	/* Set by the caller. */
+	/* These members are set by the caller. */
 	struct ddp_exchange *exchange;
 	struct parts parts;
 	char *data;
 	size_t chunk;	     /* maximum bytes of a piece */
-	struct walk in, out; /* parts to receive and to send */
-	int own; /* the first [own] parts to send are this member's own; later ones must arrive first */
-	int combine; /* the first [combine] parts to receive are combined with this member's data */
+	struct walk in, out; /* positions in the parts to receive, and in the parts to send */
+	/*
+	 * number of parts to send, at first, that are this member's own; later parts must arrive
+	 * first
+	 */
+	int own;
+	/* number of parts to receive, at first, that are combined with this member's data */
+	int combine;
 	ddp_kernel *kernel;
 	size_t element; /* bytes of an element */
-	char *scratch;	/* WINDOW chunks; used if [combine] is not 0 */
+	char *scratch;	/* WINDOW chunks; used only if [combine] is not 0 */
 
 	struct piece in_window[WINDOW], out_window[WINDOW];
 	uint64_t in_begun, in_done, out_begun, out_done;
-	uint64_t out_own;   /* own pieces sent so far */
-	uint64_t in_placed; /* pieces received directly into [data] */
+	uint64_t out_own;   /* number of this member's own pieces sent so far */
+	uint64_t in_placed; /* number of pieces received directly into [data] */
 };
 
 /* --- The next piece ------------------------------------------------------------------------ */
@@ -79,14 +89,19 @@ static size_t part_begin(const struct parts *parts, int part)
 	return begin < parts->total ? begin : parts->total;
 }
 
-/* Returns the start of a sequence of [steps] parts, from [part] downwards, modulo [count]. */
+/*
+ * Returns the start of a descending sequence of [steps] parts, modulo [count]. The first is [part].
+ */
 static struct walk walk_from(int part, int steps, int count)
 {
-	/* the end of the part before the first */
+	/* this position is at the end of the part before the first */
 	return (struct walk){.part = (part + 1) % count, .left = steps, .step = -1};
 }
 
-/* Whether there is another piece. Sets walk->step to the position of its part in the sequence. */
+/*
+ * Returns whether another piece follows. Sets walk->step to the position of that piece's part in
+ * the sequence.
+ */
 static bool has_piece(const struct parts *parts, struct walk *walk)
 {
 	while (walk->at == walk->end) {
@@ -108,7 +123,7 @@ static void next_piece(struct walk *walk, size_t chunk, struct piece *piece)
 	walk->at += piece->bytes;
 }
 
-/* Returns the member at [distance], which may be negative. */
+/* Returns the member at [distance] from this one; a negative distance is backwards. */
 static int neighbour(const struct ddp_column *column, int distance)
 {
 	return (column->index + column->size + distance) % column->size;
@@ -120,9 +135,9 @@ static char *scratch_of(const struct pipe *pipe, uint64_t number)
 }
 
 /*
- * Start to receive the next piece: to scratch if it will be combined, else to its place in [data].
- * There the send of this member's own version may still be in progress, so the k-th such receive
- * waits for the end of the k-th send.
+ * Start to receive the next piece: to scratch if it will be combined, else directly into [data]. A
+ * send of this member's own data may still read that part of [data]. Therefore the k-th receive
+ * into [data] waits for the end of the k-th send.
  */
 static int begin_receive(struct pipe *pipe)
 {
@@ -145,8 +160,8 @@ static int begin_receive(struct pipe *pipe)
 }
 
 /*
- * Start to send the next piece: an own one, or the oldest that has arrived and was not yet
- * forwarded.
+ * Start to send the next piece: one of this member's own, or the oldest that has arrived and was
+ * not yet forwarded.
  */
 static int begin_send(struct pipe *pipe)
 {
@@ -168,9 +183,7 @@ static int begin_send(struct pipe *pipe)
 	return status < 0 ? status : 1;
 }
 
-/*
- * Combine a piece. The first operand is the received data, which is from members before this one.
- */
+/* Combine a piece. The received data, which comes from earlier members, is the first operand. */
 static void combine(const struct pipe *pipe, const struct piece *piece, const char *arrived)
 {
 	void *to[] = {pipe->data + piece->at};
@@ -189,7 +202,7 @@ static int end_receive(struct pipe *pipe)
 	status = ddp_exchange_test(pipe->exchange, &piece->message);
 	if (status <= 0)
 		return status;
-	/* Pieces received to their place come after all combined ones. */
+	/* Pieces that are received into [data] come after all pieces that are combined. */
 	if (pipe->in_done < pipe->in_begun - pipe->in_placed)
 		combine(pipe, piece, scratch_of(pipe, pipe->in_done));
 	pipe->in_done++;
@@ -209,7 +222,10 @@ static int end_send(struct pipe *pipe)
 	return status;
 }
 
-/* Do all that is possible without waiting. Returns 1 if anything was done, 0, or a DDP_ERR_x. */
+/*
+ * Do everything that is possible without waiting. Returns 1 if something was done, 0 if nothing
+ * was, or a DDP_ERR_x.
+ */
 static int run_once(struct pipe *pipe)
 {
 	static int (*const steps[])(struct pipe *) = {begin_receive, begin_send, end_send,
@@ -227,7 +243,7 @@ static int run_once(struct pipe *pipe)
 	return done;
 }
 
-/* Returns 0, or a DDP_ERR_x of the exchange. */
+/* Run the pipeline until all pieces are done. Returns 0, or a DDP_ERR_x of the exchange. */
 static int run_pipe(struct pipe *pipe)
 {
 	int status;
@@ -250,8 +266,8 @@ static int run_pipe(struct pipe *pipe)
 }
 
 /*
- * Receive [bytes] from member [from] to [in], and send as many bytes from [out] to member [to]; a
- * member of -1 means none. Returns 0, or a DDP_ERR_x of the exchange.
+ * Receive [bytes] from member [from] into [in], and send [bytes] from [out] to member [to]. Either
+ * member may be -1: none. Returns 0, or a DDP_ERR_x of the exchange.
  */
 static int move(struct ddp_exchange *exchange, int from, void *in, int to, const void *out,
 		size_t bytes)
@@ -292,8 +308,8 @@ static int power_below(int size)
 }
 
 /*
- * Returns the member with number [self] in recursive doubling, after [extra] members were folded
- * into others.
+ * Returns the member that has number [self] in recursive doubling, after [extra] members have
+ * combined their data into a neighbour's.
  */
 static int member_at(int self, int extra)
 {
@@ -329,8 +345,8 @@ struct reduction {
 };
 
 /*
- * Receive data from [member], with [both] while sending this member's data, and combine the two.
- * The lower member's data is the first operand.
+ * Receive [member]'s data, and combine it with this member's. If [both], also send this member's
+ * data. The lower member's data is the first operand.
  */
 static int combine_with(struct reduction *reduction, int member, bool both)
 {
@@ -348,9 +364,9 @@ static int combine_with(struct reduction *reduction, int member, bool both)
 }
 
 /*
- * Recursive doubling. If the number of members is not a power of two, some members are first folded
- * into their even neighbours. The remaining members keep the order of the column. The sum is a tree
- * over neighbours, the same on all members.
+ * Recursive doubling. If the number of members is not a power of two, some members first combine
+ * their data into their even neighbours'. The remaining members keep the order of the column. The
+ * sum is a tree over neighbours, which is the same on all members.
  */
 static int reduce_small(struct reduction *reduction)
 {
@@ -376,9 +392,9 @@ static int reduce_small(struct reduction *reduction)
 }
 
 /*
- * Ring. In the first size-1 steps a part arrives, this member's part is added, and the sum is
- * forwarded, until each part is complete on one member. In the next size-1 steps complete parts are
- * forwarded. Part p is summed in the order of the ring, starting at member p.
+ * Ring. In each of the first size-1 steps, a part arrives, this member adds its own part, and
+ * forwards the sum. After that, each part is complete on one member. In the next size-1 steps,
+ * members forward complete parts. Part p is summed in the order of the ring, starting at member p.
  */
 static int reduce_large(struct reduction *reduction)
 {
@@ -430,7 +446,10 @@ int ddp_column_all_reduce(struct ddp_column *column, const struct ddp_column_cal
 
 /* --- Broadcast ----------------------------------------------------------------------------- */
 
-/* A tree: a member that has the data sends it to members at half the distance in each step. */
+/*
+ * Broadcast by a tree: in each step, every member that has the data sends it to a member at half
+ * the distance of the step before.
+ */
 static int broadcast_small(struct ddp_exchange *exchange, void *data, size_t bytes, int root)
 {
 	struct ddp_message messages[32];
@@ -451,7 +470,8 @@ static int broadcast_small(struct ddp_exchange *exchange, void *data, size_t byt
 }
 
 /*
- * A chain that starts at the root. Every link carries the data once; all links work concurrently.
+ * Broadcast by a chain that starts at the root. Each link carries the data once, and all links work
+ * at the same time.
  */
 static int broadcast_large(struct ddp_exchange *exchange, void *data, size_t bytes, int root)
 {
@@ -505,8 +525,7 @@ int ddp_column_all_gather(struct ddp_column *column, const struct ddp_column_cal
 }
 
 /*
- * Dissemination barrier: after round k, a member knows directly or indirectly that the 2^k members
- * before it have entered.
+ * Dissemination barrier: after round k, a member knows that the 2^k members before it have entered.
  */
 int ddp_column_barrier(struct ddp_column *column, const struct ddp_column_call *call,
 		       const struct ddp_watch *watch, struct ddp_error *error)

@@ -2,9 +2,9 @@
 /*
  * ring.h - collectives between groups, over any host engine
  *
- * A column consists of one rank of each group, in the order of the groups; these are its members.
- * The order of additions is fixed, so two runs give the same bits, and all members of a column get
- * the same bits.
+ * A column consists of one rank of each group, in the order of the groups. These ranks are its
+ * members. The order of additions is fixed. So two runs give the same bits, and all members of a
+ * column get the same bits.
  */
 #ifndef DDP_WIDE_RING_H
 #define DDP_WIDE_RING_H
@@ -12,32 +12,33 @@
 #include "base/kernel.h"
 #include "host.h"
 
-/* Bytes of scratch: the minimum, and the amount beyond which more does not help. */
+/* Bytes of scratch: the minimum, and the size beyond which more scratch does not help. */
 enum { DDP_COLUMN_SCRATCH = 4096, DDP_COLUMN_SCRATCH_FULL = 512 << 10 };
 
 struct ddp_column {
 	const struct ddp_host_engine *engine;
 	struct ddp_host *host;
-	int index, size;  /* index of this member; number of members */
+	int index, size;  /* this member's index; number of members */
 	const int *ranks; /* world rank of each member */
 	enum ddp_simd simd;
-	const char *(*name)(void *owner, int rank); /* returns "rank 3 on n2", for messages */
+	/* returns a name for messages, such as "rank 3 on n2" */
+	const char *(*name)(void *owner, int rank);
 	void *owner;
-	void *scratch;	      /* for received data; aligned to 64 bytes */
-	size_t scratch_bytes; /* the same on all members, at least DDP_COLUMN_SCRATCH */
+	void *scratch;	      /* memory for received data, aligned to 64 bytes */
+	size_t scratch_bytes; /* at least DDP_COLUMN_SCRATCH; the same on all members */
 };
 
 /*
  * A failed call returns DDP_ERR_TIMEOUT, naming a member that does not answer; DDP_ERR_PEER, naming
  * a member that was lost; DDP_ERR_ABORTED, with the text of a member that reported a failure;
  * DDP_ERR_MISMATCH, naming a member that made a different call; or the status of the watch. Before
- * it returns, it sends a note with its error to the other members, unless the error itself came in
- * a note. The caller's memory is then no longer in use.
+ * a call returns an error, it sends a note with the error to the other members, unless the error
+ * came in a note. The caller's memory is then no longer in use.
  */
 
 /*
- * Identifies a call. It is part of the tags of the call's messages, so that different calls by two
- * members are detected.
+ * Identification of a call. The tags of the call's messages contain it, so that two members which
+ * make different calls are detected.
  */
 struct ddp_column_call {
 	uint32_t sequence;
@@ -45,13 +46,13 @@ struct ddp_column_call {
 	const char *name;
 };
 
-/* Maximum number of partners of a member, for any size of the column. */
+/* Maximum number of partners of a member, for any number of members. */
 enum { DDP_COLUMN_PARTNERS = 96 };
 
 /*
- * Write to [partners] the members with which member [index] of a column of [size] exchanges
- * messages in any of the calls below: those at distances of powers of two, and those of recursive
- * doubling. If A is a partner of B, B is one of A. Returns their number.
+ * Write to [partners] the members with which member [index] of [size] exchanges messages in any of
+ * the calls below: the members at distances of powers of two, and those of recursive doubling. If A
+ * is a partner of B, then B is a partner of A. Returns the number of partners.
  */
 int ddp_column_partners(int size, int index, int partners[static DDP_COLUMN_PARTNERS]);
 
@@ -68,14 +69,14 @@ int ddp_column_broadcast(struct ddp_column *column, const struct ddp_column_call
 			 struct ddp_error *error);
 
 /*
- * All-gather. Member i contributes bytes [offsets][i] to [offsets][i+1] of [recv]; parts may differ
- * in size.
+ * All-gather. Member i contributes bytes [offsets][i] to [offsets][i+1] of [recv]. The members'
+ * parts may differ in size.
  */
 int ddp_column_all_gather(struct ddp_column *column, const struct ddp_column_call *call, void *recv,
 			  const size_t *offsets, const struct ddp_watch *watch,
 			  struct ddp_error *error);
 
-/* Wait until every member has called this. */
+/* Wait until every member has called ddp_column_barrier(). */
 int ddp_column_barrier(struct ddp_column *column, const struct ddp_column_call *call,
 		       const struct ddp_watch *watch, struct ddp_error *error);
 

@@ -100,8 +100,8 @@ static void copy_address(struct ddp_tcp_address *address, const struct ifaddrs *
 }
 
 /*
- * Find the address of the first interface that [list] selects or, if [list] is NULL, that is not a
- * loopback. Returns whether there is one.
+ * Find the address of the first interface that [list] selects. If [list] is NULL, every interface
+ * except a loopback is selected. Returns whether there is one.
  */
 static bool find_interface(const struct ifaddrs *interfaces, const char *list,
 			   struct ddp_tcp_address *address)
@@ -111,7 +111,7 @@ static bool find_interface(const struct ifaddrs *interfaces, const char *list,
 	for (const struct ifaddrs *i = interfaces; i; i = i->ifa_next) {
 		bool loopback = (i->ifa_flags & IFF_LOOPBACK) != 0;
 
-		/* A list of exclusions never selects the loopback. */
+		/* An exclusion list (beginning with "^") never selects the loopback. */
 		if (!ddp_tcp_can_use(i) || (list && !list_selects(list, i->ifa_name)) ||
 		    (loopback && (!list || *list == '^')))
 			continue;
@@ -128,7 +128,7 @@ static bool find_interface(const struct ifaddrs *interfaces, const char *list,
 	return found != NULL;
 }
 
-/* Returns the entry of [interfaces] with [address]; NULL: none. */
+/* Returns the entry of [interfaces] that has [address], or NULL. */
 static const struct ifaddrs *find_owner(const struct ifaddrs *interfaces,
 					const struct ddp_tcp_address *address)
 {
@@ -165,8 +165,8 @@ static void list_interfaces(const struct ifaddrs *interfaces, char *text, size_t
 /* --- The route to rank 0's node ------------------------------------------------------------ */
 
 /*
- * Find the local address of the route to [target]; nothing is sent. Returns whether there is a
- * route.
+ * Find the local address from which packets to [target] are sent. Sends nothing. Returns whether
+ * there is a route.
  */
 static bool find_route(const struct addrinfo *target, struct ddp_tcp_address *address)
 {
@@ -182,12 +182,15 @@ static bool find_route(const struct addrinfo *target, struct ddp_tcp_address *ad
 	close(fd);
 	if (found)
 		*port_of(address) = 0;
-	/* A link-local address is valid on one link only. */
+	/* A link-local address is valid only on its own link. */
 	return found && !(address->any.sa_family == AF_INET6 &&
 			  IN6_IS_ADDR_LINKLOCAL(&address->v6.sin6_addr));
 }
 
-/* Whether [name] is literally this host, such as localhost: then all ranks are on it. */
+/*
+ * Returns whether [name] itself means this host, such as localhost; then all ranks are on this
+ * host.
+ */
 static bool spells_loopback(const char *name)
 {
 	return strncmp(name, "127.", 4) == 0 || strcmp(name, "::1") == 0 ||
@@ -285,7 +288,7 @@ int ddp_tcp_address_choose(struct ddp_tcp_address *address, struct ddp_error *er
 
 /* --- The listening socket ------------------------------------------------------------------ */
 
-/* Parse DDP_TCP_PORTS, "FIRST-LAST"; both 0 if it is unset. */
+/* Parse DDP_TCP_PORTS, "FIRST-LAST". Sets both numbers to 0 if the variable is unset. */
 static int read_ports(unsigned int *first, unsigned int *last, struct ddp_error *error)
 {
 	const char *text = ddp_setting_get(DDP_SET_DDP_TCP_PORTS);
@@ -312,7 +315,7 @@ static int listen_on(const struct ddp_tcp_address *address)
 
 	if (fd < 0)
 		return -1;
-	/* Connections of an earlier run must not block a port of the user's range. */
+	/* Without this, connections of an earlier run could block a port of the user's range. */
 	if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0 &&
 	    bind(fd, &address->any, ddp_tcp_address_size(address)) == 0 &&
 	    listen(fd, SOMAXCONN) == 0)
@@ -324,7 +327,7 @@ static int listen_on(const struct ddp_tcp_address *address)
 }
 
 /*
- * Listen on a free port from [first] to [last]. The ranks of a node start their search at different
+ * Listen on a free port from [first] to [last]. The ranks of a node begin their search at different
  * ports.
  */
 static int listen_in(struct ddp_tcp_address *address, unsigned int first, unsigned int last)

@@ -3,25 +3,25 @@
  * tcp-meet.c - how two ranks of the TCP engine connect and authenticate each other
  *
  * 1. At each start, each rank draws a secret of 256 bits and publishes it, with its address, in the
- *    rendezvous store, which only ranks of the job can read. The key of a pair is
- *    BLAKE2s(secret of the listening side, secret of the connecting side). It exists in one attempt
- *    of one step only, so messages recorded in another attempt prove nothing.
- * 2. In each pair one side connects: the lower rank if the sum of the ranks is even, else the
- *    higher one. So each rank listens for about half of its partners.
- * 3. The connecting side sends HELLO: magic, its rank, the rank it wants to reach, a nonce.
- * 4. The listening side sends CHALLENGE, a second nonce, if the magic is correct and the two ranks
- *    are a pair in which it listens; else it closes the connection.
+ *    rendezvous store, which only ranks of the job can read. The key of two ranks is BLAKE2s(secret
+ *    of the listening rank, secret of the connecting rank). It is valid only in one attempt of one
+ *    step, so messages recorded in another attempt prove nothing.
+ * 2. In each pair of ranks, one side connects: the lower rank if the sum of the ranks is even, else
+ *    the higher rank. So each rank listens for about half of its partners.
+ * 3. The connecting side sends HELLO: magic, its rank, the rank that it wants to reach, a nonce.
+ * 4. The listening side sends CHALLENGE, a second nonce, if the magic is correct and if it is the
+ *    listening side of these two ranks. Otherwise it closes the connection.
  * 5. The connecting side sends PROOF: BLAKE2s(key, "connect", HELLO, CHALLENGE).
- * 6. The listening side compares it in constant time, and answers with BLAKE2s(key, "listen ",
+ * 6. The listening side compares PROOF in constant time. It answers with BLAKE2s(key, "listen ",
  *    HELLO, CHALLENGE), which the connecting side compares. From then on the socket carries frames
  *    (tcp.c).
  *
- * Before step 6 the listening side reads 32 bytes, twice, and nothing else. At most MOST_PENDING
- * connections wait for a proof, each for at most PENDING_NS. If one more arrives, the oldest that
- * has not sent HELLO is closed: a rank sends HELLO at once. If a connection is closed in steps 3 to
- * 6, the connecting side tries again until its deadline.
+ * Before step 6, the listening side reads HELLO and PROOF, 32 bytes each, and nothing else. At most
+ * MOST_PENDING connections wait for a proof, each for at most PENDING_NS. If one more connection
+ * arrives, the oldest one without HELLO is closed, because a rank sends HELLO at once. If a
+ * connection is closed in steps 3 to 6, the connecting side tries again until its deadline.
  *
- * Frames are neither encrypted nor signed: a program that can change packets on the network can
+ * Frames are neither encrypted nor signed. A program that can change packets on the network can
  * change sums.
  */
 #include "config.h"
@@ -57,38 +57,39 @@ struct transcript {
 _Static_assert(sizeof(struct hello) == 32, "bytes of a HELLO");
 _Static_assert(sizeof(struct transcript) == 56, "a transcript has no padding");
 
-/* The event that a connection waits for. */
+/* Next event of a connection. */
 enum stage {
-	STAGE_IDLE,	 /* connecting side: the next try */
+	STAGE_IDLE,	 /* connecting side: time of the next try */
 	STAGE_CONNECT,	 /* connecting side: the kernel connects */
-	STAGE_CHALLENGE, /* connecting side */
-	STAGE_ANSWER,	 /* connecting side: the listening side's proof */
-	STAGE_HELLO,	 /* listening side */
-	STAGE_PROOF,	 /* listening side */
+	STAGE_CHALLENGE, /* connecting side: CHALLENGE arrives */
+	STAGE_ANSWER,	 /* connecting side: the listening side's proof arrives */
+	STAGE_HELLO,	 /* listening side: HELLO arrives */
+	STAGE_PROOF,	 /* listening side: PROOF arrives */
 	STAGE_DONE,
 };
 
 struct handshake {
-	int fd; /* -1: none */
+	int fd; /* -1 if there is no socket */
 	enum stage stage;
-	struct ddp_tcp_partner *partner; /* NULL: unknown */
-	uint64_t since;			 /* start of its use; STAGE_IDLE: time of the next try */
+	struct ddp_tcp_partner *partner; /* NULL if not yet known */
+	/* time at which this entry came into use; in STAGE_IDLE: time of the next try */
+	uint64_t since;
 	struct hello hello;
 	uint8_t challenge[NONCE];
 	uint8_t buffer[DDP_HASH_SIZE];
 	size_t received;
-	struct ddp_tcp_address from; /* listening side */
-	int last_error;		     /* connecting side: errno value of the last try */
-	uint64_t
-		failing_since; /* connecting side: time of the first of the last tries that failed alike; 0: none */
+	struct ddp_tcp_address from; /* listening side: the peer's address */
+	int last_error;		     /* connecting side: errno of the last try */
+	/* connecting side: time since when all tries have failed in the same way; 0: none has */
+	uint64_t failing_since;
 };
 
 struct meeting {
 	struct ddp_tcp_meeting *public;
 	struct handshake *ours;	  /* [count]: connections that this rank opens */
 	struct handshake *theirs; /* [MOST_PENDING]: incoming connections; stored after [ours] */
-	struct pollfd *polled;	  /* one for each handshake, and one for the listener */
-	int missing;		  /* number of partners without a socket */
+	struct pollfd *polled;	  /* entries for all handshakes and the listener */
+	int missing;		  /* number of partners that are not connected */
 	int rejected;		  /* number of connections that were closed without a valid proof */
 	char rejected_from[DDP_TCP_TEXT];
 };
@@ -100,7 +101,7 @@ static bool connects(int rank, int partner)
 
 /* --- Proofs -------------------------------------------------------------------------------- */
 
-/* Compute the proof of the side with [role], "connect" or "listen ". */
+/* Compute the proof of one side. [role] is "connect" or "listen ". */
 static void make_proof(const struct ddp_tcp_meeting *meeting, const struct handshake *handshake,
 		       const char role[8], uint8_t proof[static DDP_HASH_SIZE])
 {
@@ -127,7 +128,10 @@ static bool is_proof(const struct ddp_tcp_meeting *meeting, const struct handsha
 
 /* --- Sockets ------------------------------------------------------------------------------- */
 
-/* Send at once: the buffer of a new connection is large enough. Returns 0, or -1 with errno set. */
+/*
+ * Send without waiting; the buffer of a new connection is large enough. Returns 0, or -1 with errno
+ * set.
+ */
 static int send_all(int fd, const void *data, size_t size)
 {
 	ssize_t sent = send(fd, data, size, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -140,8 +144,8 @@ static int send_all(int fd, const void *data, size_t size)
 }
 
 /*
- * Receive up to [size] bytes into the handshake's buffer. Returns 1 if all have arrived, 0 if not
- * yet, -1 if the connection has ended.
+ * Receive up to [size] bytes into the handshake's buffer. Returns 1 if all bytes have arrived, 0 if
+ * some are missing, -1 if the connection has ended.
  */
 static int receive(struct handshake *handshake, size_t size)
 {
@@ -162,15 +166,15 @@ static int receive(struct handshake *handshake, size_t size)
 }
 
 /*
- * Size of the kernel's buffers for a peer on this host. Larger ones are slower: data falls out of
- * the cache before the peer reads it, which doubled the time for 4 MiB and more.
+ * Size of the kernel's buffers for a peer on this host. With larger ones, data leaves the cache
+ * before the peer reads it; for 4 MiB and more this doubled the time.
  */
 enum { LOCAL_BUFFER = 64 << 10 };
 
 /*
- * Send data at once, and probe an idle connection, so that a dead host is detected after half of
- * the limit; tcp.c does the same for a connection with data in flight. TCP_USER_TIMEOUT would do
- * both, but it also ends connections to a living peer that does not read for that time.
+ * Send data at once. Probe an idle connection, so that a dead host is detected after half of the
+ * limit. tcp.c checks connections with data in flight. TCP_USER_TIMEOUT would do both, but it would
+ * also end connections to a living peer that does not read for that time.
  */
 static void set_options(int fd, double limit, bool same_host)
 {
@@ -194,14 +198,14 @@ static void drop(struct handshake *handshake)
 	handshake->received = 0;
 }
 
-/* Both sides are authenticated: the socket becomes the partner's. */
+/* Both sides are authenticated: give the socket to the partner. */
 static void finish(struct meeting *meeting, struct handshake *handshake)
 {
 	struct ddp_tcp_partner *partner = handshake->partner;
 
 	/*
-	 * The same rank connects again: its first connection failed before it received this rank's
-	 * proof.
+	 * The same rank connects again. Its first connection failed before this rank's proof
+	 * arrived there.
 	 */
 	if (partner->fd >= 0)
 		close(partner->fd);
@@ -217,8 +221,8 @@ static void finish(struct meeting *meeting, struct handshake *handshake)
 /* --- The connecting side ------------------------------------------------------------------- */
 
 /*
- * [why] is an errno value. The partner may also have closed the connection to free a slot for
- * others.
+ * Schedule the next try. [why] is an errno value. The partner may also have closed the connection
+ * to make space for another one.
  */
 static void retry_later(struct handshake *handshake, int why)
 {
@@ -250,7 +254,7 @@ static void start_connecting(const struct ddp_tcp_meeting *meeting, struct hands
 		retry_later(handshake, errno);
 		return;
 	}
-	/* Use the interface that the user chose, or that has the route. */
+	/* Send from the interface that the user chose, or that has the route. */
 	if (from.any.sa_family == to->any.sa_family)
 		bind(handshake->fd, &from.any, ddp_tcp_address_size(&from));
 	if (connect(handshake->fd, &to->any, ddp_tcp_address_size(to)) < 0 && errno != EINPROGRESS)
@@ -312,8 +316,8 @@ static void reject(struct meeting *meeting, struct handshake *handshake)
 }
 
 /*
- * Reject the oldest connection without a HELLO, else the oldest. Returns its entry; NULL: no
- * connection is pending.
+ * Close the oldest connection without a HELLO or, if all have sent one, the oldest. Returns its
+ * entry, or NULL if no connection is pending.
  */
 static struct handshake *reject_oldest(struct meeting *meeting)
 {
@@ -420,9 +424,11 @@ static void expire(struct meeting *meeting, uint64_t now)
 
 /* --- The meeting --------------------------------------------------------------------------- */
 
-/* Nanoseconds without an answer to a SYN, after which packets are assumed to be dropped. */
+/* If a SYN gets no answer for this time, in nanoseconds, a firewall probably drops the packets. */
 #define CONNECT_NS UINT64_C(30000000000)
-/* Nanoseconds of refusals, after which the listener is assumed not to exist. */
+/*
+ * If connections are refused for this time, in nanoseconds, the listener probably does not exist.
+ */
 #define REFUSED_NS UINT64_C(5000000000)
 
 static int cannot_connect(const struct ddp_tcp_meeting *meeting,
@@ -440,7 +446,7 @@ static int cannot_connect(const struct ddp_tcp_meeting *meeting,
 			     partner->card.address.interface, why);
 }
 
-/* Fail early if a partner cannot be reached, however long this rank tries. */
+/* Fail before the deadline if a partner cannot be reached. */
 static int check_tries(const struct meeting *meeting, uint64_t now, struct ddp_error *error)
 {
 	const struct ddp_tcp_meeting *public = meeting->public;
@@ -481,13 +487,13 @@ static int report_missing(const struct meeting *meeting, struct ddp_error *error
 			     public->own.address.interface, public->watch->limit);
 }
 
-/* Wait for events for at most [milliseconds] and handle them. */
+/* Wait at most [milliseconds] for events, and handle them. */
 static int handle_events(struct meeting *meeting, int milliseconds, struct ddp_error *error)
 {
 	struct pollfd *listener = meeting->polled, *polled = listener + 1;
 	int ours = meeting->public->count, count = ours + MOST_PENDING;
 
-	/* Linux refuses more entries than the limit of open descriptors. */
+	/* poll() refuses more entries than the limit of open descriptors. */
 	while (count > 0 && meeting->ours[count - 1].fd < 0)
 		count--;
 	*listener = (struct pollfd){.fd = meeting->public->listener, .events = POLLIN};
@@ -502,7 +508,7 @@ static int handle_events(struct meeting *meeting, int milliseconds, struct ddp_e
 			continue_ours(meeting, &meeting->ours[i]);
 		else if (polled[i].revents)
 			continue_theirs(meeting, &meeting->ours[i]);
-	/* Last, because it may reuse the entries of connections that were polled. */
+	/* Accept last, because new connections may reuse entries that were polled. */
 	return listener->revents ? accept_all(meeting, error) : 0;
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tcp-private.h - declarations that the files of the TCP engine share
+ * tcp-private.h - declarations shared by the files of the TCP engine
  *
- * tcp-address.c chooses the address on which a rank listens, tcp-meet.c connects and authenticates
- * the ranks, tcp.c is the engine and moves messages.
+ * tcp-address.c chooses the address on which a rank listens. tcp-meet.c connects and authenticates
+ * the ranks. tcp.c is the engine: it moves messages.
  */
 #ifndef DDP_WIDE_TCP_PRIVATE_H
 #define DDP_WIDE_TCP_PRIVATE_H
@@ -25,7 +25,8 @@ struct ddp_tcp_address {
 		struct sockaddr_in v4;
 		struct sockaddr_in6 v6;
 	};
-	char interface[IF_NAMESIZE]; /* interface with this address; "": unknown */
+	/* name of the interface with this address; "": unknown */
+	char interface[IF_NAMESIZE];
 };
 
 enum { DDP_TCP_TEXT = INET6_ADDRSTRLEN + 8 };
@@ -41,13 +42,15 @@ bool ddp_tcp_same_host(const struct ddp_tcp_address *a, const struct ddp_tcp_add
 
 /*
  * Choose this rank's address, without a port:
- * 1. of the first interface that DDP_SOCKET_IFNAME, else NCCL_SOCKET_IFNAME names, in NCCL's
- *    syntax: prefixes "eth,ib", exact names "=eth0,eth1", or all but these "^docker,lo";
- * 2. else the local address of the route to MASTER_ADDR, unless that is a loopback address that
- *    MASTER_ADDR does not spell out: rank 0's own name may resolve to one on its node alone;
- * 3. else of the first interface that is up and not a loopback;
- * 4. else 127.0.0.1.
- * IPv4 addresses are preferred on an interface that has both.
+ * 1. The address of the first interface that DDP_SOCKET_IFNAME selects or, if that is unset,
+ *    NCCL_SOCKET_IFNAME. The list has NCCL's syntax: prefixes "eth,ib", exact names "=eth0,eth1",
+ *    or exclusions "^docker,lo".
+ * 2. Else the local address of the route to MASTER_ADDR. A loopback address is used only if
+ *    MASTER_ADDR itself is one, because on rank 0's node alone, rank 0's name may resolve to a
+ *    loopback address.
+ * 3. Else the address of the first interface that is up and not a loopback.
+ * 4. Else 127.0.0.1.
+ * If an interface has IPv4 and IPv6 addresses, IPv4 is used.
  * Returns 0; DDP_ERR_ENVIRONMENT if no interface that is up matches the user's list.
  */
 int ddp_tcp_address_choose(struct ddp_tcp_address *address, struct ddp_error *error);
@@ -55,17 +58,17 @@ int ddp_tcp_address_choose(struct ddp_tcp_address *address, struct ddp_error *er
 struct ifaddrs;
 
 /*
- * Whether an entry of getifaddrs() is up and has an address that other nodes may reach: IPv4 or
- * IPv6, not link-local.
+ * Returns whether an entry of getifaddrs() is up and has an address that other nodes may reach:
+ * IPv4, or an IPv6 address that is not link-local.
  */
 bool ddp_tcp_can_use(const struct ifaddrs *interface);
 
-/* Write the network of [address], an address of this node, such as "10.0.0.0/24". */
+/* Write the network of [address], such as "10.0.0.0/24". [address] must be one of this node's. */
 void ddp_tcp_network_text(const struct ddp_tcp_address *address, char text[static DDP_TCP_TEXT]);
 
 /*
- * Open a socket that listens on [address]: on a free port in DDP_TCP_PORTS, if that is set, else on
- * one that the kernel chooses. Sets the port in [address]. Returns the descriptor;
+ * Open a socket that listens on [address], and set the port in [address]. If DDP_TCP_PORTS is set,
+ * the port is a free one of that range; else the kernel chooses it. Returns the descriptor;
  * DDP_ERR_ENVIRONMENT if DDP_TCP_PORTS is malformed or has no free port; DDP_ERR_ENGINE if the
  * system refuses.
  */
@@ -81,10 +84,10 @@ struct ddp_tcp_card {
 	char node[64];
 };
 
-/* Must change with the protocol. */
+/* Change this number when the protocol changes. */
 #define DDP_TCP_MAGIC UINT64_C(0x3170637470646464)
 
-/* A partner of this rank, and the socket once connected. */
+/* A partner of this rank, and the socket to it. */
 struct ddp_tcp_partner {
 	int rank;
 	int fd; /* -1: not connected yet */
@@ -102,11 +105,11 @@ struct ddp_tcp_meeting {
 };
 
 /*
- * Connect this rank and all partners of [meeting], which do the same at the same time; then close
- * meeting->listener and set it to -1.
- * Returns 0 with a non-blocking socket in each partner; DDP_ERR_TIMEOUT or DDP_ERR_ENGINE with a
- * text that names the partner, its node, address and port, and the interface here; or what the watch
- * returned. The caller closes the sockets in each case.
+ * Connect this rank and all partners of [meeting], which call this function at the same time. Then
+ * close meeting->listener and set it to -1.
+ * Returns 0 with a non-blocking socket in each partner; DDP_ERR_TIMEOUT or DDP_ERR_ENGINE, with a
+ * text that names the partner, its node, address and port, and this rank's interface; or the
+ * watch's error. The caller must always close the sockets.
  */
 int ddp_tcp_meet(struct ddp_tcp_meeting *meeting, struct ddp_error *error);
 

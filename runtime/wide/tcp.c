@@ -2,20 +2,21 @@
 /*
  * tcp.c - the engine that moves host memory over TCP; part of libddp, needs libc only
  *
- * A connection (made by tcp-meet.c) carries frames: a header of 24 bytes, then its payload.
+ * A connection (made by tcp-meet.c) carries frames. A frame is a header of 24 bytes, then a
+ * payload.
  *
  *   DATA    a message; the receiver matches messages to its receives in order
- *   NOTE    an abort: the rank that it comes from, then the text; a rank forwards the first one
- *           that it receives to all its connections
+ *   NOTE    an abort: the rank that aborted, then the text; a rank forwards the first note that it
+ *           receives over all its connections
  *   ASK     "do you call progress()?"; progress() answers with ANSWER
  *   ANSWER
- *   BYE     the sender has closed its side cleanly and sends nothing after it
+ *   BYE     the sender has closed its side cleanly, and sends nothing more
  *
- * All except DATA are control frames. They are sent between two DATA frames, before queued ones. A
- * message that arrives before its receive is kept, up to STASH_MOST bytes per connection. Beyond
- * that the connection is not read until a receive uses a message: in a sequence of broadcasts a
- * rank can be any number of bytes ahead of the next one. A connection that ends without BYE is
- * lost.
+ * All frames except DATA are control frames. A control frame is sent between two DATA frames, ahead
+ * of queued DATA frames. If a message arrives before its receive, it is stored in the stash, up to
+ * STASH_MOST bytes per connection. If the stash is full, the connection is not read until a receive
+ * uses a message. This is necessary because in a sequence of broadcasts, a rank can be any number
+ * of bytes ahead of the next rank. A connection that ends without BYE is lost.
  */
 #include "config.h"
 
@@ -34,15 +35,15 @@
 #include "tcp-private.h"
 
 enum {
-	STAGING =
-		16
-		<< 10, /* bytes read at once in addition to payload that goes directly to its buffer */
-	STASH_MOST = DDP_HOST_MESSAGE, /* bytes of messages without a receive, per connection */
+	/* bytes per read, in addition to payload that is read directly to its buffer */
+	STAGING = 16 << 10,
+	/* bytes of messages without a receive, per connection; a full stash stops reading */
+	STASH_MOST = DDP_HOST_MESSAGE,
 	SEND_VECTOR = 16,
 };
 
 /*
- * Interval in nanoseconds at which progress() polls all connections, including those without a
+ * Interval, in nanoseconds, at which progress() polls all connections, including those without a
  * request.
  */
 #define SERVE_NS UINT64_C(1000000)
@@ -51,8 +52,8 @@ enum {
 #define CHECK_NS UINT64_C(1000000000)
 
 /*
- * Nanoseconds that a clean close waits for the partners' BYE, and that notes are given at any other
- * end.
+ * Nanoseconds that a clean close waits for the partners' BYE. Nanoseconds for which any other close
+ * tries to send notes.
  */
 #define GOODBYE_NS UINT64_C(800000000)
 #define FLUSH_NS UINT64_C(50000000)
@@ -67,8 +68,8 @@ enum frame_kind {
 
 struct frame {
 	uint32_t kind;
-	int32_t rank; /* NOTE: the rank that aborted */
-	uint64_t tag; /* DATA */
+	int32_t rank; /* in a NOTE: the rank that aborted */
+	uint64_t tag; /* in DATA: tag of the message */
 	uint64_t bytes;
 };
 
@@ -77,10 +78,12 @@ _Static_assert(sizeof(struct frame) == 24, "bytes of a header");
 /* A message to send or receive, or a control frame to send. */
 struct transfer {
 	struct transfer *next;
-	struct ddp_host_request *request; /* NULL: a control frame, in the stash, or cancelled */
+	/* NULL for a control frame, a message in the stash, or a cancelled message */
+	struct ddp_host_request *request;
 	struct frame frame;
-	char *data;    /* the caller's buffer or, without a request, the memory after this struct */
-	bool complete; /* in the stash: the message has arrived completely */
+	/* the caller's buffer or, without a request, the memory that follows this struct */
+	char *data;
+	bool complete; /* for a message in the stash: all of it has arrived */
 };
 
 struct queue {
@@ -91,39 +94,41 @@ struct connection {
 	int fd, peer;
 	struct queue sends, receives;
 	struct queue stash; /* messages that arrived before their receives */
-	size_t stashed;	    /* bytes */
+	size_t stashed;	    /* bytes of the messages in [stash] */
 
-	size_t sent; /* bytes of the first queued send, header and payload, that were sent */
+	/* bytes of the first queued send, header included, that were already sent */
+	size_t sent;
 
-	/* The frame that is being received: its header, and the destination of its payload. */
+	/* The frame that is being received. */
 	struct frame frame;
 	bool in_frame;
-	struct transfer *target; /* NULL: the payload is discarded, or stored in [note] */
-	size_t arrived;		 /* bytes of the payload that have arrived */
+	/* destination of the payload; NULL: the payload is discarded, or stored in [note] */
+	struct transfer *target;
+	size_t arrived; /* bytes of the payload that have arrived */
 	char note[DDP_HOST_NOTE];
 
-	char staging[STAGING]; /* [staged] bytes that were read but not yet handled */
+	char staging[STAGING]; /* the first [staged] bytes were read but not yet handled */
 	size_t staged;
 
 	bool blocked; /* the stash is full, so the connection is not read */
 	bool answered;
-	bool bye;    /* the peer has closed cleanly */
+	bool bye;    /* the peer has sent BYE */
 	bool closed; /* nothing can be received or sent any more */
 };
 
 struct ddp_host {
-	struct ddp_host *next; /* next in [connected_hosts] */
+	struct ddp_host *next; /* next entry of [connected_hosts] */
 	int rank, size;
-	struct ddp_tcp_meeting meeting; /* used until meet() has ended */
-	struct connection *connections; /* [count] */
+	struct ddp_tcp_meeting meeting; /* state of meet(); unused afterwards */
+	struct connection *connections; /* [count] connections */
 	int count;
-	int *index; /* [size]: index of the connection to each rank */
+	int *index; /* [size]: by rank, index of the connection to it */
 	struct pollfd *polled;
 	uint64_t served;  /* time at which all connections were last polled */
-	uint64_t checked; /* time at which the hosts were last checked */
+	uint64_t checked; /* time at which the peers' hosts were last checked */
 	double limit;	  /* time limit of a wait, in seconds */
 
-	int lost; /* connection that was lost first; -1: none */
+	int lost; /* index of the connection that was lost first; -1: none */
 	char why[128];
 	int noted; /* rank that sent the first note; -1: none */
 	char note[DDP_HOST_NOTE];
@@ -154,7 +159,7 @@ static struct transfer *take_first(struct queue *queue)
 	return transfer;
 }
 
-/* Allocate a transfer, followed by [bytes] for its data. */
+/* Allocate a transfer, with [bytes] for its data behind it. */
 static struct transfer *new_transfer(size_t bytes)
 {
 	struct transfer *transfer = malloc(sizeof(*transfer) + bytes);
@@ -191,13 +196,13 @@ static void lose(struct ddp_host *host, struct connection *connection, const cha
 		snprintf(host->why, sizeof(host->why), "%s", why);
 	}
 	finish_all(&connection->sends, DDP_ERR_PEER);
-	/* Complete messages in the stash were sent before the end, and remain. */
+	/* Complete messages in the stash arrived before the connection ended, and remain valid. */
 	finish_all(&connection->receives, DDP_ERR_PEER);
 }
 
 /* --- Sending ------------------------------------------------------------------------------- */
 
-/* Queue a control frame before queued messages, but after one that is partly sent. */
+/* Queue a control frame ahead of queued messages, but after a message that is partly sent. */
 static void send_control(struct connection *connection, enum frame_kind kind, int rank,
 			 const char *text)
 {
@@ -224,7 +229,8 @@ static bool has_output(const struct connection *connection)
 }
 
 /*
- * Add [size] bytes of [data], without the first [skip], to [vector]. Returns the remaining [skip].
+ * Append [size] bytes of [data] to [vector], without the first [skip]. Returns the part of [skip]
+ * that remains.
  */
 static size_t add_vector(struct iovec *vector, int *count, void *data, size_t size, size_t skip)
 {
@@ -234,7 +240,7 @@ static size_t add_vector(struct iovec *vector, int *count, void *data, size_t si
 	return 0;
 }
 
-/* Fill [vector] with the bytes to send next. Returns its number of entries. */
+/* Fill [vector] with the bytes to send next. Returns the number of entries. */
 static int fill_vector(struct connection *connection, struct iovec *vector)
 {
 	size_t skip = connection->sent;
@@ -270,7 +276,10 @@ static bool push(struct ddp_host *host, struct connection *connection)
 		if (sent < 0 && (errno == EAGAIN || errno == ENOBUFS))
 			break;
 		if (sent < 0) {
-			/* What the peer sent before it closed contains the reason. */
+			/*
+			 * Continue, because the peer may have sent the reason before it closed the
+			 * connection.
+			 */
 			if (errno != EPIPE && errno != ECONNRESET)
 				lose(host, connection, strerror(errno));
 			else
@@ -332,8 +341,8 @@ static bool is_frame(const struct frame *frame)
 }
 
 /*
- * The header of a frame has arrived: choose the destination of its payload. Returns false if the
- * frame cannot be received now, or ends the connection.
+ * The header of a frame has arrived. Choose the destination of its payload. Returns false if the
+ * frame cannot be received now, or if it ends the connection.
  */
 static bool start_frame(struct ddp_host *host, struct connection *connection)
 {
@@ -408,7 +417,7 @@ static void end_frame(struct ddp_host *host, struct connection *connection)
 	}
 }
 
-/* Returns where the rest of the payload goes; NULL: it is not stored. */
+/* Returns the destination for the rest of the payload; NULL: it is not stored. */
 static char *place_of(struct connection *connection)
 {
 	if (connection->arrived == connection->frame.bytes)
@@ -452,7 +461,10 @@ static void parse(struct ddp_host *host, struct connection *connection)
 	memmove(connection->staging, at, connection->staged);
 }
 
-/* Read what has arrived, payload directly to its destination. Returns whether anything was read. */
+/*
+ * Read the available bytes; payload goes directly to its destination. Returns whether anything was
+ * read.
+ */
 static bool pull(struct ddp_host *host, struct connection *connection)
 {
 	bool happened = false;
@@ -462,7 +474,7 @@ static bool pull(struct ddp_host *host, struct connection *connection)
 		size_t direct = place ? connection->frame.bytes - connection->arrived : 0;
 		size_t free_bytes = STAGING - connection->staged;
 		/*
-		 * If staging contains bytes, they are the beginning of a header, so no payload is
+		 * If staging contains bytes, they are the beginning of a header. So no payload is
 		 * pending.
 		 */
 		struct iovec vector[] = {{place, direct},
@@ -491,7 +503,9 @@ static bool pull(struct ddp_host *host, struct connection *connection)
 
 /* --- The engine's functions ---------------------------------------------------------------- */
 
-/* [peer] is always a partner: the collectives exchange messages with no other rank. */
+/*
+ * [peer] is always a partner of this rank, since collectives exchange messages with partners only.
+ */
 static struct connection *connection_to(struct ddp_host *host, int peer)
 {
 	return &host->connections[host->index[peer]];
@@ -526,7 +540,7 @@ static int tcp_recv(struct ddp_host *host, int peer, uint64_t tag, void *data, s
 	struct connection *connection = connection_to(host, peer);
 	struct transfer *transfer;
 
-	(void)tag; /* messages match receives in order; the caller compares tags */
+	(void)tag; /* messages match receives in order; the caller compares the tags */
 	request->status = 0;
 	transfer = new_transfer(0);
 	if (!transfer)
@@ -546,9 +560,9 @@ static int tcp_recv(struct ddp_host *host, int peer, uint64_t tag, void *data, s
 }
 
 /*
- * Whether the peer's host has acknowledged nothing for half of the limit, neither data nor probes
- * of an idle connection. If a peer does not read, its window is closed, so no data is in flight,
- * and its host acknowledges the probes of the window.
+ * Returns whether the peer's host has acknowledged nothing for half of the limit: neither data, nor
+ * probes of an idle connection. A peer that does not read closes its window. Then no data is in
+ * flight, and the peer's host acknowledges probes of the window.
  */
 static bool is_host_silent(const struct ddp_host *host, const struct connection *connection)
 {
@@ -621,8 +635,8 @@ static int tcp_progress(struct ddp_host *host, uint64_t nanoseconds)
 }
 
 /*
- * Drop queued messages. One that is partly sent is completed from a copy, so that the following
- * frames stay valid.
+ * Drop queued messages. If a message is partly sent, send the rest from a copy, so that the
+ * following frames stay valid.
  */
 static void cancel_sends(struct ddp_host *host, struct connection *connection)
 {
@@ -659,7 +673,7 @@ static void tcp_cancel(struct ddp_host *host)
 		struct connection *connection = &host->connections[i];
 
 		cancel_sends(host, connection);
-		/* If a message has partly arrived, discard the rest. */
+		/* If a message has partly arrived, discard the rest of it. */
 		if (connection->target && connection->target->request)
 			connection->target = NULL;
 		finish_all(&connection->receives, DDP_ERR_ABORTED);
@@ -697,7 +711,7 @@ static int tcp_silent(struct ddp_host *host, bool ask, int *first)
 		const struct connection *connection = &host->connections[i];
 
 		/*
-		 * A peer that is ahead may have its answer queued after messages that this rank
+		 * The answer of a peer that is ahead may be queued behind messages that this rank
 		 * does not read yet.
 		 */
 		if (connection->answered || connection->bye || connection->blocked)
@@ -721,7 +735,7 @@ static void tcp_describe(struct ddp_host *host, char *text, size_t size)
 
 /*
  * Close the sockets in a forked child, such as a data loader's worker. Otherwise a connection would
- * outlive the rank, and its peers would detect the rank's end only at their time limit.
+ * outlive the rank, and the peers would detect the rank's end only at their time limit.
  */
 static pthread_mutex_t connected_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ddp_host *connected_hosts; /* all connected hosts of this process */
@@ -778,7 +792,8 @@ static void remove_connected(const struct ddp_host *host)
 /* --- Start and end ------------------------------------------------------------------------- */
 
 /*
- * Whether bytes are queued; or, with [goodbyes], whether a partner has neither sent BYE nor closed.
+ * Returns whether bytes are queued or, if [goodbyes] is true, whether a partner has neither sent
+ * BYE nor closed its connection.
  */
 static bool is_busy(const struct ddp_host *host, bool goodbyes)
 {
@@ -792,8 +807,8 @@ static bool is_busy(const struct ddp_host *host, bool goodbyes)
 }
 
 /*
- * A socket that is closed with unread bytes resets its connection, and the peer loses what it has
- * not read. So read until the partners have closed.
+ * If a socket is closed while it has unread bytes, its connection is reset, and the peer loses
+ * bytes that it has not read. Therefore read until the partners have closed.
  */
 static void flush(struct ddp_host *host, bool clean)
 {
