@@ -27,12 +27,12 @@ import signal
 import stat
 import sys
 
-DUMP_BYTES = 1 << 24  # usually half a megabyte
+DUMP_BYTES = 1 << 24  # limit for one dump, which usually has half a megabyte
 SUMMARY_BYTES = 1 << 24
 MEMORY_BYTES = 1 << 30
-DUMP_MEMORY_BYTES = 1 << 28  # for one dump; a dump of 3 MB needs 16 MB
-PROCESSES = 8  # at the same time
-CPU_SECONDS = 2  # for one dump
+DUMP_MEMORY_BYTES = 1 << 28  # memory limit for one dump; a dump of 3 MB needs 16 MB
+PROCESSES = 8  # number of processes at the same time
+CPU_SECONDS = 2  # CPU time limit for one dump
 GROUPS_OF_RANK = 256
 GROUPS = 4096
 TENSORS = 4096  # per collective
@@ -61,7 +61,7 @@ def plain(text, limit):
 
 
 def has_ended(entry):
-    """Gloo marks completed collectives as retired only. NCCL also retires collectives that were not completed."""
+    """Returns whether the collective is completed. Gloo marks that only as "retired"; NCCL retires incomplete ones, too."""
     return entry["state"] == "completed" or bool(
         member(entry, "retired", int) and entry["profiling_name"].startswith("gloo:"))
 
@@ -97,8 +97,8 @@ def describe(entry, name, description):
 def summarize(dump):
     """Returns whether the rank waits in an operation with one other rank, and its last collective in each group.
 
-    The last collective is the last one that has ended, or the first one after it that waits. Operations that were sent
-    together may never be marked as ended; in that case a later one is.
+    The last collective is the last one that has ended or, if a later collective waits, the first of these. An operation
+    that was sent together with others may never be marked as ended, so it counts as ended if a later operation is.
     """
     entries = member(dump, "entries", list)
     understood = [entry for entry in entries if is_entry(entry)]
@@ -154,7 +154,7 @@ def start_summary(path):
 def end_summary(pid, pipe):
     with pipe:
         text = pipe.read(SUMMARY_BYTES)
-    os.kill(pid, signal.SIGKILL)  # it may still be writing
+    os.kill(pid, signal.SIGKILL)  # the process may still be writing
     os.waitpid(pid, 0)
     try:
         return json.loads(text)
@@ -183,8 +183,8 @@ class Dumps:
                 self.groups.setdefault(tuple(group), {})[rank] = arrival
 
     def arrivals(self, group):
-        """Returns an arrival for each rank of a group. If no dump lists its ranks, these are all ranks (default group), or
-        those that took part in one of its collectives."""
+        """Returns an arrival for each rank of a group. If no dump lists the ranks, the default group has all ranks, and
+        another group has the ranks that took part in one of its collectives."""
         _, description, ranks = group
         inside = {int(rank) for rank in re.findall("[0-9]{1,9}", ranks)}
         if not ranks and description == "default_pg":
@@ -194,10 +194,10 @@ class Dumps:
                 for rank in sorted(inside) if rank < self.size]
 
     def weigh(self, arrivals):
-        """Returns 3: a rank did not arrive in a collective, and waits nowhere; 2: it waits elsewhere; 1: all ranks arrived;
-        0: no rank waits.
+        """Returns 3: a rank did not arrive in a collective, and waits in no group; 2: the ranks that did not arrive wait in
+        another group; 1: all ranks arrived; 0: no rank waits.
 
-        ddp_arrival_compare() decides the same about the ranks that did not arrive.
+        ddp_arrival_compare() uses the same rule to find ranks that did not arrive.
         """
         furthest = max((arrival["sequence"] for arrival in arrivals if arrival.get("waits")), default=None)
         if furthest is None:
@@ -209,7 +209,7 @@ class Dumps:
         return 2 if any(arrival["rank"] in self.waiting for arrival in missing) else 3
 
     def choose(self):
-        """Returns the arrivals of the group with the largest weight: a rank that is missing in one may wait in another."""
+        """Returns the arrivals of the group with the largest weight: a rank that is missing in one group may wait in another."""
         best, most = [], -1
         for group in self.groups:
             arrivals = self.arrivals(group)

@@ -29,8 +29,8 @@ struct submission {
 };
 
 /*
- * Since Slurm 25.11 scontrol's [answer] has the command line. Before that only the accounting
- * database has it, if there is one.
+ * Read the command line of the submission. Since Slurm 25.11 scontrol's [answer] contains it.
+ * Before 25.11 only the accounting database has it, if there is a database.
  */
 static void read_submission(struct submission *given, const char *answer)
 {
@@ -64,9 +64,9 @@ static void find_signal(const char *text, char *value)
 }
 
 /*
- * Returns how many seconds before the job's end Slurm signals the ranks, but not ddp-run: --signal
- * without "B:". Returns 0 without it, or if that time is not after the job's start. Prints the
- * effect of the option on --requeue.
+ * Returns how many seconds before the job's end Slurm signals the ranks, but not ddp-run (--signal
+ * without "B:"). Returns 0 if there is no such signal, or if that time is before the job's start.
+ * Prints how the signal affects --requeue.
  */
 static double signal_time(const struct submission *given, const char *answer)
 {
@@ -112,8 +112,8 @@ static bool may_have_no_kill(const char *text)
 }
 
 /*
- * Warn if the job has no --no-kill: when a node is lost Slurm then ends the job, and ddp-run with
- * it. Only if all options are known.
+ * Warn if the job was submitted without --no-kill: when a node is lost, Slurm then ends the job and
+ * ddp-run. There is no warning if some options of the submission are unknown.
  */
 static void warn_of_kill(const struct submission *given)
 {
@@ -148,8 +148,8 @@ static bool can_requeue(const char *answer)
 }
 
 /*
- * For a job array, find the number of this task: the JobId of one task is also the number of the
- * array, and scontrol requeue would requeue all tasks.
+ * For a task of a job array, set requeue_id to the number of the task. The JobId of one of the
+ * tasks is also the number of the array, for which scontrol requeue would requeue all tasks.
  */
 static void set_requeue_id(const char *answer)
 {
@@ -165,8 +165,8 @@ static void set_requeue_id(const char *answer)
 }
 
 /*
- * Set requeue_id, unless the job was requeued as often as the options allow; in that case print a
- * line.
+ * Set requeue_id. If the job was already requeued as often as the options allow, print a line
+ * instead.
  */
 static void allow_requeue(const struct run_options *options, double saved, const char *answer)
 {
@@ -198,8 +198,8 @@ bool job_check(const struct run_options *options, double saved)
 		return true;
 	answer = evidence_run(show, ANSWER_LIMIT, &out) == 0 && out.data ? out.data : "";
 	/*
-	 * Prefer scontrol: SLURM_RESTART_COUNT may be inherited from the requeued job that
-	 * submitted this one.
+	 * Prefer scontrol's number: SLURM_RESTART_COUNT may be inherited from a requeued job that
+	 * submitted this job.
 	 */
 	restarts = nodes_field(answer, "Restarts", &size);
 	job.requeues = atoi(size > 0 ? restarts : ddp_getenv("SLURM_RESTART_COUNT", NULL) ?: "0");
@@ -249,7 +249,7 @@ bool job_update(void)
 		field = nodes_field(out.data, "Reason", &size);
 		if (over && strncmp(field, "TimeLimit", strlen("TimeLimit")) == 0)
 			job.timed_out = true;
-		/* A preempted job still runs during the grace time of its partition. */
+		/* A preempted job continues to run during the grace time of its partition. */
 		field = nodes_field(out.data, "PreemptTime", &size);
 		if (size > 0 && strncmp(field, "None", size) != 0)
 			job.preempted = true;

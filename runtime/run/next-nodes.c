@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * next-nodes.c - choose the nodes for the next attempt: remaining nodes of the last attempt, and
- * spares
+ * next-nodes.c - choose the nodes for the next attempt, from the nodes left of the last attempt and
+ * the spare nodes
  */
 #include "config.h"
 
@@ -29,7 +29,7 @@ static void add_all(struct node_list *list, const struct node_list *more)
 		nodes_add(list, more->name[i]);
 }
 
-/* Call nodes_of_job(), repeatedly while Slurm does not answer. */
+/* Call nodes_of_job(), up to ASKS times until Slurm answers. */
 static struct node_list ask_nodes(char state[32], struct node_list *drained, struct node_list *gone)
 {
 	struct node_list all;
@@ -48,7 +48,10 @@ static void set_option(char option[32], const char *name, int value)
 	snprintf(option, 32, "--%s=%d", name, value);
 }
 
-/* A number of srun's option [name], or of the [variable] that stands for it; 0: neither is given. */
+/*
+ * Returns the number in srun's option [name], or in the environment [variable] with the same
+ * meaning; 0: neither is given.
+ */
 static int number_of(const struct launch *launch, const char *name, const char *variable)
 {
 	const char *value = launch_option(launch, name, variable);
@@ -68,14 +71,16 @@ bool nodes_reserve_spares(struct launch *launch)
 
 	if (spares == 0)
 		return true;
-	/* With a preflight, nodes that are gone still count, because it replaces them. */
+	/*
+	 * With a preflight, nodes that are down count as well, because the preflight replaces them.
+	 */
 	all = ask_nodes(state, NULL, preflight ? &gone : NULL);
 	count = (int)all.count;
 	use = count - spares;
 	nodes_free(&all);
 	nodes_free(&gone);
 	if (nodes && atoi(nodes) <= use) {
-		/* From SLURM_NTASKS srun would start the ranks of all nodes of the job on these. */
+		/* On fewer nodes, srun would still start all ranks of SLURM_NTASKS. */
 		if (tasks && each > 0 && !strchr(nodes, '-')) {
 			set_option(launch->nodes_option, "nodes", atoi(nodes));
 			set_option(launch->tasks_option, "ntasks", atoi(nodes) * each);
@@ -107,7 +112,7 @@ bool nodes_reserve_spares(struct launch *launch)
 
 /*
  * If [line] of scontrol describes a running step of the job that ddp-run did not start, copy the
- * step's name to [name], and add its nodes to [nodes].
+ * step's name to [name], and add the step's nodes to [nodes].
  */
 static bool read_other_step(const struct launch *launch, const char *line, char name[FACTS_NAME],
 			    struct node_list *nodes)
@@ -132,10 +137,10 @@ static bool read_other_step(const struct launch *launch, const char *line, char 
 }
 
 /*
- * Add nodes on which other steps of the job run to [reserved]. A step that shares a node with the
- * [last] attempt, and steps of the same name, monitor the nodes (one step on all of them, or one on
- * each) and reserve nothing. If [last] is NULL, no attempt has run, and only a step on all nodes of
- * the job, [all], counts as monitoring.
+ * Add the nodes that other steps of the job use to [reserved]. A step for monitoring reserves
+ * nothing; such a step runs on all nodes, or once on each node. If a step shares a node with the
+ * [last] attempt, the step and all steps of the same name are for monitoring. If [last] is NULL, no
+ * attempt has run, and only a step on [all] nodes of the job is for monitoring.
  */
 static void add_step_nodes(const struct launch *launch, const struct node_list *last,
 			   const struct node_list *all, struct node_list *reserved)
@@ -167,7 +172,10 @@ static void add_step_nodes(const struct launch *launch, const struct node_list *
 	ddp_text_free(&out);
 }
 
-/* Add the nodes in [hosts], unless that is the path of a file of names, which contains a slash. */
+/*
+ * Add the nodes in [hosts], unless [hosts] is the path of a file with names, which contains a
+ * slash.
+ */
 static void add_hosts(struct node_list *list, const char *hosts)
 {
 	if (hosts && !strchr(hosts, '/'))
@@ -175,7 +183,8 @@ static void add_hosts(struct node_list *list, const char *hosts)
 }
 
 /*
- * Returns how many nodes of [all] srun would choose for the first attempt, as far as that is known.
+ * Returns how many nodes of [all] srun would choose for the first attempt. The number may be too
+ * high if srun's options do not set it.
  */
 static int count_planned(const struct launch *launch, const struct node_list *all)
 {
@@ -192,9 +201,9 @@ static int count_planned(const struct launch *launch, const struct node_list *al
 }
 
 /*
- * Returns the nodes in [all] that are not spares and not used by the [last] attempt: nodes of other
- * steps, nodes that -w does not name or -x names, and nodes before --relative. If [last] is NULL,
- * no attempt has run.
+ * Returns the nodes in [all] that are neither spare nodes nor used by the [last] attempt: nodes of
+ * other steps, nodes that -w omits or -x lists, and nodes before --relative. If [last] is NULL, no
+ * attempt has run.
  */
 static struct node_list find_reserved(const struct launch *launch, const struct node_list *last,
 				      const struct node_list *all)
@@ -205,7 +214,7 @@ static struct node_list find_reserved(const struct launch *launch, const struct 
 	const char *relative = launch_option(launch, "relative", NULL);
 
 	add_step_nodes(launch, last, all, &reserved);
-	/* If the first attempt needs the nodes of other steps, it waits for them. */
+	/* If the first attempt needs nodes that other steps use, it waits for these steps. */
 	if (!last && (int)(all->count - reserved.count) < count_planned(launch, all))
 		nodes_free(&reserved);
 	if (reserved.count > 0) {
@@ -222,8 +231,8 @@ static struct node_list find_reserved(const struct launch *launch, const struct 
 	add_hosts(&reserved, launch_option(launch, "exclude", NULL));
 	add_hosts(&wanted, named);
 	/*
-	 * If a list has fewer nodes than needed, srun adds others. Otherwise other nodes are
-	 * reserved.
+	 * If -w lists fewer nodes than needed, srun adds others. If not, all nodes that -w omits
+	 * are reserved.
 	 */
 	if (named && (strchr(named, '/') || wanted.count >= launch->first.count))
 		for (size_t i = 0; i < all->count; i++)
@@ -235,8 +244,8 @@ static struct node_list find_reserved(const struct launch *launch, const struct 
 }
 
 /*
- * Set usable: first the remaining nodes of the last attempt, then spares, and at last nodes to
- * avoid.
+ * Set launch->usable: first the remaining nodes of the last attempt, then spare nodes, and finally
+ * the nodes to avoid.
  */
 static void find_usable(struct launch *launch, const struct attempt *attempt)
 {
@@ -294,9 +303,9 @@ static void find_usable(struct launch *launch, const struct attempt *attempt)
 /* --- After an attempt ---------------------------------------------------------------------- */
 
 /*
- * If only some nodes cannot start the program, it is missing there; these nodes are replaced if the
- * job has enough others. Their tasks exit with the error number of execve(). Only some releases
- * name the node in slurmstepd's message.
+ * If only some nodes cannot start the program, it is missing on these nodes. They are replaced if
+ * the job has enough other nodes. Their tasks exit with the error number of execve(). Only some
+ * releases name the node in slurmstepd's message.
  */
 static void check_unable(struct launch *launch, struct attempt *attempt)
 {
@@ -330,7 +339,7 @@ bool nodes_check_refusal(struct launch *launch, struct attempt *attempt)
 		return false;
 	if (attempt->said.not_found)
 		check_unable(launch, attempt);
-	/* Before any step has run, a refusal concerns the user's request, not the nodes. */
+	/* If no step has run yet, a refusal concerns the user's request, not the nodes. */
 	if (attempt->said.not_found || attempt->number == 0)
 		return false;
 	all = ask_nodes(state, NULL, NULL);
@@ -342,7 +351,7 @@ bool nodes_check_refusal(struct launch *launch, struct attempt *attempt)
 	return attempt->end == RUN_END_REFUSED && (!*state || strcmp(state, "RUNNING") == 0);
 }
 
-/* Returns the reason why the number of nodes cannot change; NULL: it can. */
+/* Returns why the number of nodes cannot change; NULL: it can. */
 static const char *why_fixed(const struct launch *launch)
 {
 	if (launch->ranks == 0 || launch->first.count == 0)
@@ -389,8 +398,8 @@ static void use_nodes(struct launch *launch, const struct node_list *nodes, size
 }
 
 /*
- * After an attempt that lost no node: if a spare can replace a drained node, or [bad], set usable
- * and return true.
+ * After an attempt that lost no node: if a spare node can replace a drained node, or the node
+ * [bad], set launch->usable and return true.
  */
 static bool can_replace(struct launch *launch, const struct attempt *attempt, const char *bad)
 {
@@ -427,8 +436,8 @@ static bool can_replace(struct launch *launch, const struct attempt *attempt, co
 /* --- Preflight ----------------------------------------------------------------------------- */
 
 /*
- * Predict the nodes and the number of ranks of the first attempt as srun would choose them in
- * [all], as far as known.
+ * Predict the nodes and the number of ranks of the first attempt, if srun chooses from [all]. The
+ * number of ranks is 0 if it cannot be predicted.
  */
 static void plan_first(struct launch *launch, const struct node_list *all)
 {
@@ -444,8 +453,8 @@ static void plan_first(struct launch *launch, const struct node_list *all)
 }
 
 /*
- * Returns the nodes of the job that the first attempt may use. Adds those that are down or do not
- * respond to [gone].
+ * Returns the nodes of the job that the first attempt may use. Adds the nodes that are down or do
+ * not respond to [gone].
  */
 static struct node_list find_eligible(struct launch *launch, struct node_list *gone)
 {
@@ -466,7 +475,10 @@ static struct node_list find_eligible(struct launch *launch, struct node_list *g
 	return eligible;
 }
 
-/* Exclude the nodes that were [found]: failed ones permanently, slow ones if others are left. */
+/*
+ * Exclude the nodes that the preflight has [found]: failed nodes permanently, slow nodes if enough
+ * others are left.
+ */
 static void exclude(struct launch *launch, const struct preflight_found *found)
 {
 	add_all(&launch->failed, &found->failed);
@@ -495,8 +507,8 @@ static struct run_decision decide_first(struct launch *launch, const struct run_
 }
 
 /*
- * Whether ddp-run must choose the nodes: one that srun may choose has failed, or is slow and can be
- * replaced.
+ * Whether ddp-run must choose the nodes, because srun might choose a node that has failed, or a
+ * slow node for which there is a replacement.
  */
 static bool must_choose(const struct launch *launch, size_t count)
 {
@@ -531,7 +543,7 @@ int nodes_preflight(struct launch *launch, const struct run_rules *rules)
 		fprintf(stderr, "ddp-run: the first attempt runs on %s\n", names);
 		free(names);
 	} else {
-		/* srun chooses the nodes; the step shows which ones. */
+		/* srun chooses the nodes, and its step shows which ones. */
 		nodes_free(&launch->first);
 		launch->ranks = 0;
 	}
@@ -599,8 +611,8 @@ void nodes_choose(struct launch *launch, struct attempt *attempt, const char *ba
 		use_nodes(launch, &launch->usable, attempt->nodes.count);
 	} else if (listed && (launch->overlap || has_spares)) {
 		/*
-		 * Otherwise srun may choose other nodes: with --overlap those of another step, and since
-		 * Slurm 24.11 a spare node.
+		 * Name the same nodes again, because srun might choose others: with --overlap the
+		 * nodes of another step, and since Slurm 24.11 a spare node.
 		 */
 		use_nodes(launch, &attempt->nodes, attempt->nodes.count);
 	}

@@ -35,9 +35,10 @@ static bool begins(const char *text, const char *with)
 }
 
 /*
- * Whether [variable] is removed from the environment of a command: a variable of ddp, or, with
- * [requests], one that requests resources, such as SLURM_NTASKS_PER_GPU. srun would apply these
- * requests again, and then refuse a step beside the user's. Variables that locate Slurm are kept.
+ * Whether [variable] is removed from the environment of a command. Removed are ddp's variables and,
+ * with [requests], variables that request resources, such as SLURM_NTASKS_PER_GPU: srun would apply
+ * these requests again, and then refuse a step beside the user's step. Variables that locate Slurm
+ * are kept.
  */
 static bool is_dropped(const char *variable, bool requests)
 {
@@ -82,7 +83,7 @@ static int run_command(char *const argv[], double limit, size_t most, void (*pre
 {
 	const struct ddp_command how = {
 		.limit = limit,
-		.grace = 1, /* for srun to end its step after SIGTERM */
+		.grace = 1, /* seconds for srun to end its step after SIGTERM */
 		.most = most,
 		.merged = true,
 		.prepare = prepare,
@@ -207,9 +208,9 @@ static bool is_gone(const char *state, size_t size)
 }
 
 /*
- * Parse scontrol's [lines] about nodes. Add the job's nodes that are not gone to [left], and those
- * of them that are drained to [drained]. With [gone], nodes that are gone are added to it and to
- * [left].
+ * Parse scontrol's [lines] about nodes. Add the job's nodes on which steps can run to [left], and
+ * those of them that are drained to [drained]. Unless [gone] is NULL, add the job's other nodes to
+ * [gone] and to [left].
  */
 static void read_states(const struct node_list *of_job, struct node_list *left,
 			struct node_list *drained, struct node_list *gone, char *lines)
@@ -250,8 +251,8 @@ struct node_list nodes_of_job(const char *job, char *state, size_t size, struct 
 		snprintf(state, size, "%.*s", (int)length, field);
 		field = nodes_field(out.data, "NodeList", &length);
 		/*
-		 * Slurm has removed nodes that are down from a job with --no-kill; take them from
-		 * its original list.
+		 * From a job with --no-kill, Slurm has removed nodes that are down. Read them from
+		 * the job's original list.
 		 */
 		if (gone && own && strcmp(own, job) == 0 && began)
 			ddp_text_add(&names, "%s,", began);
@@ -260,7 +261,10 @@ struct node_list nodes_of_job(const char *job, char *state, size_t size, struct 
 			nodes_expand(&all, field, length);
 	}
 	if (all.count > 0) {
-		/* Slurm's short form: a list of all names may be too long for an argument. */
+		/*
+		 * Pass Slurm's compressed list, because a list of all names may be too long for an
+		 * argument.
+		 */
 		char *const ask_nodes[] = {"scontrol", "-o", "show", "node", names.data, NULL};
 
 		if (run_command(ask_nodes, ASK_LIMIT, (all.count + 1) * STATE_SIZE, drop_ours,
@@ -370,8 +374,8 @@ struct probe {
 };
 
 /*
- * Whether srun -v, which printed [text] and failed or was [ended], could not reach the node: Slurm
- * created the step, but srun did not connect. Otherwise [why] is set to srun's last error.
+ * Whether srun -v could not reach the node: Slurm created the step, but srun did not connect.
+ * [text] is srun's output; [ended]: ddp-run ended srun. Otherwise, sets [why] to srun's last error.
  */
 static bool is_missed(const char *text, bool ended, char *why, size_t size)
 {
@@ -406,7 +410,10 @@ static void probe_node(struct probe *probe, size_t i)
 	struct ddp_text out = {.data = NULL};
 	int status = 127;
 
-	/* If a node cannot run ddp-run, it still answers, and may have processes of the step. */
+	/*
+	 * A node that cannot run ddp-run counts as one that answered, and that may have processes
+	 * of the step.
+	 */
 	snprintf(script, sizeof(script), "\"$0\" \"$@\"; [ $? -ne %d ] || exit %d",
 		 NODES_NO_PROCESS, NODES_NO_PROCESS);
 	if (find_self(self, sizeof(self)))
@@ -434,9 +441,7 @@ static void *probe_nodes(void *data)
 	return NULL;
 }
 
-/*
- * Nodes that could not be probed, because Slurm starts no steps on them any more, count as silent.
- */
+/* Nodes that could not be probed because Slurm no longer starts steps on them count as silent. */
 static void find_gone(const char *job, struct nodes_answers *answers)
 {
 	struct node_list unasked = answers->unasked, left = nodes_of_job(job, NULL, 0, NULL, NULL);

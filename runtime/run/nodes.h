@@ -13,15 +13,15 @@
 
 /*
  * Run [argv], a NULL-terminated list of words, for at most [limit] seconds, without ddp's
- * variables, which would set up ranks. Adds the first 256 KiB of its output to [out]. Returns its
- * exit status, 128 plus the signal, 127 if the command does not exist, or -1 if it was ended at the
- * limit.
+ * variables, which would set up ranks. Adds the first 256 KiB of the command's output to [out].
+ * Returns the command's exit status, 128 plus the signal number, 127 if the command does not exist,
+ * or -1 if it was ended at the limit.
  */
 int evidence_run(char *const argv[], double limit, struct ddp_text *out);
 
 /*
- * Remove ddp's variables from this process, and Slurm's that request resources, so that srun can
- * start steps on nodes that a step of the user occupies.
+ * Remove ddp's variables, and Slurm's variables that request resources, from this process, so that
+ * srun can start steps on nodes that a step of the user occupies.
  */
 void nodes_drop_requests(void);
 
@@ -32,14 +32,14 @@ void nodes_drop_requests(void);
 const char *nodes_field(const char *answer, const char *key, size_t *size);
 
 /*
- * The same, converted from "[DAYS-]HOURS:MINUTES:SECONDS" to seconds; INFINITY if it has another
- * form.
+ * Like nodes_field(), converted from "[DAYS-]HOURS:MINUTES:SECONDS" to seconds; INFINITY if the
+ * value has another form.
  */
 double nodes_seconds(const char *answer, const char *key);
 
 /*
- * The same, converted from a date such as "2026-11-25T16:45:52" to seconds since 1970; 0 if it has
- * another form.
+ * Like nodes_field(), converted from a date such as "2026-11-25T16:45:52" to seconds since 1970; 0
+ * if the value has another form.
  */
 double nodes_date(const char *answer, const char *key);
 
@@ -57,17 +57,17 @@ void nodes_add(struct node_list *list, const char *name);
 bool nodes_have(const struct node_list *list, const char *name);
 void nodes_free(struct node_list *list);
 
-/* Returns the names, separated by commas; to be freed with free(). */
+/* Returns the names, separated by commas, to be freed with free(). */
 char *nodes_joined(const struct node_list *list);
 
 /* Add the nodes in the first [size] characters of [hosts], such as "n[1-2,4]". */
 void nodes_expand(struct node_list *list, const char *hosts, size_t size);
 
 /*
- * Returns the nodes of job [job] on which steps can run, in Slurm's order. Adds those that are
- * drained to [drained], unless that is NULL. With [gone], nodes on which no step can run are
- * returned as well and added to [gone]; if the job is that of this process, also nodes that Slurm
- * has removed from it because they are down. Sets [state], of [size] bytes, to the job's state,
+ * Returns the nodes of job [job] on which steps can run, in Slurm's order. Adds the drained ones to
+ * [drained], unless that is NULL. Unless [gone] is NULL, nodes on which no step can run are also
+ * returned, and added to [gone]; if [job] is the job of this process, this includes nodes that are
+ * down and that Slurm has removed from the job. Sets [state], of [size] bytes, to the job's state,
  * such as "RUNNING"; "" if Slurm does not answer.
  */
 struct node_list nodes_of_job(const char *job, char *state, size_t size, struct node_list *drained,
@@ -75,24 +75,26 @@ struct node_list nodes_of_job(const char *job, char *state, size_t size, struct 
 
 /* --- Steps of ddp-run ---------------------------------------------------------------------- */
 
-/* Name of these steps. */
+/* Name of steps that ddp-run starts for itself. */
 #define EVIDENCE_STEP "ddp-run"
 
 /* Exit status of ddp-run --look and --sweep on a node without a process of the step. */
 enum { NODES_NO_PROCESS = 3 };
 
-/* Answers of nodes. Initialize with {.with_ranks = 0}; free with nodes_answers_free(). */
+/*
+ * Answers of nodes to a probe. Initialize with {.with_ranks = 0}; free with nodes_answers_free().
+ */
 struct nodes_answers {
 	size_t with_ranks;	 /* number of nodes that have processes of the step */
 	struct node_list silent; /* nodes that did not answer */
 	struct node_list unasked;
-	char why[256]; /* why nodes could not be probed */
+	char why[256]; /* why the nodes in [unasked] could not be probed */
 };
 
 /*
- * Find processes of step [step] of job [job] on [nodes], with a new step on each node, all at once;
- * with [kill], kill them. A node counts as silent if it does not answer within [limit] seconds, or
- * if Slurm starts no more steps on it.
+ * Find processes of step [step] of job [job] on [nodes], by starting a new step on each node, all
+ * at once. With [kill], kill these processes. A node counts as silent if it does not answer within
+ * [limit] seconds, or if Slurm no longer starts steps on it.
  */
 void nodes_probe(const struct node_list *nodes, const char *job, const char *step, bool kill,
 		 double limit, struct nodes_answers *answers);
@@ -100,15 +102,15 @@ void nodes_answers_free(struct nodes_answers *answers);
 
 /*
  * Inspect the ranks of step [job].[step] on [nodes], names separated by commas, in a new step, for
- * at most [limit] seconds. Writes the results to [dir]; see inspect.h. Returns 0; DDP_ERR_SYSTEM;
- * or DDP_ERR_TIMEOUT if a node did not answer, with the results of the others.
+ * at most [limit] seconds. Writes the results to [dir]; see inspect.h. Returns 0, DDP_ERR_SYSTEM,
+ * or DDP_ERR_TIMEOUT if a node did not answer; the results of the other nodes are written then.
  */
 int ddp_evidence_gather(const char *dir, const char *job, const char *step, const char *nodes,
 			double limit, struct ddp_error *error);
 
 /*
  * Get the path of [name], which is relative to the directory of ddp-run's executable. Returns false
- * if that is unknown, or the path is longer than [size].
+ * if the directory is unknown, or the path is longer than [size].
  */
 bool nodes_find_beside(const char *name, char *path, size_t size);
 

@@ -8,7 +8,7 @@
 #define SLURM "Slurm 20.11 to 26.05"
 #define GLOO "gloo of PyTorch 2.4"
 
-/* The first row of a source that matches is used. */
+/* For each source, the first row that matches is used. */
 const struct pattern patterns[] = {
 	{PATTERN_SRUN, LINE_NO_FILE, "srun: error: Could not open std%",
 	 "srun: error: Could not open stdout file: Permission denied", SLURM},

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * patterns.h - how a rank can end, and the patterns by which ddp-run recognizes lines of other
- * programs
+ * patterns.h - how a rank can end, and the patterns of lines of other programs that ddp-run
+ * recognizes
  *
  * To add a kind of failure:
  *
@@ -17,15 +17,15 @@
 
 /*
  * How a rank ended: the name in attempt.json and report.json, and the text in report.txt before and
- * after its code. If the last text is NULL, there is no code.
+ * after the exit status, signal or time. If the last text is NULL, report.txt has no such number.
  */
-#define FACTS_HOWS(X)                                                                    \
-	X(UNKNOWN, "", "", NULL)                                                         \
-	X(EXIT, "exit", "exit status ", "")                                              \
-	X(SIGNAL, "signal", "killed by ", "")                                            \
-	X(OOM, "oom", "killed for lack of memory", NULL)                                 \
-	X(NODE, "node", "lost with its node", NULL)                                      \
-	X(SLURMSTEPD, "slurmstepd", "lost with its slurmstepd", NULL) /* gone or hung */ \
+#define FACTS_HOWS(X)                                                                       \
+	X(UNKNOWN, "", "", NULL)                                                            \
+	X(EXIT, "exit", "exit status ", "")                                                 \
+	X(SIGNAL, "signal", "killed by ", "")                                               \
+	X(OOM, "oom", "killed for lack of memory", NULL)                                    \
+	X(NODE, "node", "lost with its node", NULL)                                         \
+	X(SLURMSTEPD, "slurmstepd", "lost with its slurmstepd", NULL) /* exited or hangs */ \
 	X(LATE, "late", "ran ", " s longer than another rank")	      /* srun's --wait */
 
 enum facts_how {
@@ -38,7 +38,7 @@ enum facts_how {
 /* Kinds of text that patterns match. */
 enum pattern_source {
 	PATTERN_SRUN,	 /* a line on srun's or slurmstepd's stderr */
-	PATTERN_END,	 /* the part of a LINE_TASKS that describes how tasks ended */
+	PATTERN_END,	 /* the part of LINE_TASKS that describes how tasks ended */
 	PATTERN_OUTPUT,	 /* a line of a rank's output */
 	PATTERN_MESSAGE, /* the error message of a rank, one or more lines */
 };
@@ -55,7 +55,7 @@ enum pattern_meaning {
 	LINE_INTERRUPTED,     /* 1: step that srun ends because of Ctrl-C */
 	LINE_FORCED,	      /* srun received SIGTERM or SIGHUP and ends the step */
 	LINE_FIRST_EXITED,    /* 1: seconds of --wait, which have passed */
-	LINE_LATE,	      /* 1: step, 2: "s 1,3": tasks that still run at that time */
+	LINE_LATE,	      /* 1: step, 2: "s 1,3": tasks that still run after --wait */
 	LINE_ABORTED,	      /* the step ends, for any reason */
 	LINE_ENDING,	      /* 2: step that srun ends because of a task */
 	LINE_TIME_LIMIT,      /* 2: step that Slurm ends at a time limit */
@@ -68,31 +68,31 @@ enum pattern_meaning {
 	LINE_EXITED, /* 1: exit status */
 	LINE_OOM,
 
-	LINE_TRACEBACK, /* Python begins to print an exception; its last line is not indented */
+	LINE_TRACEBACK, /* Python begins to print an exception, whose last line is not indented */
 	LINE_CPP,	/* 1: what() of a C++ exception */
 	LINE_RECORDS,	/* libddp names the directory of records */
-	LINE_WARNING,	/* a warning of libddp, not an error. 1: "RANK@NODE", 2: message */
-	LINE_LIBDDP,	/* an error of libddp. 1: "RANK@NODE", 2: message */
+	LINE_WARNING,	/* a libddp warning. 1: "RANK@NODE", 2: message */
+	LINE_LIBDDP,	/* a libddp error. 1: "RANK@NODE", 2: message */
 	LINE_SLURM,	/* printed by Slurm */
 
 	LINE_STOPPED, /* the rank stopped on request. 1: reason */
-	LINE_PEER,    /* the rank lost the connection to another rank, or waited for it too long */
+	LINE_PEER, /* the rank lost the connection to another rank, or timed out waiting for it */
 };
 
 struct pattern {
 	enum pattern_source source;
 	enum pattern_meaning meaning;
-	const char *text; /* '%' matches any text, including none; each is as short as possible */
+	const char *text; /* '%' matches any text, as short as possible, or none */
 	const char *example;
-	const char *printed_by; /* software, with a version that prints it */
+	const char *printed_by; /* the software that prints the line, with a version */
 };
 
 extern const struct pattern patterns[];
 extern const size_t patterns_count;
 
 /*
- * Texts that the '%' of a pattern matched, from index 1 on, as numbered in the comments on the
- * meanings.
+ * Texts that the '%' of a pattern matched. Their numbers start at 1, and enum pattern_meaning has
+ * their meanings.
  */
 struct pattern_part {
 	const char *text;
@@ -100,7 +100,7 @@ struct pattern_part {
 };
 enum { PATTERN_PARTS = 8 };
 
-/* Whether the first [length] bytes of [line] match [text]. Sets [part] if they do. */
+/* Whether the first [length] bytes of [line] match [text]. If so, sets [part]. */
 bool pattern_match(const char *text, const char *line, size_t length,
 		   struct pattern_part part[PATTERN_PARTS]);
 

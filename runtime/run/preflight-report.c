@@ -45,8 +45,8 @@ static void add_cells(struct ddp_text *cells, const struct preflight_results *re
 }
 
 /*
- * Add one line for all passed rows with the test and kind of row [first]. Returns false if an
- * earlier row has already added it.
+ * Add one line for all passed rows with the same test and kind as row [first]. Returns false if an
+ * earlier row has already added this line.
  */
 static bool add_summary(struct ddp_text *cells, const struct preflight_results *results,
 			size_t first)
@@ -126,8 +126,8 @@ static void add_table(struct ddp_text *text, const struct preflight_results *res
 }
 
 /*
- * Whether [row] is a reason to drain a node. CPU time is none, because it depends on other jobs;
- * nor are medians of few values.
+ * Whether [row] is a reason to drain a node. CPU time is not, because it depends on other jobs;
+ * neither is a value that was compared with few others.
  */
 static bool is_drain_reason(const struct preflight_row *row)
 {
@@ -136,8 +136,9 @@ static bool is_drain_reason(const struct preflight_row *row)
 }
 
 /*
- * Returns the worst row of a failed or slow node, else a pair that counts for it. With [drain],
- * only reasons to drain the node count. NULL: there is none.
+ * Returns the worst row of a failed or slow node; if the node has no such row, the row of a pair
+ * that counts for the node; NULL: none. With [drain], only reasons to drain the node are
+ * considered.
  */
 static const struct preflight_row *find_reason(const struct preflight_results *results, int node,
 					       bool drain)
@@ -170,7 +171,7 @@ static void add_reason(struct ddp_text *text, const struct preflight_row *row)
 	}
 }
 
-/* Returns the first bad pair that counts for neither of its nodes; NULL: none. */
+/* Returns the first slow or failed pair that counts for neither of its two nodes; NULL: none. */
 static const struct preflight_row *find_unassigned(const struct preflight_results *results)
 {
 	for (size_t i = 0; i < results->count; i++) {

@@ -20,16 +20,16 @@ struct preflight_results {
 		[2]
 		[160]; /* why tests of pairs and all nodes were not run; the same for sums of GPUs; "": they were, or there are no GPUs */
 	double took;   /* seconds */
-	double slow;   /* fraction of the median below which a node is slow */
+	double slow;   /* rates below this fraction of the median are slow */
 };
 
 /*
- * Print on stderr the table, the reasons, and the command to drain a node. Write preflight.json to
- * [dir], unless that is "". Returns true if all tests passed.
+ * Print the table, the reasons, and the command to drain a node on stderr. Write preflight.json to
+ * [dir], unless [dir] is "". Returns true if all tests passed.
  */
 bool preflight_report(const struct preflight_results *results, const char *dir);
 
-/* Print the table in [dir]/preflight.json. Returns false if there is none. */
+/* Print the table in [dir]/preflight.json. Returns false if the file does not exist. */
 bool preflight_explain(const char *dir, FILE *screen);
 
 #endif /* DDP_RUN_PREFLIGHT_REPORT_H */

@@ -34,8 +34,8 @@ int preflight_rounds(int nodes, bool full)
 }
 
 /*
- * The circle method: the last node of an even number keeps its place, and the others move by one
- * place in each round.
+ * Use the circle method: if the number of nodes is even, the last node keeps its position on the
+ * circle, and the others move by one position in each round.
  */
 void preflight_pairs(int nodes, int round, int *partner)
 {
@@ -43,8 +43,8 @@ void preflight_pairs(int nodes, int round, int *partner)
 
 	for (int i = 0; i < nodes; i++) {
 		/*
-		 * Two nodes meet if the sum of their numbers is 2 * round, modulo the size of the
-		 * circle.
+		 * Two nodes are partners if the sum of their numbers is 2 * round, modulo the size
+		 * of the circle.
 		 */
 		int other =
 			i == circle ? round % circle : (2 * (round % circle) + circle - i) % circle;
@@ -81,8 +81,8 @@ static int compare_numbers(const void *a, const void *b)
 }
 
 /*
- * Returns the standard deviation of [count] sorted rows, estimated from the median distance from
- * [median], so that outliers have little effect.
+ * Returns the standard deviation of [count] sorted rows. It is estimated from the median distance
+ * to [median], so that outliers have little effect.
  */
 static double find_spread(struct preflight_row *const *sorted, size_t count, double median)
 {
@@ -96,7 +96,7 @@ static double find_spread(struct preflight_row *const *sorted, size_t count, dou
 	return spread;
 }
 
-/* Mark slow rows among those of one test and kind. The median of two values is the larger one. */
+/* Mark the slow rows of one test and kind. The median of two values is the larger one. */
 static void mark_group(struct preflight_row **sorted, size_t count, double slow)
 {
 	double median = sorted[count / 2]->value, limit = slow * median;
@@ -136,7 +136,7 @@ static void mark_slow(struct preflight_row *rows, size_t count, double slow)
 
 /* --- Nodes --------------------------------------------------------------------------------- */
 
-/* Numbers of tested and of bad pairs of a node. */
+/* Numbers of a node's pairs that were tested, and that are slow or failed. */
 struct pairs {
 	int all, bad;
 };
@@ -146,7 +146,10 @@ static bool is_pair(const struct preflight_row *row, const char *test)
 	return row->partner >= 0 && strcmp(row->test, test) == 0;
 }
 
-/* Count for each node its pairs in [test] that the verdicts on the two nodes do not explain. */
+/*
+ * For each node, count its pairs in [test], except pairs with a node whose verdict is already
+ * [level] or worse.
+ */
 static void count_pairs(const struct preflight_row *rows, size_t count, const char *test,
 			const enum preflight_verdict *verdicts, enum preflight_verdict level,
 			struct pairs *pairs)
@@ -176,8 +179,8 @@ bool preflight_all_pairs_failed(const struct preflight_row *rows, size_t count, 
 }
 
 /*
- * Blame the node with the most bad pairs, if they are enough; then the next node, without pairs of
- * the first; and so on.
+ * Select the node with the most slow or failed pairs, if there are enough of them. Then select the
+ * next node in the same way, without the pairs of the first node, and so on.
  */
 static void find_causes(const struct preflight_row *rows, size_t count, const char *test, int nodes,
 			enum preflight_verdict level, enum preflight_verdict *verdicts)

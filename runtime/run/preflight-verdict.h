@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * preflight-verdict.h - choose the pairs of nodes to test, and decide which nodes failed or are
- * slow; without I/O
+ * slow; functions without I/O
  */
 #ifndef DDP_RUN_PREFLIGHT_VERDICT_H
 #define DDP_RUN_PREFLIGHT_VERDICT_H
@@ -26,18 +26,18 @@ enum preflight_verdict {
 #define PREFLIGHT_PAIR "pair"
 #define PREFLIGHT_GPU_PAIR "GPU pair"
 
-enum { PREFLIGHT_SPREAD_LEAST = 5 /* fewer values have no useful standard deviation */ };
+enum { PREFLIGHT_SPREAD_LEAST = 5 /* with fewer values, the standard deviation is useless */ };
 
 /* Result of a test of a node, or of a pair of nodes. */
 struct preflight_row {
-	int node, partner; /* partner: -1: the test concerns one node only */
+	int node, partner; /* numbers of the tested nodes; partner -1: a test of one node */
 	char test[24];
 	char kind[96];	 /* hardware; only values of the same test and kind are compared */
-	double value;	 /* NAN: none */
-	double most;	 /* [value] without waits for CPUs; 0: the same */
-	bool is_rate;	 /* a larger value is better; compared with the median */
+	double value;	 /* NAN: no value */
+	double most;	 /* [value] as if there were no waits for CPUs; 0: the same as [value] */
+	bool is_rate;	 /* a larger value is better, and the value is compared with the median */
 	double median;	 /* set by preflight_judge(); NAN: not compared */
-	size_t compared; /* number of values that the median is from; set with it */
+	size_t compared; /* number of values from which the median was computed */
 	char unit[16];	 /* of the value */
 	char text[160];	 /* what failed, or a note */
 	enum preflight_verdict verdict; /* set by preflight_judge() if the row is slow */
@@ -46,34 +46,35 @@ struct preflight_row {
 const char *preflight_word(enum preflight_verdict verdict);
 
 /*
- * Returns the number of rounds in which each of [nodes] meets a different partner: ceil(log2 n) +
- * 1, or, with [full], so many that all pairs are tested.
+ * Returns the number of rounds in which each of [nodes] has a different partner: ceil(log2 n) + 1.
+ * With [full], returns the number of rounds in which all pairs are tested.
  */
 int preflight_rounds(int nodes, bool full);
 
 /*
- * Set [partner] of each of [nodes] for [round], from 0, of a round-robin tournament. If the number
- * of nodes is odd, one node in each round has no partner: -1. In the first preflight_rounds(nodes,
- * true) rounds no pair occurs twice.
+ * Set the [partner] of each of [nodes] in [round] (from 0) of a round-robin tournament. If the
+ * number of nodes is odd, one node in each round has no partner: -1. In the first
+ * preflight_rounds(nodes, true) rounds, no pair occurs twice.
  */
 void preflight_pairs(int nodes, int round, int *partner);
 
 /*
  * Judge [count] rows: set their medians, mark slow rates, and set the [verdicts] on [nodes]. A rate
  * is slow if it and its [most] are below [slow] times the median. If there are at least five
- * values, it must also be two standard deviations below the median, or below a third of that limit.
+ * values, the rate must also be two standard deviations below the median, or below a third of that
+ * limit.
  *
- * A row of one node counts for that node. A slow or failed pair counts for a node if at least two,
- * and at least half, of the node's pairs in the same test are slow or failed, not counting those
- * with partners that are themselves slow or failed. Else it counts for neither node. If all pairs
- * of a test have failed, they count for no node.
+ * A row of one node counts for that node. A slow or failed pair counts for a node if, in the same
+ * test, at least two and at least half of the node's pairs are slow or failed; pairs whose partner
+ * is itself slow or failed are not considered. Otherwise the pair counts for neither node. If all
+ * pairs of a test have failed, they count for no node.
  */
 void preflight_judge(struct preflight_row *rows, size_t count, int nodes, double slow,
 		     enum preflight_verdict *verdicts);
 
 /*
- * Whether all of several pairs in [test] have failed, which is an error of the network or its
- * settings.
+ * Whether there are several pairs in [test] and all have failed, which means an error of the
+ * network or its settings.
  */
 bool preflight_all_pairs_failed(const struct preflight_row *rows, size_t count, const char *test);
 

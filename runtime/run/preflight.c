@@ -35,33 +35,33 @@
 #include "preflight-report.h"
 #include "srun-output.h"
 
-/* Seconds. */
-#define TURN 0.2	    /* interval of the loop */
-#define TOTAL 30.0	    /* for all tests */
-#define ROUND_MORE 2.0	    /* added for each round of =full */
-#define ANSWER_MORE 3.0	    /* added to the limit of a test, for the answer to arrive */
+/* Times, in seconds. */
+#define TURN 0.2	    /* interval between turns of the loop */
+#define TOTAL 30.0	    /* time limit for all tests */
+#define ROUND_MORE 2.0	    /* added to the time limit for each round of --preflight=full */
+#define ANSWER_MORE 3.0	    /* added to the limit of a test, until the answer must arrive */
 #define LEFT_LEAST 3.0	    /* minimum time for another round */
-#define LEFT_LEAST_GPU 12.0 /* the same with GPUs: a test gets a third, and NCCL starts slowly */
-#define LEAVE 3.0	    /* for srun to exit */
-#define ENDED_MORE 1.0 /* after the end of a process, for srun to report others that have ended */
-#define STATES_LIMIT 10.0 /* for Slurm to report the states of nodes */
+#define LEFT_LEAST_GPU 12.0 /* with GPUs, whose test gets a third of it, and NCCL starts slowly */
+#define LEAVE 3.0	    /* wait for srun to exit */
+#define ENDED_MORE 1.0	  /* wait for srun to report further ended processes, after one has ended */
+#define STATES_LIMIT 10.0 /* time limit for Slurm to report the states of nodes */
 #define CLOCK_MOST 1.0	  /* largest offset of a node's clock from this host's */
 
 enum {
 	FIELDS = 8,
-	REPEATS = 4,	  /* of tests of slow nodes */
-	PAIR_REPEATS = 16 /* rounds with slow pairs only */
+	REPEATS = 4,	  /* repetitions of the tests of slow nodes */
+	PAIR_REPEATS = 16 /* number of rounds with slow pairs only */
 };
 
 struct peer {
-	int rank;	 /* -1: not started */
-	int done;	 /* last phase that it completed; -1: none */
-	bool out;	 /* failed or did not answer, so it takes no further part */
-	char gone[160];	 /* why no process is started on it; "": one is */
-	char ended[96];	 /* how its process ended before srun's input did; "": it has not ended */
-	bool asked;	 /* takes part in the phase */
-	char begun[24];	 /* last test that it began */
-	double heard_at; /* time of its last line, as in ddp_seconds() */
+	int rank;	 /* rank of the node's process; -1: not started */
+	int done;	 /* last phase that the node completed; -1: none */
+	bool out;	 /* the node failed or did not answer, so it takes no further part */
+	char gone[160];	 /* why no process is started on the node; "": a process is started */
+	char ended[96];	 /* how the process ended before srun's input did; "": it has not ended */
+	bool asked;	 /* the node takes part in the current phase */
+	char begun[24];	 /* last test that the node began */
+	double heard_at; /* time of the node's last line, as in ddp_seconds() */
 };
 
 struct flight {
@@ -69,28 +69,28 @@ struct flight {
 	struct preflight_results results;
 	size_t capacity;   /* capacity of the rows */
 	struct peer *peer; /* [nodes] */
-	int *partners;	   /* [nodes] in this phase; -1: none */
-	int *node_of;	   /* [ranks]; -1: unknown */
+	int *partners;	   /* [nodes] partner in this phase; -1: none */
+	int *node_of;	   /* [ranks] node of each rank; -1: unknown */
 
 	pid_t srun;
-	int to, from, step_fd; /* srun's stdin, srun's output, the plugin's message */
+	int to, from, step_fd; /* srun's stdin, srun's output, the pipe for the plugin's message */
 	struct ddp_text input;
 	bool ended;	/* srun has closed its output */
 	bool aborted;	/* srun could not start a process, and ends the step */
 	bool stopping;	/* ddp-run is ending the step */
 	bool cut_short; /* too little time was left to begin again */
-	bool shared; /* all nodes have the same error, so other results matter only if a node has failed */
+	bool shared; /* all nodes have the same error, so other results count only if a node has failed */
 	char dir[PATH_MAX];  /* failure directory; "": none */
 	char meet[PATH_MAX]; /* without the plugin: rendezvous directory */
 	char why[256];	     /* srun's last error */
 	struct srun_said said;
-	size_t first_repeated; /* row that was repeated last */
+	size_t first_repeated; /* index of the row that was repeated last */
 	bool has_gpu_sums;     /* rounds include tests of GPUs */
 
 	int phase;
-	size_t phase_rows;		/* rows before the phase */
-	double phase_time, phase_limit; /* phase_limit: of each test */
-	double limit, end;		/* of all tests; [end] as in ddp_seconds() */
+	size_t phase_rows;		/* number of rows before the phase */
+	double phase_time, phase_limit; /* phase_limit: time limit of each test */
+	double limit, end; /* time limit and end of all tests; [end] as in ddp_seconds() */
 };
 
 static bool is_strict(const struct launch *launch)
@@ -119,7 +119,7 @@ static struct preflight_row *add_row(struct flight *flight, int node, int partne
 	return row;
 }
 
-/* Whether both texts concern the same GPU or file, which is named before a colon. */
+/* Whether both texts are about the same GPU or file, whose name precedes a colon. */
 static bool is_same_item(const char *a, const char *b)
 {
 	size_t length = strcspn(a, ":");
@@ -127,7 +127,10 @@ static bool is_same_item(const char *a, const char *b)
 	return length == strcspn(b, ":") && strncmp(a, b, length) == 0;
 }
 
-/* Returns the row for a result. Adds it if this phase, or a phase that it repeats, has none yet. */
+/*
+ * Returns the row for a result. If neither this phase nor a phase that it repeats has the row, adds
+ * it.
+ */
 static struct preflight_row *find_row(struct flight *flight, int node, int partner,
 				      char *const field[5])
 {
@@ -153,7 +156,7 @@ static void set_silent(struct flight *flight, struct preflight_row *row)
 	snprintf(row->text, sizeof(row->text), "no answer in %.0f s", flight->phase_limit);
 }
 
-/* Node [node] has not answered in [test], and takes no further part. */
+/* Add a row for node [node], which has not answered in [test] and takes no further part. */
 static void add_unanswered(struct flight *flight, int node, const char *test)
 {
 	struct preflight_row *row = add_row(flight, node, -1, test);
@@ -168,9 +171,9 @@ static void add_unanswered(struct flight *flight, int node, const char *test)
 }
 
 /*
- * Judge the offset of a node's clock. An upper bound is the time at which the node received the
- * command minus the time in it; a lower bound is the time in the node's answer minus the time at
- * which it arrived here.
+ * Judge the offset of a node's clock. The upper bound of the offset is the time at which the node
+ * received the command minus the time in the command. The lower bound is the time in the node's
+ * answer minus the time at which the answer arrived here.
  */
 static void judge_clock(const struct flight *flight, struct preflight_row *row)
 {
@@ -195,8 +198,8 @@ static enum preflight_verdict read_event(const char *event)
 }
 
 /*
- * Store a result: [field] has test, kind, value, unit and text. If there are two results, keep the
- * worse; of two rates, keep the better.
+ * Store a result in [row]. [field] has the test, kind, value, unit and text. If [row] has a result,
+ * keep the worse one, or the better one of two rates.
  */
 static void read_result(struct flight *flight, struct preflight_row *row, const char *event,
 			char *const field[5])
@@ -207,7 +210,7 @@ static void read_result(struct flight *flight, struct preflight_row *row, const 
 
 	if (verdict < row->verdict && !(is_rate && row->is_rate))
 		return;
-	/* A repetition of a slow test may have had too little time. */
+	/* The process of a repeated test may have had too little time. */
 	if (verdict == PREFLIGHT_SILENT && row->is_rate && !isnan(row->value))
 		return;
 	if (is_rate && row->is_rate && value < row->value)
@@ -271,7 +274,7 @@ static void read_launch_failure(struct flight *flight, const char *text)
 	flight->aborted = !flight->stopping;
 }
 
-/* A process that ends before srun's input does has failed. */
+/* A process that ended before srun's input did counts as failed. */
 static void read_ended(struct flight *flight, const struct srun_task *task)
 {
 	int node = find_node(flight, task->node);
@@ -386,7 +389,7 @@ static bool has_started(const struct flight *flight)
 	return true;
 }
 
-/* Whether the process of a node in this phase has ended. */
+/* Whether the process of a node that takes part in this phase has ended. */
 static bool has_any_ended(const struct flight *flight)
 {
 	for (size_t i = 0; i < flight->results.nodes->count; i++)
@@ -396,7 +399,7 @@ static bool has_any_ended(const struct flight *flight)
 }
 
 /*
- * Whether all processes have ended. In that case Slurm ended the step, which says nothing about the
+ * Whether all processes have ended. If so, Slurm ended the step, which says nothing about the
  * nodes.
  */
 static bool has_step_ended(const struct flight *flight)
@@ -407,7 +410,10 @@ static bool has_step_ended(const struct flight *flight)
 	return true;
 }
 
-/* Whether each node in this phase has completed it, or has exceeded the limit of a test. */
+/*
+ * Whether each node that takes part in this phase has completed it, or has exceeded the limit of a
+ * test.
+ */
 static bool is_done(const struct flight *flight)
 {
 	double late = ddp_seconds() - flight->phase_limit - ANSWER_MORE;
@@ -467,7 +473,7 @@ static void judge(struct flight *flight)
 /*
  * Run a phase. [entries] are the numbers in the command, one for each node; a node with -1 takes no
  * part. With [repeated] the results are compared with those of all earlier phases. If srun is
- * stopped, and its stdin is full, the command is lost, and no node answers.
+ * stopped and its stdin is full, the command is lost, and no node answers.
  */
 static void run_phase(struct flight *flight, const char *word, const int *entries, bool repeated)
 {
@@ -502,7 +508,10 @@ static void run_phase(struct flight *flight, const char *word, const int *entrie
 
 		if (!peer->asked || peer->done >= flight->phase || attempt_end_requested())
 			continue;
-		/* A repetition has less time: the node stays slow, and takes part in nothing more. */
+		/*
+		 * A repetition has less time, so a node that does not answer stays slow, and takes
+		 * no further part.
+		 */
 		if (repeated && !*peer->ended)
 			peer->out = true;
 		else
@@ -513,7 +522,7 @@ static void run_phase(struct flight *flight, const char *word, const int *entrie
 		flight->peer[i].out |= flight->results.verdicts[i] >= PREFLIGHT_FAILED;
 }
 
-/* Returns the numbers for a command, all -1. */
+/* Returns the numbers for a command, with -1 for each node. */
 static int *new_entries(const struct flight *flight)
 {
 	int *entries = ddp_xcalloc(flight->results.nodes->count, sizeof(int), "numbers of nodes");
@@ -522,7 +531,7 @@ static int *new_entries(const struct flight *flight)
 	return entries;
 }
 
-/* Number all nodes that take part, from 0. Returns how many there are. */
+/* Number all nodes that take part, from 0. Returns the number of these nodes. */
 static int number_nodes(const struct flight *flight, int *entries)
 {
 	int count = 0;
@@ -579,15 +588,15 @@ static void run_pairs(struct flight *flight)
 }
 
 /*
- * Repeat slow tests, of pairs or of nodes, since other processes may have caused the result; the
- * better value is used. Returns false if there are none.
+ * Repeat slow tests of pairs or of nodes, since other processes may have slowed them down. The
+ * better value is used. Returns false if there are no slow tests.
  */
 static bool repeat_slow(struct flight *flight, bool of_pairs)
 {
 	int *entries = new_entries(flight), count = 0;
 	size_t first = 0;
 
-	/* If a node is slow with several partners, repeat one pair at a time, in turn. */
+	/* If several pairs of a node are slow, repeat one of them in each round, in turn. */
 	for (size_t i = 1; i <= flight->results.count; i++) {
 		size_t at = (flight->first_repeated + i) % flight->results.count;
 		const struct preflight_row *row = &flight->results.rows[at];
@@ -621,7 +630,9 @@ static int count_tested(const struct flight *flight)
 	return count;
 }
 
-/* Tests that may fail on all nodes for the same reason, and the cause that is then reported. */
+/*
+ * Tests that may fail on all nodes for the same reason, and the cause that the report then gives.
+ */
 static const struct {
 	const char *test, *of;
 } shared_tests[] = {{"program", "the command"},
@@ -638,8 +649,8 @@ static int find_shared(const char *test)
 }
 
 /*
- * Whether all tested nodes, more than one, have failed like [row]: with the same error of a file,
- * or with any error of NCCL.
+ * Whether all tested nodes have failed like [row]: with the same error of a file or, if there are
+ * several nodes, with any error of NCCL.
  */
 static bool is_shared(const struct flight *flight, const struct preflight_row *row)
 {
@@ -659,8 +670,8 @@ static bool is_shared(const struct flight *flight, const struct preflight_row *r
 }
 
 /*
- * Whether the shared error in [row] means that the program would fail: it cannot be read, or the
- * directory is full (the row then has the free space).
+ * Whether the shared error in [row] means that the program would fail, too: the program cannot be
+ * read, or the directory is full (in that case the row has the free space).
  */
 static bool ends_tests(const struct preflight_row *row)
 {
@@ -670,8 +681,8 @@ static bool ends_tests(const struct preflight_row *row)
 /*
  * If all tested nodes fail alike to read the program, to write to the directory, or to sum on their
  * GPUs, the nodes are not the cause: print a line, and remove these rows. Returns true if the
- * program cannot be read, or the directory is full: then the program would fail, and no pairs are
- * tested.
+ * program would fail, too, because it cannot be read or the directory is full; in that case no
+ * pairs are tested.
  */
 static bool drop_shared(struct flight *flight)
 {
@@ -716,7 +727,7 @@ static void run_phases(struct flight *flight)
 	flight->limit = flight->launch->options.number[RUN_OPTION_PREFLIGHT_LIMIT];
 	if (flight->limit <= 0)
 		flight->limit = TOTAL;
-	/* Slurm may need some time to start the step, which says nothing about the nodes. */
+	/* The time that Slurm needs to start the step says nothing about the nodes. */
 	wait_for(flight, flight->limit, has_any_started);
 	if (flight->end <= 0)
 		flight->end = ddp_seconds() + flight->limit;
@@ -759,8 +770,8 @@ static void add_option(char **words, size_t *count, const char *name, const char
 }
 
 /*
- * Add [launch]'s program, and its first argument if that is a file, as for an interpreter. Add
- * nothing if the program runs in a container.
+ * Add [launch]'s program, and its first argument if that is a file, since the program may be an
+ * interpreter. If the program runs in a container, add nothing.
  */
 static void add_files(char **words, size_t *count, const struct launch *launch)
 {
@@ -783,7 +794,7 @@ static const char *find_base(const struct launch *launch)
 
 /*
  * Without the plugin, create the directories, and let the processes of the tests be ranks that are
- * started by hand, because ddp-exec would wait for all nodes.
+ * started by hand. ddp-exec is not used, because it would wait for all nodes.
  */
 static void set_directories(struct flight *flight, char name[64])
 {
@@ -898,7 +909,7 @@ static bool never(const struct flight *flight)
 	return false;
 }
 
-/* Wait up to [seconds] for srun to exit. Returns whether it did. */
+/* Wait up to [seconds] for srun to exit. Returns whether srun has exited. */
 static bool has_ended(struct flight *flight, double seconds)
 {
 	double end = ddp_seconds() + seconds;
@@ -913,8 +924,8 @@ static bool has_ended(struct flight *flight, double seconds)
 }
 
 /*
- * End srun, which exits at the end of its input if all nodes do. Returns whether Slurm may still
- * consider the step as running.
+ * End srun, which exits at the end of its input if the processes on all nodes exit. Returns whether
+ * Slurm may still consider the step as running.
  */
 static bool stop(struct flight *flight)
 {
@@ -1001,8 +1012,8 @@ static void set_gone(struct flight *flight, const struct node_list *gone)
 }
 
 /*
- * Discard the results and the processes of a step that srun aborted. Nodes that are gone have
- * failed.
+ * Discard the results and the processes of a step that srun aborted. Mark the nodes that are gone
+ * as failed.
  */
 static void begin_again(struct flight *flight)
 {
@@ -1031,8 +1042,8 @@ static void begin_again(struct flight *flight)
 }
 
 /*
- * Start the step and run the phases. If srun cannot start a process on some nodes, do that again
- * without them while there is time.
+ * Start the step and run the phases. If srun cannot start a process on some nodes, do the same
+ * without these nodes, while there is time.
  */
 static bool run_tests(struct flight *flight)
 {
@@ -1049,7 +1060,7 @@ static bool run_tests(struct flight *flight)
 		flight->launch->overlap |= stop(flight) || again;
 		flight->ended = ended;
 		present = find_present(flight);
-		/* For nodes that are no longer tested, only failed starts are known. */
+		/* Discard all results. Only the nodes on which no process starts are known. */
 		if (again && present.count > 0 && flight->end > 0 && left_s(flight) <= LEFT_LEAST) {
 			begin_again(flight);
 			judge(flight);

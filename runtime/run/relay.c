@@ -18,7 +18,8 @@
 #include "base/xalloc.h"
 
 enum {
-	TAIL = 8 << 10, /* bytes kept of a rank's output; up to half as many more may be buffered */
+	TAIL = 8
+	       << 10, /* bytes of a rank's output that are kept; up to half as many more may be buffered */
 	RANKS = 1 << 20, /* maximum number of ranks */
 	OPEN_MOST = 256, /* maximum number of open files */
 };
@@ -85,7 +86,10 @@ static struct tail *tail_of(struct tails *tails, int rank)
 	return &tails->tail[rank];
 }
 
-/* Truncate a file of an earlier run. Beyond OPEN_MOST files, a file is closed after each write. */
+/*
+ * Truncate a file of an earlier run. If more than OPEN_MOST files are open, close each file after
+ * writing to it.
+ */
 static int open_log(struct tails *tails, struct tail *tail, const char *path)
 {
 	int flags = O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC;
@@ -125,7 +129,7 @@ static bool is_long(const struct ddp_text *text)
 	return text->size > TAIL + TAIL / 2;
 }
 
-/* Keep the last bytes, starting at the beginning of a line unless that line is too long. */
+/* Keep the last bytes of [text], from the beginning of a line unless that line is too long. */
 static void shorten(struct ddp_text *text)
 {
 	const char *end = text->data + text->size, *from = end - TAIL;
@@ -182,7 +186,7 @@ int tails_write(struct tails *tails, const char *dir, int rank, struct ddp_error
 
 /* --- Forwarding ---------------------------------------------------------------------------- */
 
-/* [rank] -1: srun, or unknown. */
+/* Add bytes that [rank] wrote; -1: srun wrote them, or the rank is unknown. */
 static void read_bytes(void *data, int rank, const char *bytes, size_t size)
 {
 	struct relay_stream *stream = data;
@@ -191,7 +195,7 @@ static void read_bytes(void *data, int rank, const char *bytes, size_t size)
 	memcpy(stream->plain + stream->size, bytes, size);
 	stream->size += size;
 	tails_add(relay->tails, rank, bytes, size);
-	/* Without labels, messages of srun look like output of rank 0. */
+	/* Without labels, messages of srun are mixed with the output of rank 0. */
 	if (stream->to == STDERR_FILENO)
 		srun_parse_messages(relay->said, relay->output == OUTPUT_ONE_RANK ? -1 : rank,
 				    bytes, size, stream->date);
@@ -208,8 +212,7 @@ static void check_failure(struct relay *relay)
 }
 
 /*
- * There is a thread for each stream, because a write blocks if the reader of ddp-run's output is
- * slow.
+ * Each stream has its own thread, because a write blocks if the reader of ddp-run's output is slow.
  */
 static void *relay_stream(void *data)
 {
@@ -225,7 +228,7 @@ static void *relay_stream(void *data)
 		bool over = relay->srun_ended;
 		ssize_t n;
 
-		/* Processes that outlive srun may keep the pipe open. */
+		/* A process that outlives srun may keep the pipe open. */
 		if (poll(&wait, 1, over ? 0 : 100) == 0) {
 			if (over)
 				break;

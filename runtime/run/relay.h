@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * relay.h - forward srun's output, parse srun's messages in it, and keep the last part for the
- * report and all of it for --logs
+ * relay.h - forward srun's output, parse srun's messages in it, and keep the output: its last part
+ * for the report, and all of it for --logs
  */
 #ifndef DDP_RUN_RELAY_H
 #define DDP_RUN_RELAY_H
@@ -16,7 +16,7 @@
 
 struct tails;
 
-/* With [logs], also write all output to files in that directory; NULL: do not. */
+/* With [logs], also write all output to files in that directory; NULL: do not write files. */
 struct tails *tails_create(const char *logs);
 void tails_destroy(struct tails *tails);
 
@@ -25,18 +25,18 @@ enum { TAILS_ALL = -1 };
 /* Add [size] bytes of output of [rank]; TAILS_ALL: rank unknown. */
 void tails_add(struct tails *tails, int rank, const char *bytes, size_t size);
 
-/* Write what was added since the last call to the files. */
+/* Write the output that was added since the last call to the files of --logs. */
 void tails_log(struct tails *tails);
 
 /*
- * Write tail-<rank>.txt in [dir], if [rank] printed something; TAILS_ALL: write tail.txt, with the
- * output of all ranks. Returns 0 or an error of ddp_file_write().
+ * Write tail-<rank>.txt to [dir], if [rank] printed something. With TAILS_ALL, write tail.txt, with
+ * the output of all ranks. Returns 0 or an error of ddp_file_write().
  */
 int tails_write(struct tails *tails, const char *dir, int rank, struct ddp_error *error);
 
 /* --- Forwarding ---------------------------------------------------------------------------- */
 
-/* How the rank that wrote a line of srun's output is found. */
+/* How ddp-run finds the rank that wrote a line of srun's output. */
 enum output {
 	OUTPUT_LABELLED,    /* by srun's labels, which are removed */
 	OUTPUT_KEEP_LABELS, /* by labels that the user requested, which are kept */
@@ -52,8 +52,9 @@ struct relay {
 	struct srun_said *said;
 
 	/* Times as returned by ddp_seconds(). */
-	_Atomic double active_at; /* of the last output */
-	_Atomic double failed_at; /* of srun's first message about a failed rank or node; 0: none */
+	_Atomic double active_at; /* time of the last output */
+	_Atomic double
+		failed_at; /* time of srun's first message about a failed rank or node; 0: none */
 
 	atomic_bool srun_ended; /* read what is left in the pipes, and end */
 	struct relay_stream {
@@ -68,10 +69,10 @@ struct relay {
 	} stream[2];
 };
 
-/* Start a thread for each of srun's streams [from]. relay_end() closes them. */
+/* Start a thread for each of srun's streams [from]. relay_end() closes the streams. */
 void relay_start(struct relay *relay, const int from[2]);
 
-/* After srun has ended: forward the rest, and wait for the threads. */
+/* After srun has ended: forward the remaining output, and wait for the threads. */
 void relay_end(struct relay *relay);
 
 #endif /* DDP_RUN_RELAY_H */

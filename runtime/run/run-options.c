@@ -122,7 +122,7 @@ static bool knows_words(const struct run_option_row *row, const char *text)
 	}
 }
 
-/* Set option [id]. [from] is the option or variable that has the value, for messages. */
+/* Set option [id]. [from] names the option or variable that has the value, for messages. */
 static bool set(struct run_options *options, int id, const char *from, const char *text)
 {
 	const struct run_option_row *row = &run_option_rows[id];
@@ -165,8 +165,8 @@ static bool set(struct run_options *options, int id, const char *from, const cha
 }
 
 /*
- * Find the option for [word], and set [value] (NULL: none). Returns RUN_OPTION_COUNT if it is not
- * an option of ddp-run.
+ * Find the option for [word], and set [value] (NULL: none). Returns RUN_OPTION_COUNT if [word] is
+ * not an option of ddp-run.
  */
 static int find(const char *word, const char **value)
 {

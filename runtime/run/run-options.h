@@ -31,7 +31,7 @@ struct run_option_row {
 extern const struct run_option_row run_option_rows[RUN_OPTION_COUNT];
 
 struct run_options {
-	const char *text[RUN_OPTION_COUNT]; /* as given, or the default; NULL: neither */
+	const char *text[RUN_OPTION_COUNT]; /* the user's value, or the default; NULL: neither */
 	double number
 		[RUN_OPTION_COUNT]; /* value of a count, time (in seconds) or flag; 0: neither */
 	char **rest;		    /* srun's options, the program, its arguments */
@@ -39,7 +39,7 @@ struct run_options {
 
 /*
  * Parse [argv]. ddp-run's options end at the first word that is not in the table. --help and
- * --version print to stdout. Returns -1 to continue, else the exit status; an error was printed on
+ * --version print to stdout. Returns -1 to continue, else the exit status; errors are printed to
  * stderr.
  */
 int run_options_parse(struct run_options *options, char **argv);

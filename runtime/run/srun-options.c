@@ -36,8 +36,8 @@ static bool read_option(struct srun_option *option, const char *line)
 			: strncmp(line + length, "[=", 2) == 0 ? SRUN_OPTIONAL
 							       : SRUN_NOTHING;
 	/*
-	 * The help text does not show that these options have a value; for --container this is so
-	 * in Slurm 22.05 only.
+	 * The help text does not show that these options have a value. For --container this is true
+	 * only in Slurm 22.05.
 	 */
 	if (strcmp(option->name, "container") == 0 && option->takes == SRUN_NOTHING &&
 	    line[length] == ' ' && line[length + 1] == ' ')
@@ -48,8 +48,8 @@ static bool read_option(struct srun_option *option, const char *line)
 }
 
 /*
- * Returns the option called [name], or the only one that begins with it, or the one with [letter];
- * NULL: none.
+ * Returns the option called [name], or the only option whose name begins with [name], or the option
+ * with [letter]; NULL: none.
  */
 static const struct srun_option *find_option(const struct srun_options *options, const char *name,
 					     size_t length, char letter)
@@ -146,12 +146,15 @@ void srun_options_add(struct srun_options *options, const char *text)
 struct reader {
 	const struct srun_options *options;
 	char **at;	     /* next word */
-	const char *letters; /* remaining letters of the last word; NULL: it was a long option */
-	const struct srun_option *option; /* option that was read; NULL: unknown to srun */
-	const char *value;		  /* its value; NULL: none */
+	const char *letters; /* remaining letters of the last word; NULL: a long option */
+	const struct srun_option *option; /* the option; NULL: unknown to srun */
+	const char *value;		  /* the option's value; NULL: none */
 };
 
-/* Read the next option. Returns false if there is none: at "--", at the program, or at the end. */
+/*
+ * Read the next option. Returns false at "--", at the program, and at the end: there are no more
+ * options.
+ */
 static bool read_next(struct reader *reader)
 {
 	reader->value = NULL;

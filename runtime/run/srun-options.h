@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * srun-options.h - parse a command line of srun: its options, known from srun --help, and the
+ * srun-options.h - parse a command line of srun: its options, which srun --help lists, and the
  * program after them
  *
  * A command line is a NULL-terminated list of words.
@@ -23,9 +23,9 @@ struct srun_options {
 };
 
 /*
- * Parse the options in [help], the output of srun --help, or, with [salloc], of salloc --help; it
- * includes those of plugins. Adds options that the command accepts but does not list. The caller
- * frees options->option.
+ * Parse the options in [help], the output of srun --help or, with [salloc], of salloc --help. The
+ * output includes options of plugins. Adds options that the command accepts but does not list. The
+ * caller frees options->option.
  */
 void srun_options_read(struct srun_options *options, const char *help, bool salloc);
 
@@ -39,8 +39,8 @@ bool srun_has(const struct srun_options *options, const char *name);
 size_t srun_program(const struct srun_options *options, char **words);
 
 /*
- * Whether option [name] is given before the program. Sets [value] to its last value; "" if it has
- * none.
+ * Whether option [name] is given before the program. If so, sets [value] to its last value; "" if
+ * it has none.
  */
 bool srun_given(const struct srun_options *options, char **words, const char *name,
 		const char **value);
@@ -49,8 +49,8 @@ bool srun_given(const struct srun_options *options, char **words, const char *na
 const char *srun_unknown(const struct srun_options *options, char **words);
 
 /*
- * Returns those options before the program that [others] contains, too, as "--name=value", in a
- * NULL-terminated list; the caller frees it and its words.
+ * Returns the options before the program that [others] also contains, as "--name=value", in a
+ * NULL-terminated list. The caller frees the list and its words.
  */
 char **srun_shared(const struct srun_options *options, char **words,
 		   const struct srun_options *others);

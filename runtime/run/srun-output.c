@@ -27,7 +27,7 @@ static const char *skip_label(const char *line, int *rank)
 	return NULL;
 }
 
-/* Pass the line so far to [output]; [ended]: it is complete. */
+/* Pass the part of the line that has arrived to [output]. [ended]: the line is complete. */
 static void pass_line(struct srun_labels *labels, bool ended, srun_output *output, void *data)
 {
 	const char *from = NULL;
@@ -100,7 +100,7 @@ static void add_tasks(struct srun_said *said, const char *numbers, struct srun_t
 	}
 }
 
-/* Add the tasks in part 2, on the node in part 1, with the end described in part 3. */
+/* Add the tasks in part 2, on the node in part 1, with the end that part 3 describes. */
 static void read_tasks(struct srun_said *said, const struct pattern_part *part, double now)
 {
 	struct srun_task task = {.time = now};
@@ -128,7 +128,7 @@ static void read_tasks(struct srun_said *said, const struct pattern_part *part, 
 	add_tasks(said, part[2].text, task);
 }
 
-/* Add [node] to [list], if it may be a node of this step. */
+/* Add [node] to [list], unless it is known not to be a node of this step. */
 static void add_node(const struct srun_said *said, struct node_list *list, const char *node)
 {
 	const struct node_list *ours = said->nodes;
@@ -139,7 +139,7 @@ static void add_node(const struct srun_said *said, struct node_list *list, const
 		nodes_add(list, name);
 }
 
-/* Whether [id], such as "4.0 ON n1", is this step, as far as that is known. */
+/* Whether [id], such as "4.0 ON n1", is this step, or this step is unknown. */
 static bool is_ours(const struct srun_said *said, const char *id)
 {
 	const char *ours = said->step;
@@ -158,7 +158,7 @@ static bool is_program(const struct srun_said *said, const char *text)
 	const char *end = strstr(text, ": "), *begin = end;
 
 	name = name ? name + 1 : said->program;
-	/* srun may rewrite the directory, so compare the last part only. */
+	/* srun may change the directory of the program, so compare only the last component. */
 	if (!name || !*name || strncmp(text, "bad interpreter(", strlen("bad interpreter(")) == 0)
 		return true;
 	while (begin && begin > text && begin[-1] != '/')
@@ -169,8 +169,8 @@ static bool is_program(const struct srun_said *said, const char *text)
 
 /*
  * srun ends the step because of the task that the previous line named. If messages of other steps
- * are mixed in, earlier lines were about those steps. With --kill-on-bad-exit=0 srun ends the step
- * only because of late tasks, and earlier lines are about this step.
+ * are mixed in, the lines before that were about those steps. With --kill-on-bad-exit=0 srun ends
+ * the step only because of late tasks, so earlier lines are about this step.
  */
 static void read_ending(struct srun_said *said)
 {
@@ -186,7 +186,10 @@ bool srun_lost_node(const struct srun_said *said)
 	return said->broken || said->lost.count > 0 || said->missed.count > 0;
 }
 
-/* Keep the step that srun names. Ranks may print messages of an srun that they started. */
+/*
+ * Store the first step that srun names. Lines of ranks are ignored, since they may come from an
+ * srun that the rank started.
+ */
 static void name_step(struct srun_said *said, int rank, const char *step)
 {
 	if (!said->named[0] && rank < 0 && !said->mixed)
@@ -241,8 +244,7 @@ static void read_line(struct srun_said *said, int rank, const char *line, double
 		break;
 	case LINE_ABORTED:
 		/*
-		 * Slurm's line LINE_CANCELLED may be lost. If srun printed no error, slurmctld
-		 * ended the step.
+		 * LINE_CANCELLED may be lost. If srun printed no error, slurmctld ended the step.
 		 */
 		said->aborted = said->aborted || (!said->errors && !said->late);
 		said->cancelled = said->cancelled || (said->aborted && !said->mixed);

@@ -11,17 +11,17 @@
 
 #include "base/xalloc.h"
 
-/* Seconds. Slurm waits longer than this between SIGTERM and SIGKILL. */
+/* In seconds. Slurm waits longer than this between SIGTERM and SIGKILL. */
 #define AT_ONCE 1.0
 
-/* Seconds. If two last heartbeats are this far apart, it is not a coincidence. */
+/* In seconds. If the last heartbeats of two ranks are this far apart, it is not by chance. */
 #define LONG_BEFORE 5.0
 
 /* --- Ranks that follow --------------------------------------------------------------------- */
 
 /*
- * Returns the first other rank that [text] of [rank] names; -1: none. A rank that only forwarded
- * the message ("from rank 2 on n2: ") does not count.
+ * Returns the first other rank that [text], a message of [rank], names; -1: none. Ranks in a prefix
+ * "from rank 2 on n2: " do not count, because they only forwarded the message.
  */
 static int find_named(const char *text, int rank)
 {
@@ -42,7 +42,7 @@ static int find_named(const char *text, int rank)
 	return named;
 }
 
-/* Returns the signal that ended the rank, also if a shell reported it as exit status; 0: none. */
+/* Returns the signal that ended the rank, or that a shell reported as its exit status; 0: none. */
 static int signal_of(const struct facts_rank *rank)
 {
 	if (rank->how == FACTS_SIGNAL)
@@ -69,8 +69,8 @@ static void set(struct facts_rank *rank, bool follows, const char *format, ...)
 }
 
 /*
- * Decide from its message and its end whether the rank follows. Returns the rank that the message
- * names; -1: none.
+ * Decide from the rank's message and end whether the rank follows another rank. Returns the rank
+ * that the message names; -1: none.
  */
 static int judge_message(struct facts_rank *rank, int number)
 {
@@ -92,7 +92,7 @@ static int judge_message(struct facts_rank *rank, int number)
 	return named;
 }
 
-/* If another rank failed long before this one was killed, this one was killed with the step. */
+/* A rank that SIGKILL ended long after another rank failed was killed with the step. */
 static void judge_kills(struct facts *facts)
 {
 	double earliest = 0;
@@ -109,8 +109,8 @@ static void judge_kills(struct facts *facts)
 /* --- The first rank ------------------------------------------------------------------------ */
 
 /*
- * Returns when the rank failed, according to srun. If it exited without a message, AT_ONCE is added:
- * it may have lost a rank that was killed at the same time.
+ * Returns when the rank failed, according to srun. If the rank exited without a message, AT_ONCE is
+ * added, because it may have lost the connection to a rank that was killed at the same time.
  */
 static double failed_at(const struct facts_rank *rank)
 {
@@ -131,7 +131,7 @@ static bool is_earlier(const struct facts_rank *rank, const struct facts_rank *t
 }
 
 /*
- * Returns the earliest of the ranks that failed, or, with [leaders], of those that do not follow;
+ * Returns the rank that failed first. With [leaders], ranks that follow another one do not count.
  * -1: none.
  */
 static int find_earliest(const struct facts *facts, bool leaders)
@@ -166,8 +166,8 @@ static int find_missing(const struct facts *facts)
 }
 
 /*
- * If a slurmstepd is gone or hangs, srun reports only the ends of other ranks. Returns one of the
- * unreported ranks; -1: none.
+ * If a slurmstepd is gone or hangs, srun reports only the ends of other ranks. Returns a rank that
+ * srun did not report; -1: none.
  */
 static int find_unnamed(const struct facts *facts)
 {
@@ -183,8 +183,8 @@ static int find_unnamed(const struct facts *facts)
 }
 
 /*
- * If every rank follows, returns the rank that most others name; else one that others wait for;
- * else a lost one; else the earliest.
+ * If every rank follows another one, returns the rank that most others name; else a rank that
+ * others wait for; else a rank on a lost node; else the rank that failed first.
  */
 static int find_culprit(const struct facts *facts, const int *votes, int unnamed)
 {
@@ -255,7 +255,7 @@ static const char *describe_state(const struct facts_rank *rank)
 	}
 }
 
-/* Returns the rank whose last heartbeat was long before that of another; -1: none. */
+/* Returns the rank whose last heartbeat was long before that of another rank; -1: none. */
 static int find_silent(const struct facts *facts)
 {
 	int oldest = -1;
@@ -281,7 +281,7 @@ static void judge_hang(struct facts *facts)
 	int stopped = -1, blocked = -1, missing = find_missing(facts), silent = find_silent(facts);
 
 	for (int i = facts->size - 1; i >= 0; i--) {
-		/* Ranks of a hang end when the step is ended, so their ends mean nothing. */
+		/* Hung ranks end when the step is ended, so their ends do not show the cause. */
 		set(&ranks[i], false, "%s", "");
 		stopped = describe_state(&ranks[i]) ? i : stopped;
 		blocked = ranks[i].state == 'D' ? i : blocked;
