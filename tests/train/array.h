@@ -2,8 +2,8 @@
 /*
  * array.h - arrays with guards at both ends, for tests of kernels
  *
- * The last element is followed by an inaccessible page. The first element is preceded by bytes that
- * must not change. The address of an array, and thus its alignment, depends on its size.
+ * After the last element there is an inaccessible page. Before the first element there are bytes
+ * that must not change. So the address of an array, and its alignment, depend on its size.
  */
 #ifndef DDP_TESTS_ARRAY_H
 #define DDP_TESTS_ARRAY_H
@@ -18,8 +18,8 @@
 enum { GUARD = 0x5a, GUARDS = 128, PAGE = 4096 };
 
 /*
- * As ck_assert_msg(), but without the message that Check sends for every assertion; for inner
- * loops.
+ * For inner loops: like ck_assert_msg(), but without the message that Check sends for every
+ * assertion.
  */
 #define REQUIRE(condition, ...)                    \
 	do {                                       \
@@ -66,7 +66,7 @@ static inline float bf16_value(uint16_t bits)
 	return value;
 }
 
-/* Rounds to nearest even. */
+/* Rounds to nearest, ties to even. */
 static inline uint16_t bf16_bits(float value)
 {
 	uint32_t bits, low;
@@ -96,14 +96,16 @@ static inline void array_put(struct array *array, size_t i, float value)
 		((float *)array->data)[i] = value;
 }
 
-/* Random values from -1 to 1 around [middle]. */
+/* Fills the array with random values between [middle] - 1 and [middle] + 1. */
 static inline void array_fill(struct array *array, float middle, uint64_t *random)
 {
 	for (size_t i = 0; i < array->count; i++)
 		array_put(array, i, middle + (float)unit_random(random, 1 << 24) / (1 << 23) - 1);
 }
 
-/* Small integers, which are often equal, and sometimes [rare]. */
+/*
+ * Fills the array with small integers, which are often equal. Some elements get the value [rare].
+ */
 static inline void array_fill_rare(struct array *array, float rare, uint64_t *random)
 {
 	for (size_t i = 0; i < array->count; i++)
@@ -121,7 +123,9 @@ static inline void array_exact(const char *row, const struct array *array, size_
 		row, i, (double)got, (double)want);
 }
 
-/* The element is within [part] of [scale]; in bf16 plus one rounding. */
+/*
+ * Fails unless element [i] is [want] within [part] * [scale]. bf16 may differ by one more rounding.
+ */
 static inline void array_near(const char *row, const struct array *array, size_t i, double want,
 			      double scale, double part)
 {
@@ -137,7 +141,10 @@ static inline void array_near(const char *row, const struct array *array, size_t
 static enum ddp_simd kernels_best;
 static uint64_t kernels_seed = 1;
 
-/* Maps a loop test's _i to a table that this CPU (or valgrind) supports, and a type. */
+/*
+ * Returns the kernels of an instruction set that this CPU (or valgrind) supports, and sets [type].
+ * A loop test's _i selects both.
+ */
 static inline const struct kernels *kernels_of(int i, enum ddp_type *type)
 {
 	*type = i % 2 ? DDP_BF16 : DDP_F32;

@@ -2,8 +2,8 @@
 /*
  * duo.h - the CPU engine and the CUDA engine on an emulated GPU, for comparison
  *
- * Each trains its own model, with equal values and batches. Batches are short, full and, on
- * some ranks, empty.
+ * Each engine trains its own model. The models start with the same values, and both get the same
+ * batches. Some batches are short, and some ranks have empty ones.
  */
 #ifndef DDP_TESTS_DUO_H
 #define DDP_TESTS_DUO_H
@@ -16,12 +16,13 @@
 enum { DUO_RANKS = 8, DUO_BATCHES = 4 };
 
 struct duo {
-	struct workshop shop;	   /* with the CPU engine */
-	struct engine_setup setup; /* of the CUDA engine; may be changed before duo_engines() */
+	struct workshop shop; /* model and setup of the CPU engine */
+	/* setup of the CUDA engine; may be changed before duo_engines() */
+	struct engine_setup setup;
 	struct model *model;
 	struct engine *engine;
 	struct ddp_scaler scaler;
-	uint64_t steps[2]; /* started by the CPU engine and by the CUDA engine */
+	uint64_t steps[2]; /* steps that each engine has started: CPU, CUDA */
 };
 
 static inline void duo_copy(struct model *to, const struct model *from)
@@ -33,8 +34,8 @@ static inline void duo_copy(struct model *to, const struct model *from)
 }
 
 /*
- * Sets this rank's GPU; ranks with equal letters share it. To be called before duo_open(). libddp's
- * device collectives are those of tests/runtime over host memory (HOST_MODULES).
+ * Sets the GPU of this rank, before duo_open(). Ranks with the same letter share a GPU. libddp's
+ * device collectives are the emulations of tests/runtime in host memory (HOST_MODULES).
  */
 static inline void duo_seat(const char *modules, char gpu)
 {
@@ -101,7 +102,7 @@ static inline void duo_close(struct duo *duo)
 	workshop_close(&duo->shop);
 }
 
-/* Samples of rank [rank] in step [step], and of all [size] ranks. */
+/* Number of samples of rank [rank] in step [step]; and of all [size] ranks together. */
 static inline size_t duo_count(uint64_t step, int rank)
 {
 	static const size_t counts[DUO_BATCHES][DUO_RANKS] = {{8, 5, 0, 3, 8, 1, 7, 8},
@@ -167,7 +168,7 @@ static inline struct engine_step duo_settle(struct duo *duo)
 	return done;
 }
 
-/* Runs [count] steps and returns their summed results. */
+/* Runs [count] steps. Returns the sum of their results. */
 static inline struct engine_step duo_steps(struct duo *duo, bool other, int count, double rate)
 {
 	struct engine_step sum = {0}, done;
@@ -183,7 +184,7 @@ static inline struct engine_step duo_steps(struct duo *duo, bool other, int coun
 	return sum;
 }
 
-/* Distance of two arrays, relative to the length of the first. */
+/* Returns the distance of two arrays, relative to the length (2-norm) of the first. */
 static inline double duo_distance(const float *a, const float *b, size_t count)
 {
 	double apart = 0, length = 0;
@@ -195,7 +196,9 @@ static inline double duo_distance(const float *a, const float *b, size_t count)
 	return apart > 0 ? sqrt(apart / length) : apart;
 }
 
-/* Largest distance of the arrays of two models: values, slots, running statistics. */
+/*
+ * Returns the largest distance of two models' arrays: values, optimizer slots, running statistics.
+ */
 static inline double duo_apart(const struct model *a, const struct model *b)
 {
 	double apart = duo_distance(a->values, b->values, a->count);

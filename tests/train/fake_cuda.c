@@ -2,13 +2,17 @@
 /*
  * fake_cuda.c - a GPU engine for tests, which computes with the CPU engine and reports results late
  *
- * It reports a step FAKE_LAG steps later, FAKE_BURST steps at a time. With --amp fp16 it skips a
- * step after every FAKE_GOOD good ones. It has FAKE_DEVICES devices, or those of
- * CUDA_VISIBLE_DEVICES if set, but none on rank FAKE_NONE. It returns an error if the trainer makes
- * calls that are not allowed while steps are under way, or a step that was not announced.
+ * The engine returns an error if the trainer makes a forbidden call while steps are in progress, or
+ * runs a step that the trainer did not announce. Ranks that share a device use libddp's modules for
+ * shared devices, which tests/runtime emulates in host memory. Environment variables:
  *
- * Ranks that share a device use libddp's modules for that, which tests/runtime provides over host
- * memory. FAKE_BARE=R: rank R lacks ddp_gpu.so. FAKE_LOST=R: rank R is killed before it joins.
+ *   FAKE_LAG      a step is reported this number of steps later
+ *   FAKE_BURST    number of steps that are reported together
+ *   FAKE_GOOD     with --amp fp16, a step is skipped after this number of good steps
+ *   FAKE_DEVICES  number of devices; CUDA_VISIBLE_DEVICES, if set, is used instead
+ *   FAKE_NONE     rank that has no device
+ *   FAKE_BARE     rank that has no ddp_gpu.so
+ *   FAKE_LOST     rank that is killed before it joins
  */
 #include "config.h"
 
@@ -26,21 +30,22 @@ struct fake {
 	struct engine *cpu;
 	struct engine_setup setup;
 	uint64_t lag, burst, good;
-	uint64_t updates;	  /* steps that were not skipped, reported or not */
-	uint64_t reported;	  /* of these, reported */
-	struct ddp_scaler scaler; /* state on the device, newer than the trainer's */
-	bool pushed;		  /* no step since push() */
+	/* steps that were not skipped, including those not reported yet */
+	uint64_t updates;
+	uint64_t reported;	  /* number of these steps that were reported */
+	struct ddp_scaler scaler; /* state on the device, which is newer than the trainer's */
+	bool pushed;		  /* no step was run since push() */
 	struct {
 		struct engine_step step;
 		struct ddp_scaler scaler;
 	} ring[FAKE_MOST];
-	uint64_t begun, ended; /* started; reported */
-	float *kept;	       /* copy of the model before a step that is skipped */
+	uint64_t begun, ended; /* number of steps started; number of steps reported */
+	float *kept;	       /* copy of the model before a step that will be skipped */
 	struct {
 		uint64_t *indices, *orders;
 		double *rates;
-		struct batch batch; /* the announced steps that remain */
-		size_t steps;	    /* steps that have been run */
+		struct batch batch; /* announced steps that have not run yet */
+		size_t steps;	    /* number of announced steps that have run */
 	} announced;
 	char describe[128], device[64];
 };
@@ -79,7 +84,7 @@ static bool fake_available(struct ddp_error *error)
 	return false;
 }
 
-/* CUDA shows only the first MIG slice to a process. */
+/* Returns the names of devices. Like CUDA, shows a process only its first MIG slice. */
 static int fake_devices(char (*names)[ENGINE_DEVICE_NAME], int most, struct ddp_error *error)
 {
 	const char *list = getenv("CUDA_VISIBLE_DEVICES");
@@ -104,7 +109,10 @@ static int fake_devices(char (*names)[ENGINE_DEVICE_NAME], int most, struct ddp_
 	return seen;
 }
 
-/* Loads modules from the directory of this module; [bare] lacks ddp_gpu.so. */
+/*
+ * Loads modules from the directory of this module, or from its subdirectory "bare", which has no
+ * ddp_gpu.so.
+ */
 static int fake_join(struct ddp *ddp, struct ddp_error *error)
 {
 	char bare[4096];
@@ -249,7 +257,7 @@ static void copy_model(struct fake *fake, bool back)
 	}
 }
 
-/* Reports the oldest [count] steps that were not reported yet. */
+/* Reports the oldest [count] steps of those not reported yet. */
 static void report(struct fake *fake, uint64_t count, struct engine_step *done)
 {
 	memset(done, 0, sizeof(*done));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * networks.h - small networks for tests of engines, with every kind of layer in various
+ * networks.h - small networks for tests of engines, with every kind of layer in several
  * combinations
  */
 #ifndef DDP_TESTS_NETWORKS_H
@@ -21,7 +21,7 @@
 		.count = sizeof(table) / sizeof(table[0]), \
 	}
 
-/* The layers of mnist. Gradients of conv2 may be computed from lists. */
+/* The layers of mnist. Gradients of conv2 may be computed from lists of nonzero elements. */
 static const struct net_layer mnist_layers[] = {
 	{.kind = NET_MAX_POOL, .size = 2},
 	{.kind = NET_CONV, .name = "conv1", .outputs = 32, .size = 3, .stride = 1, .bias = true},
@@ -37,7 +37,7 @@ static const struct net_layer mnist_layers[] = {
 };
 NETWORK(like_mnist, mnist_layers);
 
-/* Without dropout and bias, with sizes that do not fill a vector. */
+/* Layers without dropout and bias, whose sizes are not multiples of a vector's length. */
 static const struct net_layer odd_layers[] = {
 	{.kind = NET_MAX_POOL, .size = 4},
 	{.kind = NET_CONV, .name = "conv1", .outputs = 16, .size = 2, .stride = 1},
@@ -48,7 +48,7 @@ static const struct net_layer odd_layers[] = {
 };
 NETWORK(odd, odd_layers);
 
-/* The layers of the residual network, with both kinds of block. */
+/* The layers of the residual network, with both of its kinds of block. */
 static const struct net_layer residual_layers[] = {
 	{.kind = NET_MAX_POOL, .size = 4},
 	{.kind = NET_CONV, .name = "conv1", .outputs = 4, .size = 3, .stride = 1, .pad = 1},
@@ -76,8 +76,8 @@ static const struct net_layer residual_layers[] = {
 NETWORK(residual, residual_layers);
 
 /*
- * Additions of values with several readers, of a value and itself, and of the image; ReLU on its
- * own.
+ * Layers that add: a value that several layers read, a value to itself, and the image. A ReLU that
+ * no other layer can include.
  */
 static const struct net_layer tangled_layers[] = {
 	{.kind = NET_MAX_POOL, .size = 4},

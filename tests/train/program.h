@@ -30,8 +30,8 @@ struct program {
 static char program_path[4096], program_directory[64];
 
 /*
- * Creates a directory, which is also TMPDIR, and enters it. Unsets the variables of Slurm and hides
- * GPUs.
+ * Creates a directory and makes it the working directory and TMPDIR. Unsets Slurm's variables and
+ * hides GPUs.
  */
 static void program_begin(void)
 {
@@ -56,7 +56,7 @@ static void program_begin(void)
 	setenv("TMPDIR", program_directory, 1);
 }
 
-/* Links [path] of the build tree as [name]. */
+/* Creates a link [name] to [path] in the build tree. */
 static inline void program_borrow(const char *path, const char *name)
 {
 	char target[PATH_MAX];
@@ -66,8 +66,8 @@ static inline void program_borrow(const char *path, const char *name)
 }
 
 /*
- * Creates a directory "modules" with all modules, and [cuda] of tests/train as the GPU engine.
- * ddp-train loads them from there.
+ * Creates a directory "modules" from which ddp-train loads its modules: all modules of the build
+ * tree, with the module [cuda] of tests/train as the GPU engine.
  */
 static inline void program_modules(const char *cuda)
 {
@@ -107,10 +107,7 @@ static inline void program_redirect(const char *path, int stream)
 	close(fd);
 }
 
-/*
- * Starts ddp-train in a new process group, with the arguments in [line], which are separated by
- * spaces.
- */
+/* Starts ddp-train in a new process group. Spaces in [line] separate the arguments. */
 static inline void program_start(struct program *program, const char *line)
 {
 	static char words[4096];
@@ -156,7 +153,7 @@ static inline void program_wait(struct program *program)
 	program_read("errors", program->errors);
 }
 
-/* Runs ddp-train to its end, and checks that its status is [want]. */
+/* Runs ddp-train and waits for it. Its exit status must be [want]. */
 static inline void program_run(struct program *program, int want, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 static inline void program_run(struct program *program, int want, const char *format, ...)
@@ -173,7 +170,7 @@ static inline void program_run(struct program *program, int want, const char *fo
 		      program->status, want, program->output, program->errors);
 }
 
-/* Whether [text] is one line, not counting a warning that there are fewer CPUs than ranks. */
+/* Whether [text] is one line. A warning that there are fewer CPUs than ranks does not count. */
 static inline bool program_is_one_line(const char *text)
 {
 	const char *end = strchr(text, '\n');
@@ -184,7 +181,7 @@ static inline bool program_is_one_line(const char *text)
 	return end && !end[1];
 }
 
-/* Number of entries of [path] that start with [prefix]. */
+/* Returns the number of entries of the directory [path] that start with [prefix]. */
 static inline int program_count_files(const char *path, const char *prefix)
 {
 	DIR *directory = opendir(path);
@@ -205,14 +202,17 @@ static inline void program_sleep(int milliseconds)
 	nanosleep(&pause, NULL);
 }
 
-/* Waits until [path] has [count] entries with [prefix]. The test's time limit ends the wait. */
+/*
+ * Waits until the directory [path] has [count] entries that start with [prefix]. Check's timeout
+ * ends the wait.
+ */
 static inline void program_await(const char *path, const char *prefix, int count)
 {
 	while (program_count_files(path, prefix) < count)
 		program_sleep(5);
 }
 
-/* Finds at most [most] children of [parent]. Returns their number. */
+/* Finds at most [most] child processes of [parent]. Returns the number found. */
 static inline int program_children(pid_t parent, pid_t *children, int most)
 {
 	DIR *proc = opendir("/proc");
@@ -241,7 +241,7 @@ static inline int program_children(pid_t parent, pid_t *children, int most)
 	return count;
 }
 
-/* The number of [key] in the JSON object at [line], which must have it. */
+/* Returns the number of [key] in the JSON object at [line]. The key must exist. */
 static inline double program_number(const char *line, const char *key)
 {
 	char name[64];
@@ -253,7 +253,7 @@ static inline double program_number(const char *line, const char *key)
 	return strtod(at + strlen(name), NULL);
 }
 
-/* Reads [key] of all objects of [event] in [path]. Returns their number. */
+/* Reads the number of [key] in every object of [event] in the file [path]. Returns their count. */
 static inline int program_numbers(const char *path, const char *event, const char *key,
 				  double *numbers, int most)
 {
@@ -268,7 +268,7 @@ static inline int program_numbers(const char *path, const char *event, const cha
 	return count;
 }
 
-/* Whether two files exist and are equal. */
+/* Whether both files exist and have the same contents. */
 static inline bool program_same_file(const char *one, const char *two)
 {
 	char a[4096], b[4096];

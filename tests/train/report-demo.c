@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * report-demo - creates the report of a simulated run, to look at it
+ * report-demo - creates the report of a simulated run, for a developer to look at
  *
- * report-demo DIRECTORY [RANKS [MILLISECONDS [NAME]]]
+ *     report-demo DIRECTORY [RANKS [MILLISECONDS [NAME]]]
  *
- * Writes report.html, log.jsonl and event files to DIRECTORY, with MILLISECONDS between two
- * intervals. On a terminal it shows the live line. NAME is used for all texts that a user can set.
+ * Writes report.html, log.jsonl and event files to DIRECTORY, and waits MILLISECONDS after each
+ * interval. On a terminal it shows the live line. NAME replaces every text that a user can set.
  */
 #include "config.h"
 
@@ -29,7 +29,7 @@ static int ranks;
 static long pause_e3;
 static double now;
 
-/* From -1 to 1, equal in every run. */
+/* Returns a pseudorandom number between -1 and 1. The sequence is the same in every run. */
 static double noise(void)
 {
 	static uint64_t state = 1;
@@ -38,10 +38,7 @@ static double noise(void)
 	return (double)(int32_t)(state >> 32) / 2147483648.0;
 }
 
-/*
- * Fills the ranks' work; rank 3 is slow for a while. Returns the duration, which the slowest rank
- * determines.
- */
+/* Sets the work of each rank; rank 3 is slow for a while. Returns the time of the slowest rank. */
 static double fill_ranks(double done, unsigned steps)
 {
 	double slowest = 0;

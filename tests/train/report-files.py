@@ -73,7 +73,7 @@ class Page(html.parser.HTMLParser):
         return sum(one == tag and kind in (None, attrs.get("class")) for one, attrs in self.seen)
 
 
-# log.jsonl: one JSON object per line, grouped by its kind.
+# log.jsonl has one JSON object per line, grouped by event.
 with open(os.path.join(directory, "log.jsonl"), encoding="utf-8") as file:
     log = parse(file)
 kinds = by_kind(log)
@@ -87,13 +87,13 @@ assert steps[-1]["total"] == run["end"]
 if name:
     assert run["title"] == run["command"] == run["job"] == end["reason"] == name
 
-# The rates of the steps, the epochs and the run agree.
+# The rates in the lines of steps, epochs and the run must agree.
 samples, seconds = (sum(one[key] for one in steps) for key in ("samples", "seconds"))
 assert samples == end["samples"] and math.isclose(seconds, end["training"])
 assert math.isclose(samples / seconds, end["images_per_second"])
 assert math.isclose(sum(one["seconds"] for one in kinds["epoch"]), seconds)
 
-# Event files have the same numbers.
+# The event files must have the same numbers.
 (events,) = glob.glob(os.path.join(directory, "events.out.tfevents.*"))
 points = {}
 for tag, step, value in eventfile.load(events):
@@ -111,7 +111,7 @@ for one in kinds["epoch"]:
     for tag in ("loss", "top1", "top5"):
         assert math.isclose(points["test/" + tag][one["total"]], one["test_" + tag], rel_tol=1e-6)
 
-# The page is well-formed, loads nothing, is not too large, and has all data of the log.
+# The page must be well-formed, small and complete, and must load nothing.
 assert os.path.getsize(path) < 1000000
 with open(path, encoding="utf-8") as file:
     source = file.read()
@@ -153,13 +153,14 @@ if browser:
     assert run["title"] in shown.texts["title"]
     curves = [attrs["d"] for tag, attrs in shown.seen if tag == "path" and "line" in attrs["class"]]
     assert sum(len(re.findall("[ML]", one)) == len(steps) for one in curves) >= 3
-    # The rate changes at the end of an epoch: a vertical, then a horizontal line.
+    # At the end of an epoch the rate changes, so the curve has a vertical and then a horizontal
+    # line.
     assert any(len(re.findall("V[^H]*H", one)) == len(steps) for one in curves)
     rows = min(len(kinds["epoch"]), 200) + run["size"] + (run["size"] > 1)
     assert shown.count("tr") == 2 + rows, shown.count("tr")
     assert shown.count("div", "bar") == min(run["size"], 64)
-    # A running training, with a loss that is not finite, on a narrow screen; and one before the
-    # first step.
+    # Two more pages, drawn on a narrow screen: a training that is running and has a loss that is
+    # not finite, and a training before its first step.
     going = source.replace('{"event": "end"', '{"event": "now"')
     going = re.sub(r'("total": 240, "loss": )[0-9.e-]+', r"\1null", going)
     shown = draw(going, 360)

@@ -38,7 +38,7 @@ static uint16_t rounded(float value)
 
 /* --- Crops ------------------------------------------------------------------------------ */
 
-/* The byte expected at (y, x) of the image after padding, cropping and mirroring. */
+/* Returns the byte at (y, x) that the image must have after padding, cropping and mirroring. */
 static uint8_t expected(const struct net *net, const uint8_t *image, struct batch_crop crop,
 			int channel, int y, int x)
 {
@@ -68,7 +68,7 @@ static void check_image(const struct net *net, const uint8_t *image, struct batc
 	}
 }
 
-/* Compares every possible crop, in both types, with the padded image. */
+/* Compares every possible crop, in both types, with the corresponding part of the padded image. */
 TEST(test_crops)
 {
 	enum { COUNT = 1200, PLACES = 9 * 9 * 2 };
@@ -100,12 +100,14 @@ TEST(test_crops)
 		batch_images(&objects, set, &batch, bf16, DDP_BF16);
 		check_image(&objects, set_image(set, index), crop, f32, bf16);
 	}
-	/* A given one of the 162 crops is missing with probability 1/1700, so few are missing. */
+	/* Each of the 162 crops is missing with probability 1/1700, so only few may be missing. */
 	ck_assert_int_ge(places, PLACES - 4);
 	set_close(set);
 }
 
-/* The crop of a sample depends on seed, epoch and order, but not on its batch or index. */
+/*
+ * The crop of a sample depends on seed, epoch and order. It does not depend on the batch or index.
+ */
 TEST(test_random)
 {
 	uint64_t indices[2] = {7, 9}, orders[2] = {100, 101};
@@ -132,7 +134,7 @@ TEST(test_random)
 		ck_assert_int_gt(differ[what], 150);
 }
 
-/* Without augment, and for networks without augmentation, images are not changed. */
+/* Images stay unchanged without the augment option, and for networks without augmentation. */
 TEST(test_plain)
 {
 	uint64_t index = 3, order = 8;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_choose.c - choice of algorithms: timed on rank 0, stored, restored, and rejected if a rank
- * lacks one
+ * test_choose.c - choice of algorithms: rank 0 times them, stores its choices and restores them; a
+ * rank may lack the chosen algorithm
  *
- * The library is the plain loops with a second algorithm. It is equal to the first one but slower
- * or faster, and some ranks reject it.
+ * The library of this test has the plain loops and a second algorithm. The second one gives the
+ * same results, but is slower or faster, and is missing on some ranks.
  */
 #include "config.h"
 
@@ -16,15 +16,15 @@
 #include "workshop.h"
 
 static struct {
-	bool refuses; /* the second algorithm */
-	bool slow[2]; /* by algorithm */
+	bool refuses; /* the second algorithm is missing */
+	bool slow[2]; /* whether each algorithm is slow */
 	int chosen;   /* algorithm of the forward pass of the last layer */
 	int runs;     /* runs of the forward pass */
 	char said[128];
 	const char *names[2];
 } library;
 
-/* Uses CPU time, as waiting is not counted. */
+/* Uses CPU time, because the engine does not count time spent waiting. */
 static void take_a_while(void)
 {
 	clock_t begin = clock();
@@ -84,8 +84,8 @@ static void say(void *listener, const char *text)
 }
 
 /*
- * The engine's choices, in memory that the caller frees; [before]: setup->choices, NULL: choose
- * now.
+ * Returns the engine's choices, in memory that the caller frees. [before] is setup->choices; NULL:
+ * the engine chooses.
  */
 static char *choices_of(const struct math *math, const char *before, bool exact)
 {
@@ -131,7 +131,10 @@ static void end(void)
 	unit_remove(directory);
 }
 
-/* The faster algorithm is chosen, and chosen again from the memo without timing. */
+/*
+ * The faster algorithm is chosen. Later the choice is read from the memo (a file of choices),
+ * without timing.
+ */
 TEST_LOOP(test_fastest, 0, 2)
 {
 	struct math math = make_library();
@@ -146,7 +149,7 @@ TEST_LOOP(test_fastest, 0, 2)
 	expect(&math, NULL, false, _i == 0 ? ALL("quick") : ALL("direct"));
 	ck_assert_int_eq(library.runs, 0);
 	ck_assert_str_eq(library.said, "");
-	/* A name that the library does not have is ignored. */
+	/* A name in the memo that the library does not have is ignored. */
 	library.names[1 - _i] = "other";
 	expect(&math, NULL, false, _i == 0 ? ALL("direct") : ALL("quick"));
 	ck_assert_int_gt(library.runs, 0);
@@ -167,7 +170,7 @@ static int instantly_too(struct math_layer *layer, size_t count, const void *x, 
 }
 
 /*
- * Dense passes that take no time are faster than lists, and lists are faster than the plain loops.
+ * Dense passes are chosen over lists only if they take no time; plain loops are slower than lists.
  */
 TEST(test_dense)
 {
@@ -193,7 +196,7 @@ static const struct {
 	 SOME("direct", "direct", "dense", "direct")},
 };
 
-/* Choices of an earlier run are used without timing. */
+/* A run uses the choices of an earlier run without timing. */
 TEST_ROWS(test_restored, restored)
 {
 	struct math math = make_library();
@@ -213,7 +216,7 @@ TEST(test_exact)
 	ck_assert_int_eq(library.runs, 0);
 }
 
-/* Rank 1's CPU lacks rank 0's fastest algorithm. */
+/* The algorithm that is fastest on rank 0 is missing on rank 1. */
 static int one_refuses(int rank)
 {
 	struct math math = make_library();
@@ -224,7 +227,7 @@ static int one_refuses(int rank)
 	return 0;
 }
 
-/* Rank 1's library numbers the algorithms in the opposite order. */
+/* Rank 1's library has the algorithms in the opposite order. */
 static int one_differs(int rank)
 {
 	struct math math = make_library();
@@ -262,7 +265,7 @@ static void write_file(const char *text)
 #define TITLE "slurm-ddp algorithms 1\n"
 
 static const struct {
-	const char *text, *value; /* of the key "a b" */
+	const char *text, *value; /* text of the file; its value for the key "a b" */
 } files[] = {
 	{TITLE "a b\tone\n", "one"},
 	{TITLE "a\tno\na b\tone\na b\ttwo\n", "one"},
@@ -274,7 +277,7 @@ static const struct {
 	{"\n", NULL},
 };
 
-/* A file that is incomplete or from another program is ignored and replaced. */
+/* An incomplete file, or one of another program, is ignored and then replaced. */
 TEST_ROWS(test_memo, files)
 {
 	struct memo memo;
@@ -295,7 +298,7 @@ TEST_ROWS(test_memo, files)
 	memo_close(&memo);
 }
 
-/* Without a directory for the memo nothing is stored, and nothing fails. */
+/* If there is no directory for the memo, nothing is stored, and that is no error. */
 TEST(test_no_memo)
 {
 	struct memo memo;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_cuda.c - the CUDA engine against the CPU engine, on an emulated GPU
+ * test_cuda.c - the CUDA engine on an emulated GPU, compared with the CPU engine
  *
- * The engine's kernels are compiled for the host. Streams run their work in a random order.
+ * The engine's kernels are compiled for the host. Streams run their work in random order.
  */
 #include "config.h"
 
@@ -27,8 +27,8 @@ enum { STEPS = 20 };
 /* --- Comparison with the CPU engine ---------------------------------------------------------- */
 
 /*
- * After the first step, SGD's slot is the gradient. Further steps stay close, with equal dropout
- * and samples, and with full and short batches.
+ * After the first step, SGD's slot has the gradient. Later steps stay close, in full and in short
+ * batches. Both engines use the same dropout and samples.
  */
 TEST_ROWS(test_steps, nets)
 {
@@ -58,9 +58,9 @@ TEST_ROWS(test_steps, nets)
 static const struct {
 	const char *name;
 	int steps;
-	size_t nodes; /* of a step's graph, at most */
+	size_t nodes; /* most nodes of a step's graph */
 	enum ddp_type type;
-	double most; /* distance of values */
+	double most; /* largest distance of values */
 } ours[] = {
 	{"mnist", 3, 18, DDP_F32, 5e-5},
 	{"mnist", 2, 19, DDP_BF16, 0.01},
@@ -124,7 +124,7 @@ TEST_ROWS(test_ways, ways)
 	duo_close(&duo);
 }
 
-/* Two runs have equal bits, although the order of the streams is random. */
+/* Two runs give the same bits, although the order of work on streams is random. */
 TEST_ROWS(test_again, nets)
 {
 	struct duo duo[2];
@@ -147,13 +147,16 @@ TEST_ROWS(test_again, nets)
 static const struct {
 	const char *name;
 	enum ddp_type type;
-	double most[ROWS(nets)]; /* distance of gradients from those in f32 */
+	double most[ROWS(nets)]; /* largest distance of gradients from those in f32 */
 } types[] = {
 	{"bf16", DDP_BF16, {0.06, 0.06, 0.15, 0.05}},
 	{"fp16", DDP_F16, {0.005, 0.06, 0.06, 0.005}},
 };
 
-/* The distance of the first step's gradient in [type], which is SGD's slot. */
+/*
+ * Returns the distance of the first step's gradient in [type] from the one in f32. After this step,
+ * SGD's slot has the gradient.
+ */
 static double apart_in(enum ddp_type type, int net)
 {
 	struct duo duo;
@@ -161,7 +164,7 @@ static double apart_in(enum ddp_type type, int net)
 
 	duo_open(&duo, nets[net].net, DDP_F32);
 	duo.setup.type = type;
-	/* A scale at which f16 does not overflow. */
+	/* with this scale f16 does not overflow */
 	duo.scaler.scale = 256;
 	if (type == DDP_F16)
 		duo.setup.scaler = &duo.scaler;
@@ -205,7 +208,7 @@ TEST_ROWS(test_learns, types)
 
 /* --- Evaluation ------------------------------------------------------------------------------------- */
 
-/* Evaluates between steps, with batches of various sizes. */
+/* Runs evaluations between steps, with batches of several sizes. */
 TEST_ROWS(test_evaluation, nets)
 {
 	static const size_t counts[] = {WORKSHOP_SAMPLES, 7, 1};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_cuda_calls.c - methods of the CUDA engine on an emulated GPU: late results, announced steps,
- * errors
+ * test_cuda_calls.c - functions of the CUDA engine on an emulated GPU: late results, announced
+ * steps, errors
  */
 #include "config.h"
 
@@ -16,7 +16,7 @@ enum { STEPS = 20 };
 
 /* --- A GPU that hangs ------------------------------------------------------------------------------- */
 
-/* A single rank also has the time limit, although there is no other rank to report. */
+/* A single rank has the timeout too, although no other rank waits for it. */
 TEST_LOOP(test_hangs, 0, 2)
 {
 	struct ddp_error error = {0, ""};
@@ -41,12 +41,12 @@ TEST_LOOP(test_hangs, 0, 2)
 			      strstr(error.text, "; 3 steps have ended, "),
 		      "%s", error.text);
 	engine_cuda.close(duo.engine);
-	_exit(0); /* leave without waiting for the GPU */
+	_exit(0); /* exit without waiting for the GPU */
 }
 
 /* --- Loss scaling -------------------------------------------------------------------------------- */
 
-/* A scale that overflows is lowered until it does not overflow. Skipped steps change nothing. */
+/* If gradients overflow, the scale is lowered until they do not. Skipped steps change nothing. */
 TEST(test_overflow)
 {
 	struct engine_step report;
@@ -70,7 +70,9 @@ TEST(test_overflow)
 	ck_assert(memcmp(before, duo.model->values, bytes) == 0);
 	ck_assert_float_eq(duo.scaler.scale, ldexpf(1, 30));
 	report = duo_steps(&duo, true, 7, 0.1);
-	/* 2^30 overflows, and perhaps 2^20; then the scale grows after four good steps. */
+	/*
+	 * A scale of 2^30 overflows, and perhaps 2^20. Then the scale grows after four good steps.
+	 */
 	ck_assert_uint_le(report.skipped, 2);
 	unit_number("lowered", "steps", (int64_t)report.steps, 7);
 	ck_assert_float_eq(duo.scaler.scale, ldexpf(2, 30 - 10 * (int)report.skipped));
@@ -83,7 +85,7 @@ TEST(test_overflow)
 
 /* --- Lag ------------------------------------------------------------------------------------------- */
 
-/* Each step is reported once, in order, and always the same number of calls later. */
+/* Steps are reported once each, in order, and always the same number of calls later. */
 TEST(test_lag)
 {
 	struct engine_step sum = {0}, done, want;
@@ -111,7 +113,10 @@ TEST(test_lag)
 	duo_close(&duo);
 }
 
-/* Steps under way at a pull are in the model, and are reported later. */
+/*
+ * A pull while steps are in progress gets the model after these steps. They are still reported
+ * later.
+ */
 TEST(test_pull)
 {
 	struct engine_step done;
@@ -134,8 +139,8 @@ TEST(test_pull)
 enum { ANNOUNCED = 21, ANNOUNCED_STEPS = 3 };
 
 /*
- * Trains an epoch of two full batches and a short one. [turn] selects a deviation from the
- * announced steps.
+ * Trains an epoch of two full batches and a short one. [turn] selects how the epoch deviates from
+ * the announced steps.
  */
 static void train_epoch(struct duo *duo, int turn, bool announce)
 {
@@ -150,7 +155,7 @@ static void train_epoch(struct duo *duo, int turn, bool announce)
 		workshop_must(engine_cuda.expect(duo->engine, &all, rates, &error), "expect",
 			      error.text);
 	if (turn == 1)
-		rates[1] = 3e-3; /* deviate from the announced second step */
+		rates[1] = 3e-3; /* the second step's rate deviates from the announcement */
 	for (size_t i = 0; i < ANNOUNCED_STEPS; i++) {
 		struct batch batch = all;
 
@@ -170,7 +175,7 @@ static void train_epoch(struct duo *duo, int turn, bool announce)
 	}
 }
 
-/* Announced steps, steps without announcement, and steps that deviate have equal bits. */
+/* An epoch gives the same bits with announced steps, without announcements, and with deviations. */
 TEST(test_announced)
 {
 	struct duo duos[2];
@@ -238,8 +243,8 @@ static void hand_over(const struct model *from, struct model *to)
 }
 
 /*
- * A model that moves from the CPU to the GPU and back, with its step number, equals one that stayed
- * on the CPU.
+ * One model moves from the CPU to the GPU and back, with its step number, and another stays on the
+ * CPU. Both give the same result.
  */
 TEST(test_moves)
 {
@@ -287,7 +292,7 @@ static void say(void *listener, const char *text)
 	snprintf(listener, 128, "%s", text);
 }
 
-/* The one line printed at the start has the time to choose plans. */
+/* The line that is printed at the start includes the time for choosing plans. */
 TEST(test_start_is_timed)
 {
 	char text[128] = "", unit;

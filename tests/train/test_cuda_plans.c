@@ -2,8 +2,8 @@
 /*
  * test_cuda_plans.c - plans of convolutions, on a machine without GPUs
  *
- * cuDNN builds plans for a GPU's properties, given as text. So its heuristics and engines check the
- * graphs, although nothing runs.
+ * cuDNN builds plans for a GPU whose properties it gets as text. So cuDNN's heuristics and engines
+ * check the graphs, although no plan runs.
  */
 #include "config.h"
 
@@ -20,7 +20,7 @@ enum { SKIPPED = 77 };
 
 static const struct card {
 	const char *name;
-	int clock, cache; /* of the memory; bytes of the L2 cache */
+	int clock, cache; /* clock of the memory; bytes of the L2 cache */
 	size_t memory;
 } cards[] = {
 	{"NVIDIA H100 80GB HBM3", 2619000, 50 << 20, 85029158912},
@@ -31,7 +31,10 @@ enum { CARDS = sizeof(cards) / sizeof(cards[0]) };
 
 static struct conv_gpu gpus[CARDS];
 
-/* Keys as read by cuDNN 9.19. They are not documented; cuDNN names missing ones. */
+/*
+ * These keys are the ones that cuDNN 9.19 reads. They are not documented, but cuDNN names missing
+ * ones.
+ */
 static cudnnStatus_t describe_gpu(const struct card *card, struct conv_gpu *gpu)
 {
 	cudnnBackendDescriptor_t *it = &gpu->properties;
@@ -71,7 +74,7 @@ static const struct kind {
 	{"f16", DDP_F16, false},
 };
 
-/* From the network's table; [batch] is also the test batch. */
+/* Returns the options of a node in the network's table. [batch] is also the test batch. */
 static struct layer_options options_of(const struct graph_node *node, const struct kind *kind,
 				       bool deterministic, size_t batch)
 {
@@ -96,9 +99,9 @@ static struct layer_options options_of(const struct graph_node *node, const stru
 }
 
 /*
- * There must be a plan with the requested arithmetic, within its memory. If nothing is timed and
- * tensor cores are allowed, it must use them, except with one channel. Its number must give the
- * same plan again.
+ * There must be a plan with the requested arithmetic that needs no more memory than allowed. If
+ * nothing is timed and tensor cores are allowed, the plan must use tensor cores, except with one
+ * channel. The plan's number must give the same plan again.
  */
 static void check_pass(const struct layer_options *options, enum layer_pass pass, const char *kind,
 		       const struct card *card, const struct conv_gpu *gpu)
@@ -167,7 +170,10 @@ static void check_network(const struct net *net, size_t batch, const struct kind
 	graph_destroy(graph);
 }
 
-/* All batches take a minute, so by default only the smallest, a usual and the largest usual one. */
+/*
+ * Tests with all batch sizes take a minute. By default three sizes are tested: the smallest, a
+ * usual one, and the largest usual one.
+ */
 TEST_ROWS(test_networks, kinds)
 {
 	struct net *mnist = net_create("mnist", 0), *cifar = net_create("cifar", 0);
@@ -221,7 +227,7 @@ TEST(test_scratch_is_limited)
 	conv_plan_destroy(plans[1]);
 }
 
-/* After conv_plan_keep(), the list has only the kept plan. */
+/* After conv_plan_keep(), the list has only the plan that was kept. */
 TEST(test_keep)
 {
 	struct layer_options options = layer1(DDP_BF16);
@@ -256,7 +262,7 @@ static const struct {
 	const char *name;
 	enum layer_pass passes[2];
 	size_t test_batch;
-	bool bias, relu, tf32; /* of the second layer */
+	bool bias, relu, tf32; /* options of the second layer */
 	bool same;
 } pairs[] = {
 	{"twice the same", {LAYER_FORWARD, LAYER_FORWARD}, 0, false, false, false, true},
@@ -293,7 +299,10 @@ TEST_ROWS(test_same, pairs)
 		    pairs[_i].same);
 }
 
-/* cuDNN loads its engines on first use, which is slow: do it once before the tests are forked. */
+/*
+ * cuDNN loads its engines on first use, which is slow. Load them once, before Check forks the
+ * tests.
+ */
 static void load_engines(void)
 {
 	struct layer_options options = layer1(DDP_F16);

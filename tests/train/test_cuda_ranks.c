@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_cuda_ranks.c - the CUDA engine on several ranks with an emulated GPU each, against the CPU
- * engine
+ * test_cuda_ranks.c - the CUDA engine on several ranks, each with its own emulated GPU, compared
+ * with the CPU engine
  */
 #include "config.h"
 
@@ -17,7 +17,7 @@ static const struct {
 	const struct net *net;
 	bool sync_norm;
 	enum ddp_type wire;
-	double most; /* distance of models */
+	double most; /* largest distance of models */
 	enum ddp_type type;
 } rows[] = {
 	{"like mnist, bf16 on the wire", &like_mnist, false, DDP_BF16, 0.02, DDP_F32},
@@ -40,7 +40,7 @@ static int both(int rank)
 	double apart;
 
 	duo_seat(HOST_MODULES, (char)('a' + rank));
-	/* Rank 0 chooses the plans of all ranks. */
+	/* rank 0 chooses the plans for all ranks */
 	setenv("DDP_EMULATED_CHOOSES", rank == 0 ? "1" : "0", 1);
 	duo_open(&duo, rows[row].net, rows[row].wire);
 	duo.setup.sync_norm = rows[row].sync_norm;
@@ -51,7 +51,7 @@ static int both(int rank)
 	RANK_CHECK(got.steps == want.steps && got.samples == want.samples);
 	RANK_CHECK(rows[row].most > 1e-3 || got.hits == want.hits);
 	RANK_CHECK(fabs(got.loss - want.loss) <= rows[row].most * want.loss);
-	/* Running statistics differ between ranks until they are pulled. */
+	/* Until a pull, running statistics differ between ranks. */
 	engine_cpu.pull(duo.shop.engine, NULL);
 	duo_pull(&duo);
 	apart = duo_apart(duo.shop.model, duo.model);
@@ -78,9 +78,9 @@ TEST_LOOP(test_four, 0, unit_rows(2, ROWS(rows)))
 	ranks_run("4", both);
 }
 
-static int seats; /* 1: a GPU for each rank; 0: one for all */
+static int seats; /* 1: each rank has its own GPU; 0: all ranks share a GPU */
 
-/* All ranks see a rank's stop request in the same call. */
+/* If one rank requests a stop, all ranks get the request in the same call. */
 static int stops(int rank)
 {
 	struct engine_step done;
@@ -108,7 +108,7 @@ TEST_LOOP(test_stop, 0, 2)
 	ranks_run("2", stops);
 }
 
-/* An overflow on one rank skips the step on all. */
+/* An overflow on one rank makes all ranks skip the step. */
 static int overflows(int rank)
 {
 	struct engine_step report;

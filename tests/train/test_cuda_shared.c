@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_cuda_shared.c - the CUDA engine on ranks that share an emulated GPU, against ranks with one
- * each
+ * test_cuda_shared.c - the CUDA engine on ranks that share an emulated GPU, compared with ranks
+ * that each have a GPU
  *
- * Bits must be equal, from run to run and after a resume. Memory must stay within the share. A lost
- * rank must be reported.
+ * The bits must be the same, in every run and after a resume. Memory must stay within the rank's
+ * share. A lost rank must be reported.
  */
 #include "config.h"
 
@@ -19,8 +19,8 @@
 static int row;
 
 /*
- * The gradients of fc3 and fc2 exceed 1 MiB, which ends the first bucket. Those of fc1 are in the
- * next one.
+ * The gradients of fc3 and fc2 exceed 1 MiB, so they fill the first bucket. The gradients of fc1
+ * are in the next bucket.
  */
 static const struct net_layer wide_layers[] = {
 	{.kind = NET_MAX_POOL, .size = 4},
@@ -33,8 +33,8 @@ static const struct net_layer wide_layers[] = {
 NETWORK(wide, wide_layers);
 
 /*
- * Sums over emulated ranks have the same order on any GPUs, so bits equal those of ranks with a GPU
- * each.
+ * Sums over emulated ranks have the same order on any GPUs. So the bits are the same as with a GPU
+ * for each rank.
  */
 static const struct {
 	const char *name;
@@ -53,7 +53,7 @@ static const struct {
 	{"residual, synchronised", &residual, true, DDP_F32, DDP_F32, false},
 };
 
-enum { SHARED_STEPS = 11, RESUMED = 5 }; /* more than are under way at once */
+enum { SHARED_STEPS = 11, RESUMED = 5 }; /* more steps than can be in progress at once */
 
 static int find_row(const char *name)
 {
@@ -63,7 +63,7 @@ static int find_row(const char *name)
 	ck_abort_msg("no row \"%s\"", name);
 }
 
-/* Opens a world with this rank on [gpu]. Several worlds need different names. */
+/* Opens a world with this rank on [gpu]. Worlds of the same ranks need different names. */
 static void open_world(struct duo *duo, const char *name, char gpu)
 {
 	setenv("TORCHELASTIC_RUN_ID", name, 1);
@@ -76,7 +76,7 @@ static void open_world(struct duo *duo, const char *name, char gpu)
 		duo->setup.scaler = &duo->scaler;
 }
 
-/* Runs [count] steps of duo->model, with random delays of the streams from [seed]. */
+/* Runs [count] steps of duo->model. [seed] selects the random delays of the streams. */
 static struct engine_step train(struct duo *duo, int seed, int count)
 {
 	struct engine_step report;
@@ -113,8 +113,8 @@ static void check_same(const struct duo *duo, const struct model *want,
 }
 
 /*
- * Whether the graph has a copy to the host and a count per bucket. With a GPU per rank it has a sum
- * and a count.
+ * Whether the graph has, for each bucket, a copy to the host and a count. With a GPU for each rank,
+ * the graph has a sum and a count instead.
  */
 static bool has_copies(const struct duo *duo, const struct duo *apart)
 {
@@ -147,7 +147,7 @@ static int share_gpu(int rank)
 	engine_cuda.close(duo.engine);
 	more = train(&duo, 6 + rank, SHARED_STEPS - RESUMED);
 	duo_add(&got, &more);
-	/* The losses of two parts are added in another order. */
+	/* the losses of two parts of a batch are added in another order */
 	RANK_CHECK(fabs(got.loss - wanted.loss) < 1e-12 * wanted.loss);
 	got.loss = wanted.loss;
 	check_same(&duo, apart.model, &wanted, &got, "resumed");
@@ -162,7 +162,7 @@ TEST_LOOP(test_one_gpu, 0, unit_rows(4, ROWS(rows)))
 	ranks_run("4", share_gpu);
 }
 
-/* Sizes that differ in how their sums are enqueued. */
+/* Numbers of ranks for which the sums are enqueued differently. */
 static const struct {
 	const char *name, *size;
 } sizes[] = {
@@ -177,10 +177,7 @@ TEST_LOOP(test_one_gpu_sizes, 0, unit_rows(1, ROWS(sizes)))
 	ranks_run(sizes[_i].size, share_gpu);
 }
 
-/*
- * Steps without a graph are reported at once, so that no rank runs ahead of sums that may never
- * end.
- */
+/* Without a graph, a step is reported at once. So no rank runs ahead of sums that may never end. */
 static int keeps_up(int rank)
 {
 	struct engine_step done;
@@ -211,7 +208,10 @@ static void set_memory(size_t bytes)
 	setenv("DDP_EMULATED_MEMORY", text, 1);
 }
 
-/* A rank's memory, including CUDA's, fits into its share exactly; one byte less is not enough. */
+/*
+ * All memory of a rank, including CUDA's, exactly fits in the rank's share. A share that is one
+ * byte smaller is too small.
+ */
 static int keeps_share(int rank)
 {
 	struct ddp_error error;
@@ -252,8 +252,8 @@ TEST(test_share)
 /* --- Several GPUs ------------------------------------------------------------------------------ */
 
 /*
- * GPUs of the ranks; ranks with equal letters share one. The order of sums differs from that of
- * ranks with a GPU each.
+ * GPUs of the ranks, as letters. Ranks with the same letter share a GPU. The order of sums is not
+ * the same as with a GPU for each rank.
  */
 static const struct {
 	const char *name, *row, *gpus;
@@ -293,14 +293,14 @@ TEST_ROWS(test_composed, composed)
 
 /* --- Lost ranks -------------------------------------------------------------------------------- */
 
-/* The rank that is killed, the first of a GPU or another one; and the GPUs. */
+/* The rank that is killed, which may be the first or another one of its GPU. */
 static int victim;
 static const char *gpus;
 
 /*
- * The other ranks fail while steps are under way, name the lost rank, and free everything. No step
- * without the lost rank's part may be reported, although an aborted sum lets its stream continue
- * with wrong values.
+ * The other ranks fail while steps are in progress, name the lost rank, and free everything. They
+ * must not report a step without the lost rank's part, even though a stream continues with wrong
+ * values after its sum was aborted.
  */
 static int loses_one(int rank)
 {
@@ -324,7 +324,7 @@ static int loses_one(int rank)
 	}
 	RANK_CHECK(ddp_is_peer_error(status) && report.steps <= SHARED_STEPS);
 	fprintf(stderr, "%s\n", error.text);
-	/* Either call the engine again, or close it at once. */
+	/* Rank 0's loss: call the engine again. Otherwise: close it at once. */
 	if (victim == 0)
 		RANK_CHECK(engine_cuda.pull(duo.engine, &error) < 0);
 	engine_cuda.close(duo.engine);
@@ -350,7 +350,9 @@ TEST_LOOP(test_lost, 0, 4)
 			continue;
 		ck_assert_msg(ranks.statuses[rank] == 7, "rank %d ended with %d:\n%s", rank,
 			      ranks.statuses[rank], text);
-		/* If NCCL detects the loss before libddp, the message does not name the rank. */
+		/*
+		 * If NCCL detects the loss before libddp does, the message does not name the rank.
+		 */
 		ck_assert_msg(strstr(text, name) ||
 				      (_i >= 2 && strstr(text, "remote process exited")),
 			      "rank %d says:\n%s", rank, text);

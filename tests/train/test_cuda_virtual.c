@@ -2,8 +2,8 @@
 /*
  * test_cuda_virtual.c - virtual ranks of the CUDA engine on emulated GPUs
  *
- * Bits are equal on any number of ranks, with a GPU each or sharing one. They equal the CPU
- * engine's except for rounding.
+ * The bits do not depend on the number of ranks, or on whether ranks share a GPU. The CPU engine's
+ * results differ by rounding only.
  */
 #include "config.h"
 
@@ -16,7 +16,7 @@
 
 /* --- Networks ----------------------------------------------------------------------------------- */
 
-/* The network with random crops and mirroring. */
+/* Returns [net] with random crops and mirroring. */
 static struct net augmented(const struct net *net)
 {
 	struct net it = *net;
@@ -31,7 +31,7 @@ static const struct {
 	const struct net *net;
 	bool augment;
 	enum ddp_type type;
-	double clip, most; /* distance from the CPU engine */
+	double clip, most; /* largest distance from the CPU engine */
 } rows[] = {
 	{"like mnist", &like_mnist, false, DDP_F32, 0, 1e-5},
 	{"like mnist, bf16, clipped", &like_mnist, false, DDP_BF16, 0.5, 0.3},
@@ -42,7 +42,7 @@ static const struct {
 
 enum { STEPS = 6, MOST_BATCH = 3, MOST_VIRTUAL = 8, MOST_BYTES = 1 << 20 };
 
-/* Results of a world for the test. */
+/* Results of a world, which the test reads. */
 static struct world {
 	struct engine_step report;
 	size_t bytes;
@@ -53,7 +53,7 @@ static int row, virtual_ranks, world;
 
 /* --- A rank ------------------------------------------------------------------------------------- */
 
-/* Both models have host memory for the gradients of virtual ranks. */
+/* Opens both models with host memory for the gradients of virtual ranks. */
 static void open_virtual(struct duo *duo, const struct net *net)
 {
 	struct ddp_error error;
@@ -80,11 +80,11 @@ static void set_up(struct engine_setup *setup, int size)
 	setup->batch = MOST_BATCH;
 	setup->clip = rows[row].clip;
 	setup->deterministic = true;
-	/* As if all ranks were on one GPU. */
+	/* the share as if all ranks were on one GPU */
 	setup->share = 1.0 / size;
 }
 
-/* Each virtual rank has different samples, and all have the same number. */
+/* Runs a step in which each virtual rank has its own samples, the same number for each. */
 static struct engine_step train_step(struct duo *duo, bool other, uint64_t step)
 {
 	const struct engine_class *class = other ? &engine_cuda : &engine_cpu;
@@ -142,7 +142,7 @@ static int train_all(int rank)
 	struct duo duo;
 	double apart;
 
-	/* Nothing is summed on the device, so no module for device collectives is needed. */
+	/* The device sums nothing, so the rank needs no module for device collectives. */
 	setenv("CUDA_VISIBLE_DEVICES", "0", 1);
 	open_virtual(&duo, &net);
 	set_up(&duo.setup, ddp_world(duo.shop.ddp)->size);

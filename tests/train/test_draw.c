@@ -8,7 +8,7 @@
 
 static const int class_counts[] = {1, 2, 10, 100};
 
-/* Each block of as many samples as classes has every class once, in a random order. */
+/* Samples are drawn in blocks with one sample of each class, in random order. */
 TEST_ROWS(test_labels, class_counts)
 {
 	int classes = class_counts[_i], moved = 0;
@@ -37,9 +37,9 @@ enum { DIGIT_BYTES = DRAW_DIGIT * DRAW_DIGIT, OBJECT_BYTES = 3 * DRAW_OBJECT * D
 
 static const struct {
 	const char *name;
-	int classes; /* of objects; 0: digits */
+	int classes; /* number of classes of objects; 0: digits */
 	size_t bytes;
-	uint64_t sum; /* FNV-1a of the first images of seed 1 */
+	uint64_t sum; /* FNV-1a hash of the first images with seed 1 */
 } kinds[] = {
 	{"digits", 0, DIGIT_BYTES, 0x528f350d6ac1fa97},
 	{"10 classes", 10, OBJECT_BYTES, 0x193a0bd419ad91b2},
@@ -54,7 +54,7 @@ static void draw(int kind, uint64_t seed, uint64_t index, uint8_t *image)
 		draw_object(seed, index, kinds[kind].classes, image);
 }
 
-/* Bytes are equal with every compiler and instruction set. */
+/* Every compiler and instruction set gives the same bytes. */
 TEST_ROWS(test_bytes, kinds)
 {
 	uint64_t sum = UINT64_C(0xcbf29ce484222325);

@@ -2,8 +2,8 @@
 /*
  * test_emulated.c - ddp-train on emulated GPUs
  *
- * The weights of virtual ranks have equal bits on any number of ranks and GPUs, also if a run is
- * resumed on others. Ranks that share a GPU are tested with one of them killed.
+ * With virtual ranks the weights have the same bits on any number of ranks and GPUs, even if a run
+ * is resumed on another number. Another test kills a rank that shares a GPU.
  */
 #include "config.h"
 
@@ -13,16 +13,16 @@
 
 static struct program program; /* too large for a stack */
 
-/* mnist's last batch of an epoch is a short one; cifar has BatchNorm and augmentation. */
+/* The last batch of mnist's epoch is short. cifar has BatchNorm and augmentation. */
 static const struct {
 	const char *line;
-	int steps, ranks; /* total; maximum */
+	int steps, ranks; /* total number of steps; largest number of ranks */
 } rows[] = {
 	{"cifar --samples 6 -b 1 --virtual-ranks 2 --test-batch 1", 2, 2},
 	{"mnist --samples 52 -b 4 --virtual-ranks 4 --test-batch 4", 5, 4},
 };
 
-/* Trains with [ranks] on [gpus], up to [steps]. */
+/* Trains with [ranks] ranks on [gpus] until step [steps]. */
 static void train(int row, const char *gpus, int ranks, int steps, const char *more)
 {
 	setenv("CUDA_VISIBLE_DEVICES", gpus, 1);
@@ -67,8 +67,8 @@ TEST_LOOP(test_virtual_ranks, 0, unit_rows(1, ROWS(rows)))
 static const char *const killed[] = {"--virtual-ranks 4", ""};
 
 /*
- * One of four ranks that share a GPU is killed at a random time. The same command resumes, and
- * gives equal weights.
+ * One of four ranks that share a GPU is killed at a random time. Then the same command resumes the
+ * run, and the weights are the same as without the kill.
  */
 TEST_LOOP(test_killed, 0, unit_rows(1, ROWS(killed)))
 {
@@ -93,7 +93,7 @@ TEST_LOOP(test_killed, 0, unit_rows(1, ROWS(killed)))
 	check("killed and continued");
 }
 
-/* Options that are not deterministic are rejected, with a remedy. */
+/* Options that give other bits on other ranks are rejected, and the message says what to use. */
 TEST(test_refused)
 {
 	setenv("CUDA_VISIBLE_DEVICES", "0", 1);
@@ -103,7 +103,7 @@ TEST(test_refused)
 	ck_assert_ptr_eq(strchr(program.errors, '\n'), strrchr(program.errors, '\n'));
 }
 
-/* Without virtual ranks a step is a graph. */
+/* Without virtual ranks, a step runs as a graph. */
 TEST(test_plain)
 {
 	setenv("CUDA_VISIBLE_DEVICES", "0", 1);

@@ -2,8 +2,9 @@
 /*
  * test_engine.c - steps of the CPU engine with the plain loops
  *
- * Losses and gradients are compared with other numbers of ranks, batches and algorithms. test_cuda
- * compares them with those of the CUDA engine, and tests/interop with PyTorch in double precision.
+ * The tests compare losses and gradients for different numbers of ranks, batches and algorithms.
+ * test_cuda compares them with the CUDA engine's, and tests/interop with PyTorch's in double
+ * precision.
  */
 #include "config.h"
 
@@ -25,9 +26,9 @@ static const struct {
 	{"tangled", &tangled, 0.005},
 };
 
-/* --- Other ways to the same gradient --------------------------------------------------------- */
+/* --- Equal gradients from other computations ---------------------------------------------- */
 
-/* The gradients of a step, in memory that the caller frees. */
+/* Returns the gradients of a step, in memory that the caller frees. */
 static float *slopes_of(struct workshop *shop, size_t from, size_t count, size_t global)
 {
 	size_t bytes = shop->model->count * sizeof(float);
@@ -52,7 +53,7 @@ static float *slopes_with(const struct net *net, enum ddp_type type, bool exact)
 	return slopes;
 }
 
-/* Distance of two gradients, relative to their length. */
+/* Returns the distance of two gradients, relative to their length. */
 static double distance(const float *a, const float *b, size_t count)
 {
 	double apart = 0, length = 0;
@@ -75,7 +76,7 @@ static size_t count_of(const struct net *net)
 	return count;
 }
 
-/* Two runs have equal bits, independent of the previous content of memory. */
+/* Two runs give the same bits, whatever the memory contained before. */
 TEST_ROWS(test_again, nets)
 {
 	size_t bytes = count_of(nets[_i].net) * sizeof(float);
@@ -88,9 +89,9 @@ TEST_ROWS(test_again, nets)
 }
 
 /*
- * In bfloat16, with 8 bits of precision, the last layer's gradient differs only by rounding. In
- * earlier layers some ReLUs and maxima are decided differently, but the gradient has about the same
- * direction.
+ * bfloat16 has 8 bits of precision. The last layer's gradient differs from f32's by rounding only.
+ * In earlier layers some ReLUs and maxima are decided differently, but the gradient still has about
+ * the same direction.
  */
 TEST_ROWS(test_bf16, nets)
 {
@@ -110,7 +111,7 @@ TEST_ROWS(test_bf16, nets)
 	free(got);
 }
 
-/* Lists leave out zeros and add in another order, so results are close but not equal. */
+/* Lists omit zeros and add in another order, so the results are close but not equal. */
 TEST_ROWS(test_lists, nets)
 {
 	size_t count = count_of(nets[_i].net);
@@ -119,7 +120,9 @@ TEST_ROWS(test_lists, nets)
 	double apart = distance(dense, listed, count);
 
 	ck_assert_msg(apart < 1e-6, "%s: lists are %.3g away", nets[_i].name, apart);
-	/* Only the first two networks can use lists, and must have. */
+	/*
+	 * The first two networks can use lists, so their results must differ. The others' must not.
+	 */
 	ck_assert((apart > 0) == (_i < 2));
 	free(dense);
 	free(listed);
@@ -127,7 +130,7 @@ TEST_ROWS(test_lists, nets)
 
 /* --- Ranks ------------------------------------------------------------------------------------- */
 
-/* Results of one rank for all samples, inherited by forked ranks. */
+/* Results of one rank with all samples. Forked ranks inherit them. */
 static struct {
 	const struct net *net;
 	float *slopes;
@@ -135,7 +138,10 @@ static struct {
 	uint64_t hits;
 } one;
 
-/* Uneven parts; with four ranks the last one is empty. */
+/*
+ * First sample of each rank's part. Parts have different sizes, and with four ranks the last one is
+ * empty.
+ */
 static const size_t parts[] = {0, 3, 7, WORKSHOP_BATCH, WORKSHOP_BATCH};
 
 static int part_of_all(int rank)
@@ -166,7 +172,7 @@ static int part_of_all(int rank)
 	return 0;
 }
 
-/* A batch gives the same gradient on any number of ranks, including dropout. */
+/* A batch gives the same gradient on any number of ranks, with dropout too. */
 TEST_ROWS(test_ranks, nets)
 {
 	struct workshop shop;
@@ -186,7 +192,7 @@ TEST_ROWS(test_ranks, nets)
 	free(one.slopes);
 }
 
-/* Without synchronisation, running statistics differ between ranks until rank 0's are pulled. */
+/* Without synchronisation, running statistics differ between ranks until a pull copies rank 0's. */
 static int pull_statistics(int rank)
 {
 	struct workshop shop;
@@ -212,7 +218,10 @@ TEST(test_pull)
 
 /* --- Evaluation --------------------------------------------------------------------------------- */
 
-/* Evaluation in smaller pieces gives the same sums. test_cuda compares them with the CUDA engine. */
+/*
+ * Evaluation in smaller pieces gives the same sums. test_cuda compares the sums with the CUDA
+ * engine's.
+ */
 TEST_ROWS(test_evaluation, nets)
 {
 	struct ddp_evaluation got[2] = {{0}};
@@ -239,7 +248,10 @@ TEST_ROWS(test_evaluation, nets)
 
 /* --- Training ------------------------------------------------------------------------------------ */
 
-/* The optimizer uses these gradients, clipped by a norm without the step vector. */
+/*
+ * The optimizer gets these gradients. The norm by which they are clipped does not include the step
+ * vector.
+ */
 TEST(test_update)
 {
 	struct workshop shop;
@@ -296,7 +308,7 @@ static int cpus_of_this(void)
 	return CPU_COUNT(&cpus);
 }
 
-/* Ranks that may use the same CPUs divide them. Each has at least one thread. */
+/* Ranks that may use the same CPUs divide these CPUs. Each rank has at least one thread. */
 static int threads_shared(int rank)
 {
 	int cpus = cpus_of_this(), threads = 0;
@@ -311,7 +323,7 @@ static int threads_shared(int rank)
 	return 0;
 }
 
-/* Rank 0 is bound to one CPU and rank 1 to the others, so they do not share. */
+/* Rank 0 may use one CPU, and rank 1 the others. So they do not divide CPUs. */
 static int threads_apart(int rank)
 {
 	int all = cpus_of_this(), threads = 0;
@@ -338,7 +350,7 @@ TEST(test_threads)
 	ranks_run("2", threads_apart);
 }
 
-/* The gradient and description of the library that is used by default. */
+/* Returns the gradient with the default library, and describes that library. */
 static float *slopes_by_module(const struct net *net, char *describe, size_t size)
 {
 	struct ddp_error error;
@@ -357,8 +369,8 @@ static float *slopes_by_module(const struct net *net, char *describe, size_t siz
 static bool has_threads;
 
 /*
- * LeakSanitizer crashes when it scans the threads of libgomp, which oneDNN uses. It calls this at
- * the end.
+ * LeakSanitizer crashes when it scans the threads of libgomp, which oneDNN uses. LeakSanitizer
+ * calls this function at exit.
  */
 int __lsan_is_turned_off(void);
 __attribute__((visibility("default"))) int __lsan_is_turned_off(void)
@@ -366,7 +378,7 @@ __attribute__((visibility("default"))) int __lsan_is_turned_off(void)
 	return has_threads;
 }
 
-/* Any library and any chosen algorithm gives the gradient. */
+/* Every library and every chosen algorithm gives the same gradient. */
 TEST_ROWS(test_module, nets)
 {
 	char describe[256], cache[] = "/tmp/ddp-engine.XXXXXX";
@@ -388,7 +400,7 @@ TEST_ROWS(test_module, nets)
 	free(got);
 }
 
-/* Without the module the plain loops are used, with a warning. */
+/* If the module is missing, the plain loops are used and a warning is printed. */
 static int plain_warns(int rank)
 {
 	char describe[256];

@@ -55,7 +55,7 @@ static struct bytes idx_labels(void)
 	return bytes;
 }
 
-/* [records] CIFAR records with [labels] label bytes each, from sample [first] on. */
+/* Creates [records] CIFAR records with [labels] label bytes each, starting with sample [first]. */
 static struct bytes cifar_records(uint64_t first, size_t records, size_t labels)
 {
 	size_t record = labels + 3072;
@@ -156,7 +156,7 @@ static struct set *open_good(enum set_kind kind, bool test, const char *under)
 	return set;
 }
 
-/* Opening must fail with the line [want], in which "@" is the test's directory. */
+/* Opening the set must fail with the line [want]. "@" in [want] stands for the test's directory. */
 static void open_bad(enum set_kind kind, bool test, const char *under, int status, const char *want)
 {
 	const char *directory = scratch(under);
@@ -234,13 +234,13 @@ TEST(test_title)
 
 enum which { IMAGES_FILE, LABELS_FILE };
 
-/* Sets with one wrong file. */
+/* Sets in which one file is wrong. */
 static const struct {
 	const char *under;
 	enum which which;
-	bool pack;    /* gzip after the change */
-	int at, byte; /* replaces one byte; at -1: none */
-	int size;     /* size of the file; 0: unchanged */
+	bool pack;    /* compress the file after the change */
+	int at, byte; /* replace the byte at [at] by [byte]; -1: none */
+	int size;     /* new size of the file; 0: unchanged */
 	const char *want;
 } damages[] = {
 	{"magic", IMAGES_FILE, false, 3, 1, 0,
@@ -336,7 +336,7 @@ TEST(test_mnist_missing)
 
 #ifdef HAVE_ZLIB
 
-/* Opening training images with these bytes must fail with the formatted line. */
+/* Opening training images with these bytes must fail. The formatted text is the expected line. */
 static DDP_FORMAT(3, 4) void gz_bad(const char *under, struct bytes images, const char *format, ...)
 {
 	char want[512];
@@ -372,7 +372,7 @@ TEST(test_gz_length)
 	       bytes.size);
 }
 
-/* A truncated file is detected at any length. */
+/* A file that was truncated at any length is detected. */
 TEST(test_gz_cut)
 {
 	struct bytes whole = packed(idx_images());
@@ -401,7 +401,7 @@ TEST(test_gz_tail)
 	       bytes.size - 3);
 }
 
-/* The [size] bytes of [from] at [at]. */
+/* Returns the [size] bytes of [from] that start at [at]. */
 static struct bytes cut(struct bytes from, size_t at, size_t size)
 {
 	struct bytes bytes = bytes_new(size);
@@ -410,12 +410,12 @@ static struct bytes cut(struct bytes from, size_t at, size_t size)
 	return bytes;
 }
 
-/* As in gzip(1): a file may have several members, some of them empty, and zeros at the end. */
+/* As with gzip(1), a file may have several members, some of them empty, and zeros at its end. */
 TEST(test_gz_members)
 {
 	struct bytes whole = idx_images(), all = {NULL, 0};
 
-	/* Divide in the header, at the end of an image and within an image. */
+	/* Split the file within the header, at the end of an image, and within an image. */
 	for (int i = 0; i < 5; i++) {
 		static const size_t begins[] = {0, 7, 7, 16 + IMAGE, 16 + 2 * IMAGE + 5, IMAGES};
 		struct bytes part = packed(cut(whole, begins[i], begins[i + 1] - begins[i]));
@@ -544,7 +544,7 @@ TEST(test_archive_damage)
 {
 	struct bytes tar = archive(5);
 
-	tar.data[512 + 512 - 1] ^= 1; /* in the header of the first batch */
+	tar.data[512 + 512 - 1] ^= 1; /* change a byte in the header of the first batch */
 	put("tarsum", "cifar-10-binary.tar", tar);
 	open_bad(SET_CIFAR10, false, "tarsum", DDP_ERR_FORMAT,
 		 "@/cifar-10-binary.tar: byte 660: a header with checksum 4855, expected 4856: no "
@@ -638,7 +638,7 @@ TEST(test_detect)
 
 /* --- Ranks ------------------------------------------------------------------------------ */
 
-/* Every rank sees the same set, mapped or unpacked by one of the ranks. */
+/* All ranks read the same set, whether the files are mapped or one of the ranks unpacks them. */
 static int read_together(int rank)
 {
 	static const char *const unders[] = {"rplain", "rgz", "rtar"};
@@ -688,7 +688,7 @@ TEST_ROWS(test_ranks_read, layouts)
 	ranks_run(layouts[_i], read_together);
 }
 
-/* An error on one rank is reported by all, and none waits for the others. */
+/* If a rank has an error, all ranks return it, and no rank waits for the others. */
 static int fail_together(int rank)
 {
 	struct ddp *ddp = ranks_join();
@@ -701,7 +701,7 @@ static int fail_together(int rank)
 	RANK_CHECK(strstr(error.text, "rank 1 on ") == error.text);
 	RANK_CHECK(strstr(error.text, "/rbad/train-labels-idx1-ubyte: byte 8: label 77 of image 0, "
 				      "expected 0 to 9"));
-	/* The file is missing on all ranks, so no rank is named. */
+	/* the file is missing on all ranks, so the error names no rank */
 	options.test = true;
 	options.directory = scratch("rplain");
 	RANK_CHECK(set_open(&set, &options, &error) == DDP_ERR_FILE);
@@ -712,7 +712,7 @@ static int fail_together(int rank)
 	return 0;
 }
 
-/* The rank that unpacks finds the damage; all report it. */
+/* The rank that unpacks detects the damage, and all ranks return the error. */
 static int unpack_badly(int rank)
 {
 	struct ddp *ddp = ranks_join();

@@ -9,12 +9,12 @@
 
 enum { MOST = 66 };
 
-/* Each letter is a rank on the GPU of that name; upper case: on another node. */
+/* Each letter is a rank, and names the rank's GPU. Upper-case ranks are on another node. */
 static const struct {
 	const char *name, *ranks;
-	const char *shares;  /* of each rank, in tenths; "": not given */
+	const char *shares;  /* share of each rank, in tenths; "": unknown */
 	const char *host_id; /* a letter for each rank; "": unset */
-	const char *served;  /* 'y': by MPS; "": none */
+	const char *served;  /* 'y': MPS serves the rank; "": no MPS */
 	const char *text;    /* expected description */
 } rows[] = {
 	{"one", "a", "", "", "", ""},
@@ -91,7 +91,7 @@ TEST(test_slices)
 	sharing_describe(seats, 2, text, sizeof(text));
 	unit_text("slices", "text", text,
 		  "2 ranks share a MIG slice, half of its memory each, by time-slicing");
-	/* Two unknown GPUs are not one GPU. */
+	/* Two GPUs without a known name do not count as one GPU. */
 	seats[0].device[0] = seats[1].device[0] = '\0';
 	seats[0].share = seats[1].share = 0;
 	sharing_divide(seats, 2);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_graph.c - networks, and the shapes, parameters and buffers that follow from their tables */
+/* test_graph.c - networks: the shapes, parameters and buffers that follow from their tables */
 #include "config.h"
 
 #include "net/graph.h"
@@ -14,7 +14,7 @@ static struct graph *place(const struct net *net)
 	return graph;
 }
 
-/* --- Networks; tests/interop compares parameters and initial weights with PyTorch ------------- */
+/* --- Networks (tests/interop compares parameters and initial weights with PyTorch's) ------ */
 
 static const struct {
 	const char *name;
@@ -44,7 +44,10 @@ TEST_ROWS(test_parameters, nets)
 	net_destroy(net);
 }
 
-/* Nodes whose shapes and inputs show that the table is right. The image is number -1. */
+/*
+ * Shapes and inputs of some nodes, which show that the network's table is correct. Input -1 is the
+ * image.
+ */
 static const struct {
 	const char *net;
 	int node, input, other, readers;
@@ -84,7 +87,7 @@ TEST_ROWS(test_nodes, placed)
 	net_destroy(net);
 }
 
-/* Usual values for normalisation. */
+/* The usual means and deviations for normalisation. */
 static const struct {
 	const char *net;
 	int channels, side, pad;
@@ -136,7 +139,7 @@ TEST(test_names)
 	}
 #define LONG_NAME "a.name.that.leaves.no.room.for.what.is.appended"
 
-/* For an image of 8 x 8 x 3 and ten classes. */
+/* Tables for an image of 8 x 8 x 3 and ten classes. */
 static const struct {
 	struct net_layer layers[4];
 	const char *pieces;
@@ -178,7 +181,7 @@ static struct net small_net(const struct net_layer *layers, size_t most)
 			  .deviation = {1, 1, 1},
 			  .layers = layers};
 
-	/* A convolution of size 0, as in the unused rows, ends the table. */
+	/* A convolution of size 0 ends the table, since the unused elements are zero. */
 	while (net.count < most &&
 	       (layers[net.count].kind != NET_CONV || layers[net.count].size > 0))
 		net.count++;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_kernels.c - the CPU engine's kernels against simple loops, for each instruction set */
+/* test_kernels.c - the CPU engine's kernels for each instruction set, compared with simple loops */
 #include "config.h"
 
 #include "array.h"
@@ -18,7 +18,7 @@ static bool bit(const struct array *keep, size_t i)
 	return ((const uint8_t *)keep->data)[i / 8] >> i % 8 & 1;
 }
 
-/* Three arrays of [count] with some values that are not finite, and a mask. */
+/* Three arrays of [count] elements, some of which are not finite, and a mask. */
 struct elements {
 	struct array a, b, y, bits;
 	uint64_t random;
@@ -159,7 +159,7 @@ static const struct {
 	{1, 8, 3, 17}, {2, 2, 9, 40}, {2, 1, 4, 16}, {1, 24, 24, 64},
 };
 
-/* Index of pixel [k] in the window of pooled result [i]. */
+/* Returns the index of pixel [k] in the window of pooled result [i]. */
 static size_t pool_pixel(int p, size_t i, size_t k)
 {
 	size_t width = (size_t)pools[p].width, channels = (size_t)pools[p].channels;
@@ -284,7 +284,7 @@ static const struct {
 	{"one class", 3, 1, 0.1f, 1}, {"large logits", 9, 100, 0, 300},
 };
 
-/* As in PyTorch: (1 - s) * nll + s * mean of -log p. */
+/* As in PyTorch, the loss is (1 - s) * nll + s * mean of -log p. */
 static double want_loss(const float *row, size_t label, size_t classes, double s, double *p)
 {
 	double top = -INFINITY, sum = 0, smooth = 0;
@@ -368,9 +368,9 @@ TEST(test_choose)
 	UNIT_SAYS("choose", error.text, "DDP_SIMD", "mmx");
 }
 
-/* --- BatchNorm, against sums in double precision --------------------------------------------- */
+/* --- BatchNorm, compared with sums in double precision ------------------------------------ */
 
-/* Rows and channels. */
+/* Numbers of rows and channels. */
 static const size_t shapes[][2] = {
 	{1, 1},	 {2, 3},    {17, 16},  {16, 512}, {300, 17}, {700, 64},
 	{5, 65}, {33, 512}, {40, 513}, {3, 1100}, {64, 0},   {1027, 5},
@@ -417,7 +417,7 @@ static double norms_hat(const struct norms *t, size_t i)
 	return ((double)array_get(&t->x, i) - (double)t->norm.mean[c]) * (double)t->norm.inverse[c];
 }
 
-/* The mean is 1000 deviations, so that sums of squares in f32 would fail. */
+/* The mean is 1000 times the deviation, so sums of squares in f32 would be too inexact. */
 TEST_LOOP(test_moments, 0, KERNELS_ROWS)
 {
 	enum ddp_type type;
@@ -476,7 +476,7 @@ TEST_LOOP(test_norm, 0, 8 * ((int)kernels_best + 1))
 	}
 }
 
-/* The masked gradient. */
+/* Returns the gradient at [i] after the ReLU's mask. */
 static double norms_passed(const struct norms *t, size_t i, bool relu)
 {
 	return !relu || array_get(&t->y, i) > 0 ? (double)array_get(&t->dy, i) : 0;

@@ -3,8 +3,8 @@
  * test_lag.c - the trainer with an engine that reports steps late, and with ranks that lack the
  * engine
  *
- * The engine is the module fake_cuda.c, which computes as the CPU engine does. So the results must
- * equal those of the CPU engine.
+ * The engine is the module fake_cuda.c, which computes with the CPU engine. So the results must be
+ * the CPU engine's.
  */
 #include "config.h"
 
@@ -14,7 +14,7 @@
 
 #include "program.h"
 
-/* 10 steps of 32 samples in each of 2 epochs; each step has another rate. */
+/* Each of 2 epochs has 10 steps of 32 samples. Every step has another learning rate. */
 #define TRAINING "mnist --conv exact --samples 320 -e 2 --global-batch 32 -t 1 --warmup 2"
 #define LONG_TRAINING "mnist --conv exact --samples 640 -e 2 --global-batch 32 -t 1 --warmup 2"
 
@@ -24,7 +24,7 @@ static struct program program; /* too large for a stack */
 
 /* --- Test directory with a fake GPU ----------------------------------------------------------- */
 
-/* Links the modules for device memory that use host memory. Directory "bare" lacks ddp_gpu.so. */
+/* Links the device modules that use host memory. The directory "bare" has no ddp_gpu.so. */
 static void make_host_modules(void)
 {
 	ck_assert_int_eq(mkdir("bare", 0700), 0);
@@ -34,7 +34,7 @@ static void make_host_modules(void)
 	setenv("DDP_HOST_GPU", "a", 1);
 }
 
-/* Links all modules, with the fake engine as the GPU's, and as the driver library. */
+/* Links all modules. The fake engine is linked both as the GPU engine and as the driver library. */
 static void make_modules(void)
 {
 	program_begin();
@@ -60,7 +60,7 @@ static void begin_all(void)
 	program_run(&program, 0, TRAINING " --engine cuda -n 2 -q --steps 1");
 }
 
-/* Creates a directory for each test, next to the reference run. */
+/* Creates a directory for this test, beside the directory of the reference run. */
 static void begin(void)
 {
 	char name[] = "test-XXXXXX";
@@ -93,7 +93,10 @@ static void set_lag(int row)
 	setenv("FAKE_BURST", lags[row].burst, 1);
 }
 
-/* Compares with [reference], the log of a run outside of the test's directory. */
+/*
+ * Compares numbers of the test's log with [reference], the log of a run outside the test's
+ * directory.
+ */
 static void check_numbers_of(const char *reference, const char *what, const char *event,
 			     const char *key, int want)
 {
@@ -112,7 +115,7 @@ static void check_numbers(const char *what, const char *event, const char *key, 
 	check_numbers_of("../reference.json", what, event, key, want);
 }
 
-/* Each line of the log and each sum equals that of an engine without lag. */
+/* Each line of the log, and each sum, equals the same line or sum of an engine without lag. */
 TEST_LOOP(test_sums, 0, unit_rows(2, ROWS(lags)))
 {
 	set_lag(_i);
@@ -129,7 +132,7 @@ TEST_LOOP(test_sums, 0, unit_rows(2, ROWS(lags)))
 	check_numbers(lags[_i].name, "end", "samples", 1);
 }
 
-/* Lines of timed intervals include finished steps only, each step in one line. */
+/* Lines at timed intervals include only finished steps, and every step is in one line. */
 TEST_LOOP(test_intervals, 0, unit_rows(2, ROWS(lags)))
 {
 	double totals[STEPS], samples[STEPS], losses[STEPS], each[STEPS], all = 0, before = 0;
@@ -166,10 +169,10 @@ TEST_LOOP(test_intervals, 0, unit_rows(2, ROWS(lags)))
 
 /* --- Stopping and resuming -------------------------------------------------------------------- */
 
-/* Steps under way at a checkpoint or a signal are in the checkpoint. */
+/* A checkpoint, and a stop by a signal, include the steps that are in progress at that moment. */
 TEST_LOOP(test_stopped, 1, unit_rows(2, 3))
 {
-	/* Long enough to receive the signal before its end. */
+	/* long enough that the signal arrives before the end */
 	static const char line[] = LONG_TRAINING
 		" --engine cuda -n 2 -c state --checkpoint-steps 4 -m model.st --progress off";
 	pid_t ranks[4];
@@ -193,7 +196,7 @@ TEST_LOOP(test_stopped, 1, unit_rows(2, 3))
 	check_numbers_of("../long.json", lags[_i].name, "epoch", "train_loss", 2);
 }
 
-/* Reads the metadata [key] of the newest checkpoint in state. */
+/* Reads the metadata [key] of the newest checkpoint in "state". */
 static void metadata(const char *path, const char *key, char *value, size_t size)
 {
 	struct ddp_tensors *file;
@@ -205,7 +208,7 @@ static void metadata(const char *path, const char *key, char *value, size_t size
 	ddp_tensors_close(file);
 }
 
-/* The device has the loss scale; a checkpoint has its value after the last step. */
+/* The loss scale is on the device. A checkpoint has the scale after the last step. */
 TEST_LOOP(test_skipped, 1, 2)
 {
 	static const char training[] =
@@ -232,8 +235,8 @@ TEST_LOOP(test_skipped, 1, 2)
 }
 
 /*
- * A run that moves from the CPU to the GPU and back. The CPU engine gets its own choices, the other
- * engine none.
+ * A run moves from the CPU to the GPU and back. The CPU engine gets its stored choices, and the
+ * other engine gets none.
  */
 TEST_LOOP(test_moved, 1, 2)
 {
@@ -258,10 +261,10 @@ TEST_LOOP(test_moved, 1, 2)
 
 static const struct {
 	const char *name;
-	const char *env; /* "NAME=VALUE -NAME": set and unset */
+	const char *env; /* "NAME=VALUE" sets, "-NAME" unsets a variable */
 	const char *line;
 	int status;
-	const char *out, *err; /* expected pieces; those that start with "!" must be missing */
+	const char *out, *err; /* expected pieces; a piece after "!" must be missing */
 } choices[] = {
 	{"all have one", NULL, SHORT "-n 2", 0,
 	 "2 ranks on 1 node, cuda: fake|GPU 0, Fake 9000 |GPU 1, Fake 9000 |12.1 GiB",
@@ -319,7 +322,7 @@ static const struct {
 	 "2 ranks on 1 node, cuda: fake|GPU 0, Fake 9000 |!GPU 1", NULL},
 	{"two ranks on one MIG slice", "CUDA_VISIBLE_DEVICES=MIG-a,MIG-b", SHORT "-n 3 -b 4", 0,
 	 "2 ranks share a MIG slice, half of its memory each, by time-slicing", NULL},
-	/* In a job without GPUs, those of the node belong to other jobs. */
+	/* A job without GPUs must not use the node's GPUs, which belong to other jobs. */
 	{"a job without GPUs", "SLURM_JOB_ID=5 -CUDA_VISIBLE_DEVICES", SHORT, 0, "!cuda",
 	 "computing on CPUs: |no GPU is visible"},
 	/* Options of the engine. */
@@ -363,7 +366,7 @@ TEST_ROWS(test_choice, choices)
 			      choices[_i].name, program.errors);
 }
 
-/* A process started with SIGCHLD ignored can still count GPUs. */
+/* A process that was started with SIGCHLD ignored can count GPUs too. */
 TEST(test_ignored)
 {
 	FILE *script = fopen("ignoring", "w");
@@ -379,7 +382,7 @@ TEST(test_ignored)
 		      program.output);
 }
 
-/* A lost rank is an error, not a reason to use CPUs. */
+/* If a rank is lost, that is an error, and ddp-train does not fall back to CPUs. */
 TEST(test_lost)
 {
 	set_lag(0);

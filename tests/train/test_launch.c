@@ -2,8 +2,8 @@
 /*
  * test_launch.c - ranks without Slurm: their number, identity and ends
  *
- * launch_ranks() starts this program again as the ranks. main() recognises a rank by its
- * environment.
+ * launch_ranks() starts this program again as each rank. main() recognises that it runs as a rank
+ * by the environment.
  */
 #include "config.h"
 
@@ -18,7 +18,7 @@
 
 enum { LAUNCH_MOST = 8 };
 
-/* --- Behaviour of a rank, by its first argument ---------------------------------------------- */
+/* --- Actions of a rank; the first argument selects one ------------------------------------ */
 
 static int join_world(int ranks)
 {
@@ -51,7 +51,7 @@ static int record_cpus(int rank)
 	return 0;
 }
 
-/* Creates a file named by this rank's share in thousandths. */
+/* Creates a file whose name has this rank's share in thousandths. */
 static int record_share(int rank)
 {
 	const char *share = getenv("DDP_SHARE");
@@ -77,7 +77,7 @@ static void on_signal(int number)
 	got = number;
 }
 
-/* Creates a file, waits for a signal, and exits with its number. */
+/* Creates a file, waits for a signal, and exits with the signal's number. */
 static int await_signal(int rank, bool blocks_signals)
 {
 	static const int numbers[] = {SIGTERM, SIGINT, SIGUSR1, SIGHUP};
@@ -102,7 +102,7 @@ static int be_rank(const char *what)
 		return record_cpus(rank);
 	if (strcmp(what, "shares") == 0)
 		return record_share(rank);
-	/* one rank fails; the others fail soon after, with an error that names it */
+	/* One rank fails. Soon after, the other ranks fail with an error that names it. */
 	if (strcmp(what, "second") == 0)
 		return rank == 1 ? (program_sleep(100), 5) : ddp_exit_status(DDP_ERR_ABORTED);
 	if (strcmp(what, "dies") == 0 && rank == 1)
@@ -111,7 +111,7 @@ static int be_rank(const char *what)
 		return 6;
 	if (strcmp(what, "deaf") == 0)
 		return await_signal(rank, true);
-	if (strcmp(what, "late") == 0) { /* does not notice the failure, but exits on SIGTERM */
+	if (strcmp(what, "late") == 0) { /* ignore the failure, but exit on SIGTERM */
 		if (rank == 1)
 			return 6;
 		signal(SIGTERM, on_signal);
@@ -128,7 +128,9 @@ static int be_rank(const char *what)
 
 static int devices; /* number of devices passed to launch_ranks() */
 
-/* Starts [count] ranks that do [what], in a child process. Returns its id. */
+/*
+ * Starts a child process, which runs [count] ranks with the action [what]. Returns the child's id.
+ */
 static pid_t launch(int count, bool shared, const char *what)
 {
 	char *argv[] = {(char *)"test_launch", (char *)what, NULL};
@@ -155,7 +157,7 @@ static int result(pid_t pid)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
-/* The rendezvous directory was removed. */
+/* Fails unless the rendezvous directory was removed. */
 static void check_clean(void)
 {
 	ck_assert_int_eq(program_count_files(program_directory, "ddp-train-"), 0);
@@ -174,7 +176,7 @@ TEST(test_shared)
 	ck_assert(!launch_shares_batch());
 }
 
-/* Each CPU belongs to a rank, and to one only if there are enough. */
+/* Each CPU belongs to a rank. If there are enough CPUs, it belongs to only one. */
 TEST_LOOP(test_cpus, 1, 4)
 {
 	cpu_set_t set;
@@ -194,11 +196,11 @@ TEST_LOOP(test_cpus, 1, 4)
 	}
 }
 
-/* GPUs are assigned to ranks in turn. Ranks on one GPU divide the launcher's share of it. */
+/* GPUs are assigned to ranks in turn. The ranks of a GPU divide the launcher's share of it. */
 static const struct {
-	const char *name, *share; /* the launcher's DDP_SHARE; NULL: unset */
+	const char *name, *share; /* DDP_SHARE of the launcher; NULL: unset */
 	int ranks, devices;
-	const char *want[4]; /* of the first ranks */
+	const char *want[4]; /* expected values of the first ranks */
 } divisions[] = {
 	{"four on one", NULL, 4, 1, {"share-250-0", "share-250-1", "share-250-2", "share-250-3"}},
 	{"a half of one", "0.5", 2, 1, {"share-250-0", "share-250-1"}},
@@ -220,7 +222,7 @@ TEST_ROWS(test_shares, divisions)
 			      divisions[_i].name, divisions[_i].want[i]);
 }
 
-/* An invalid DDP_SHARE is rejected, as its parts could look valid. */
+/* An invalid DDP_SHARE is rejected, because its parts for the ranks could look valid. */
 TEST_LOOP(test_no_share, 0, 5)
 {
 	static const char *const wrong[] = {"2", "0", "-0.5", "0.5x", "half"};
@@ -233,7 +235,8 @@ TEST_LOOP(test_no_share, 0, 5)
 }
 
 /*
- * If a rank failed and others lost their peer, the result is the exit status of the rank that failed.
+ * One rank fails, and others lose this peer. The launcher's exit status is that of the rank that
+ * failed.
  */
 TEST(test_cause)
 {
@@ -247,7 +250,7 @@ TEST(test_killed_rank)
 	char text[PROGRAM_TEXT];
 
 	program_await(".", "ready-0", 1);
-	/* Wait for it, as SIGTERM would otherwise end rank 1. */
+	/* wait for the rank's file; before that, SIGTERM would end rank 1 */
 	do {
 		program_sleep(5);
 		program_read("errors", text);
@@ -257,7 +260,7 @@ TEST(test_killed_rank)
 	check_clean();
 }
 
-/* A rank that does not notice another one's failure is ended. */
+/* A rank that does not react to another rank's failure is ended. */
 TEST(test_late)
 {
 	ck_assert_int_eq(result(launch(3, false, "late")), 6);
@@ -276,7 +279,7 @@ TEST_ROWS(test_signals, signals)
 	check_clean();
 }
 
-/* A closed terminal sends SIGHUP to the session's leader only. */
+/* If a terminal is closed, only the session's leader gets SIGHUP. */
 TEST(test_hangup)
 {
 	int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC), slave;
@@ -292,7 +295,7 @@ TEST(test_hangup)
 	if (pid == 0) {
 		close(master);
 		prctl(PR_SET_PDEATHSIG,
-		      SIGKILL); /* the test's time limit ends its own session only */
+		      SIGKILL); /* Check's timeout would end only its own session */
 		for (int number = 1; number < SIGCHLD; number++)
 			signal(number, SIG_DFL);
 		if (setsid() < 0 || ioctl(slave, TIOCSCTTY, 0) < 0)
@@ -308,7 +311,7 @@ TEST(test_hangup)
 
 /*
  * If the launcher is killed, its ranks end too, even if they block signals. The next launcher
- * removes its directory.
+ * removes the rendezvous directory.
  */
 TEST(test_killed)
 {
@@ -326,7 +329,7 @@ TEST(test_killed)
 	check_clean();
 }
 
-/* A launcher does not remove the directory of another one that is alive. */
+/* A launcher does not remove the directory of another launcher that is running. */
 TEST(test_two)
 {
 	pid_t pid = launch(2, false, "wait");
@@ -354,10 +357,11 @@ TEST(test_no_directory)
 
 static const struct {
 	const char *name;
-	const char *env[8]; /* names and values */
+	const char *env[8]; /* names and values of variables */
 	const char *words[4];
 	bool rank;
-	int count; /* -2: as many as CPUs, at most 8, that divide the batch */
+	/* -2: the largest divisor of the batch that is at most 8 and the number of CPUs */
+	int count;
 } counts[] = {
 	{"alone", {NULL}, {"mnist"}, false, -2},
 	{"three", {NULL}, {"mnist", "-n", "3"}, false, 3},

@@ -7,7 +7,7 @@ static const struct {
 	const char *name;
 	size_t images;
 	struct kernel_window window;
-	unsigned part; /* sixteenths of the gradients that are not zero before ReLU and dropout */
+	unsigned part; /* sixteenths of the gradients that are not zero, before ReLU and dropout */
 	bool keep;
 } lists[] = {
 	{"none", 0, {6, 6, 32, 5, 3}, 16, true},
@@ -22,10 +22,10 @@ static const struct {
 	{"wide", 1, {8, 70, 32, 70, 3}, 16, false},
 };
 
-/* Input of the list, and dense gradients for comparison. */
+/* The list's input, and dense gradients for comparison. */
 struct dense {
 	struct kernel_window window;
-	size_t images, rows, columns; /* of the pooled result */
+	size_t images, rows, columns; /* size of the pooled result */
 	struct array x, dy, y, which, keep, weights;
 
 	double *dw, *dx, *bias, *bias_scale;
@@ -56,7 +56,9 @@ static void dense_fill(struct dense *d, int i, uint64_t *random)
 			(uint8_t)(unit_random(random, 256) | unit_random(random, 256));
 }
 
-/* The value of pooled gradient [k], and the convolution's result to which it belongs. */
+/*
+ * Returns the value of pooled gradient [k], and the place of the convolution's result that gets it.
+ */
 static float dense_value(const struct dense *d, size_t k, bool keep, float scale, size_t *place)
 {
 	size_t out = (size_t)d->window.out, which = ((uint8_t *)d->which.data)[k];
@@ -69,7 +71,7 @@ static float dense_value(const struct dense *d, size_t k, bool keep, float scale
 	return kept && array_get(&d->y, k) > 0 ? array_get(&d->dy, k) * scale : 0;
 }
 
-/* Adds the three sums of one result of the convolution. */
+/* Adds one result of the convolution to the three sums. */
 static void dense_add(struct dense *d, size_t place, double value)
 {
 	size_t out = (size_t)d->window.out, in = (size_t)d->window.in, c = place % out;
@@ -135,7 +137,7 @@ static void dense_free(struct dense *d)
 	free(d->bias_scale);
 }
 
-/* [relu]: x is the output of a ReLU. */
+/* If [relu], x is the output of a ReLU. */
 static void check_data(const char *row, const struct dense *d, const struct array *dx, bool relu)
 {
 	for (size_t k = 0; k < dx->count; k++)
@@ -159,7 +161,7 @@ static void check_list(const struct kernels *kernels, int i, enum ddp_type type)
 	dx = array_make(type, d.x.count);
 	bias = array_make(DDP_F32, (size_t)d.window.out);
 	ck_assert_int_eq(kernel_list_create(&list, &d.window, d.images + 1, NULL), 0);
-	for (int again = 0; again < 2; again++) { /* a list is reused in many steps */
+	for (int again = 0; again < 2; again++) { /* the same list is used in many steps */
 		kernels->list(&d.window, d.images, d.dy.data, d.y.data, d.which.data,
 			      lists[i].keep ? d.keep.data : NULL, scale, list, bias.data, type);
 		REQUIRE(kernel_list_count(list) == d.count, "%s: %zu entries, want %zu", row,
@@ -180,7 +182,7 @@ static void check_list(const struct kernels *kernels, int i, enum ddp_type type)
 	dense_free(&d);
 }
 
-/* The list's gradients equal dense gradients computed in double precision. */
+/* Gradients from the list equal dense gradients that are computed in double precision. */
 TEST_LOOP(test_list, 0, ROWS(lists) * 2 * ((int)kernels_best + 1))
 {
 	enum ddp_type type;
@@ -189,7 +191,7 @@ TEST_LOOP(test_list, 0, ROWS(lists) * 2 * ((int)kernels_best + 1))
 	check_list(kernels, _i / (2 * ((int)kernels_best + 1)), type);
 }
 
-/* Values that are not finite stay visible, so that a step with an overflow is skipped. */
+/* Gradients that are not finite stay so, and therefore a step with an overflow is skipped. */
 TEST_LOOP(test_not_finite, 0, KERNELS_ROWS)
 {
 	enum ddp_type type;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_math.c - layers of ddp_onednn.so and the plain ones, against loops in double precision */
+/*
+ * test_math.c - layers of ddp_onednn.so and of the plain loops, compared with loops in double
+ * precision
+ */
 #include "config.h"
 
 #include <math.h>
@@ -8,15 +11,18 @@
 #include "cpu/math.h"
 #include "unit.h"
 
-/* Tolerances relative to the largest value: f32 sums, and Winograd, whose transforms round more. */
+/*
+ * Tolerances relative to the largest value: EXACT for sums in f32, the other for Winograd, whose
+ * transforms round more.
+ */
 #define EXACT 1e-5
 #define WINOGRAD 2e-4
-/* Tolerance relative to each value, rounded to bf16. */
+/* Tolerance relative to each value, for results that are rounded to bf16. */
 #define BF16 (1.0 / 256)
 
 /*
- * LeakSanitizer crashes when it scans the threads of libgomp, which oneDNN uses; valgrind finds
- * leaks instead. AddressSanitizer calls this in every program.
+ * LeakSanitizer crashes when it scans the threads of libgomp, which oneDNN uses, so valgrind finds
+ * leaks instead. AddressSanitizer calls this function in every program.
  */
 const char *__asan_default_options(void);
 __attribute__((visibility("default"))) const char *__asan_default_options(void)
@@ -57,15 +63,15 @@ static const struct row rows[] = {
 
 #define BATCH 5
 
-/* A layer with its input and expected results, in double precision. */
+/* A layer, its input, and the expected results in double precision. */
 struct trial {
 	const struct math *math;
 	const struct row *row;
 	enum ddp_type type;
 	int out_height, out_width;
-	size_t image_in, image_out, weight_count; /* elements */
+	size_t image_in, image_out, weight_count; /* number of elements */
 	double *x, *dy, *weights, *bias;
-	double *y, *dx, *dweights, *dbias; /* for the count given to expect() */
+	double *y, *dx, *dweights, *dbias; /* results for the number of images that expect() got */
 	float *own_weights, *own_bias;
 };
 
@@ -142,7 +148,7 @@ static double unpack(const void *packed, size_t i, enum ddp_type type)
 
 /* --- Expected results ------------------------------------------------------------------- */
 
-/* Weights are given in f32. In bf16, oneDNN's arithmetic uses rounded ones. */
+/* Draws weights in f32. For bf16, the expected results use rounded weights, as oneDNN does. */
 static void trial_draw(struct trial *trial)
 {
 	const struct row *row = trial->row;
@@ -191,7 +197,7 @@ static void trial_close(struct trial *trial)
 	free(trial->own_bias);
 }
 
-/* Adds the terms of one output, at [i] of y, to the results of all passes. */
+/* Adds the terms of one output, element [i] of y, to the results of all passes. */
 static void expect_one(struct trial *trial, size_t i, size_t image, int top, int left, int o)
 {
 	const struct row *row = trial->row;
@@ -232,7 +238,10 @@ static void expect(struct trial *trial, size_t count)
 						   w * row->stride - row->pad, o);
 }
 
-/* Tolerances: [each] relative to each value, [most] relative to the largest. */
+/*
+ * Fails if a value is outside the tolerances: [each] is relative to the value, [most] to the
+ * largest value.
+ */
 static void compare(const struct trial *trial, const char *what, const void *got,
 		    enum ddp_type type, const double *want, size_t count, double most)
 {
@@ -281,7 +290,7 @@ static struct math_layer *layer_open(const struct trial *trial)
 	return layer;
 }
 
-/* Memory with a value that no pass may keep or add to. */
+/* Returns memory with values that a pass must overwrite: it must neither keep nor add to them. */
 static void *dirty(size_t count, enum ddp_type type)
 {
 	void *array = zeros(count, ddp_type_size(type));
@@ -290,7 +299,7 @@ static void *dirty(size_t count, enum ddp_type type)
 	return array;
 }
 
-/* Nothing is written after the first [count] images. */
+/* Fails if something was written after the first [count] images. */
 static void check_rest(const void *array, size_t count, size_t all, enum ddp_type type)
 {
 	const char *bytes = array;
@@ -350,7 +359,7 @@ static void check_weights(struct math_layer *layer, const struct trial *trial, s
 	free(bias);
 }
 
-/* Each pass with each of its algorithms. */
+/* Checks each pass with each of its algorithms. */
 static void check_all(struct math_layer *layer, const struct trial *trial, size_t count)
 {
 	const struct math *math = trial->math;
@@ -377,7 +386,7 @@ static void check_all(struct math_layer *layer, const struct trial *trial, size_
 	}
 }
 
-/* Whether the library supports [type] on this CPU; if not, it gives the reason. */
+/* Whether the library supports [type] on this CPU. If not, the library must give a reason. */
 static bool has(const struct math *math, enum ddp_type type)
 {
 	struct ddp_error error = {0};
@@ -403,7 +412,7 @@ static void check_row(const struct math *math, const struct row *row, enum ddp_t
 	trial_close(&trial);
 }
 
-/* Number of runs of oneDNN's tests: none if it is not built. */
+/* ONEDNN is 0 if oneDNN is not in this build, so that its tests do not run. */
 #ifdef HAVE_ONEDNN
 enum { ONEDNN = 1 };
 #else
@@ -428,7 +437,7 @@ TEST_LOOP(passes_two_threads, 2, ONEDNN * 5)
 	threads = 1;
 }
 
-/* Check runs each test in a new process, in which oneDNN has not read this variable yet. */
+/* Check runs each test in a new process. So oneDNN has not read this variable yet. */
 TEST_LOOP(passes_avx2, 0, ROWS(rows) * ONEDNN)
 {
 	ck_assert_int_eq(setenv("DNNL_MAX_CPU_ISA", "AVX2", 1), 0);
@@ -436,7 +445,7 @@ TEST_LOOP(passes_avx2, 0, ROWS(rows) * ONEDNN)
 	check_row(module(), &rows[_i], DDP_F32);
 }
 
-/* One layer with more counts than it keeps primitives for, some of them twice. */
+/* Runs one layer with more batch sizes than it keeps primitives for, some of them twice. */
 static void check_counts(const struct math *math, const struct row *row)
 {
 	static const size_t counts[] = {5, 1, 3, 2, 4, 1, 5, 0, 2};
@@ -461,7 +470,7 @@ TEST_LOOP(several_counts, 0, ROWS(counted) * ONEDNN)
 	check_counts(module(), &rows[counted[_i]]);
 }
 
-/* All passes use the weights of the last load. */
+/* All passes use the weights that were loaded last. */
 static void check_reload(enum ddp_type type, int row)
 {
 	const struct math *math = module();
@@ -549,7 +558,7 @@ TEST_LOOP(refused, 0, ONEDNN)
 	math->destroy(NULL);
 }
 
-/* A CPU without bf16 instructions has only reference or emulated implementations. */
+/* On a CPU without bf16 instructions, oneDNN has only reference or emulated implementations. */
 TEST_LOOP(refused_bf16, 0, ONEDNN * 2)
 {
 	static const char *const levels[] = {"AVX2", "AVX512_CORE"};
@@ -562,7 +571,7 @@ TEST_LOOP(refused_bf16, 0, ONEDNN * 2)
 	UNIT_SAYS(levels[_i], error.text, "oneDNN", "bf16");
 }
 
-/* --- Plain loops, which support any layer ---------------------------------------------------- */
+/* --- Plain loops, which support every layer ----------------------------------------------- */
 
 TEST_ROWS(plain, rows)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_model.c - models in memory and in checkpoints, with real ranks. Initial values and files:
- * tests/interop
+ * test_model.c - models in memory and in checkpoints, with real ranks (tests/interop tests initial
+ * values and files)
  */
 #include "config.h"
 
@@ -21,7 +21,7 @@ struct bench {
 
 static struct ddp_error problem;
 
-/* [call] must return 0; its error is in [problem]. */
+/* Fails unless [call] returns 0. The call stores its error in [problem]. */
 #define BENCH_OK(call)                                                                    \
 	do {                                                                              \
 		if ((call) < 0) {                                                         \
@@ -54,7 +54,7 @@ static int teardown(struct bench *bench)
 
 /* --- Layout in memory -------------------------------------------------------------------- */
 
-/* Marks each element with its parameter; 0: a gap. */
+/* Returns the parameter of each element; 0: the element is in a gap. */
 static uint8_t *owners(const struct model *model)
 {
 	uint8_t *owner = calloc(model->count, 1);
@@ -81,7 +81,7 @@ static void check_places(const struct bench *bench)
 		used += owner[i];
 	free(owner);
 	RANK_CHECK(used == bench->graph->weights);
-	/* Only gaps are in between, and the step vector follows. */
+	/* All other elements are in gaps, and the step vector follows. */
 	RANK_CHECK(model->count - used < 16 * bench->graph->parameter_count);
 	RANK_CHECK(ddp_gradients_all(model->gradients, &all) == model->grads);
 	RANK_CHECK(model->step_vector == model->grads + model->count);
@@ -131,7 +131,7 @@ static void sum(const struct bench *bench)
 	RANK_OK(bench->ddp, ddp_gradients_finish(model->gradients));
 }
 
-/* Gradients and step vector are summed over all ranks, not averaged. */
+/* Gradients and the step vector are summed over all ranks. They are not averaged. */
 static void check_sums(const struct bench *bench, int size)
 {
 	const struct model *model = bench->model;
@@ -149,7 +149,7 @@ static void check_sums(const struct bench *bench, int size)
 	RANK_CHECK(model->step_vector[MODEL_SAMPLES] == (float)(64 * size));
 }
 
-/* Gaps stay zero in every array. */
+/* Gaps remain zero in every array. */
 static void check_gaps(const struct model *model)
 {
 	uint8_t *owner = owners(model);
@@ -194,7 +194,9 @@ TEST_ROWS(test_step, layouts)
 
 /* --- Shared copy ------------------------------------------------------------------------- */
 
-/* Parts cover the array without gaps, start at cache lines, and have about equal lengths. */
+/*
+ * The ranks' parts have no gaps between them, start at cache lines, and have about the same length.
+ */
 TEST(test_parts)
 {
 	static const size_t counts[] = {1, 15, 16, 17, 64, 1000, 1199888};
@@ -230,7 +232,7 @@ static void step_part(struct bench *bench, const struct optim *optim, uint64_t s
 	RANK_OK(bench->ddp, ddp_barrier(bench->ddp));
 }
 
-/* Ranks that each update a part get the same values as a rank that updates all. */
+/* Each rank updates its part. The values are the same as on a rank that updates all parts. */
 static int body_share(int rank)
 {
 	struct bench bench = setup("mnist", 2);
@@ -275,7 +277,7 @@ static void number(float *to, size_t count, float from)
 		to[i] = from + (float)i;
 }
 
-/* Sets different numbers in each parameter, slot and buffer. */
+/* Sets a different number in each parameter, slot and buffer. */
 static void number_all(const struct model *model)
 {
 	const struct graph *graph = model->graph;
@@ -342,7 +344,7 @@ static int body_tensors(int rank)
 	check_layout(&tensors);
 	model_tensors_import(&tensors, other, 4700);
 	check_same(bench.model, other);
-	/* num_batches_tracked is the file's value plus the steps. */
+	/* num_batches_tracked is the value in the file plus the number of steps. */
 	model_tensors_export(&tensors, other, 20);
 	RANK_CHECK(tensors.steps == 31);
 	model_tensors_destroy(&tensors);
@@ -356,7 +358,7 @@ TEST(test_tensors)
 	ranks_run("1", body_tensors);
 }
 
-/* All ranks write and read a checkpoint, as in the trainer. */
+/* All ranks write and read a checkpoint, as they do in the trainer. */
 static int body_checkpoint(int rank)
 {
 	struct bench bench = setup("mnist", 2);

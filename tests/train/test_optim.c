@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_optim.c - optimizers: defaults, and equal results of every loop; learning rates. PyTorch's
- * numbers: tests/interop
+ * test_optim.c - optimizers: defaults, and equal results of every loop; learning rates
+ * (tests/interop compares with PyTorch's numbers)
  */
 #include "config.h"
 
@@ -26,7 +26,7 @@ TEST(test_slots)
 		ck_assert_int_eq(optim_slots(&rows[i].optim), rows[i].slots);
 }
 
-/* The defaults in the signatures of torch.optim. */
+/* The defaults are those in the signatures of torch.optim. */
 TEST(test_defaults)
 {
 	struct optim sgd = optim_default(OPTIM_SGD), adamw = optim_default(OPTIM_ADAMW);
@@ -95,7 +95,7 @@ static void run(optim_loop *loop, struct arrays *arrays, size_t from, size_t cou
 	loop(&numbers, arrays->values + from, arrays->gradients + from, slots, count);
 }
 
-/* Compares vectors with single elements, and checks that nothing is written beyond the end. */
+/* Results of vector loops equal those of single elements, and nothing is written beyond the end. */
 TEST(test_lengths)
 {
 	struct arrays whole, pieces, before;
@@ -120,7 +120,7 @@ TEST(test_lengths)
 		}
 }
 
-/* Gaps between views are zero, and stay so. */
+/* The gaps between parameters are zero, and must remain zero. */
 TEST_LOOP(test_zeros, 0, OPTIM_KINDS)
 {
 	static const struct arrays zeros;
@@ -146,7 +146,7 @@ static const struct schedule endless = {SCHEDULE_COSINE, 0.2, 0, 0, 0, 0};
 static const struct schedule rising = {SCHEDULE_CONSTANT, 1.0, 0, 0, 0, 2.5};
 static const struct schedule stepping = {SCHEDULE_STEP, 1.0, 0.5, 1, 0, 2};
 
-/* Exact binary values, or PyTorch's bits. */
+/* Rates that are exact in binary, or have PyTorch's bits. */
 static const struct {
 	const char *name;
 	const struct schedule *schedule;
@@ -155,7 +155,7 @@ static const struct {
 	double rate;
 } learning[] = {
 	{"constant", &constant, 0, 0, 10, 0.3},
-	/* Repeated multiplication; pow() gives another number. */
+	/* PyTorch multiplies repeatedly; pow() would give another number. */
 	{"mnist, seventh", &mnist, 6, 0, 938, 0x1.e1e3eaf6837f4p-4},
 	{"mnist, last", &mnist, 13, 0, 938, 0x1.3d7c648d4f70cp-7},
 	{"every third, 3", &thirds, 3, 0, 10, 0.4},

@@ -30,7 +30,7 @@ static enum options_verdict parse(struct options *options, const char *const *wo
 	return options_parse(options, count_words(words) + 1, (char **)argv);
 }
 
-/* Parses [words] and copies what is printed to [stream] to [text]. Returns the verdict. */
+/* Parses [words], and copies the output on [stream] to [text]. Returns the parser's result. */
 static int printed(const char *const *words, int stream, char *text, size_t size)
 {
 	struct options options;
@@ -84,7 +84,7 @@ static const struct {
 	{{"mnist", "--log-json", "-"}, OPTION_LOG_JSON, "-"},
 	{{"mnist", "--ranks", "all"}, OPTION_RANKS, "all"},
 	{{"mnist", "--seed", "9000000000000000000"}, OPTION_SEED, "9000000000000000000"},
-	/* Another optimizer has other defaults of rate and decay. */
+	/* Another optimizer has another default rate and decay. */
 	{{"mnist", "-o", "adamw"}, OPTION_RATE, "0.001"},
 	{{"mnist", "-o", "adamw"}, OPTION_DECAY, "0.01"},
 	{{"mnist", "-o", "adamw", "--lr", "2"}, OPTION_RATE, "2"},
@@ -95,7 +95,7 @@ static const struct {
 	{{"mnist"}, OPTION_WARMUP, "0"},
 	{{"cifar"}, OPTION_WARMUP, "1"},
 	{{"cifar", "-o", "sgd"}, OPTION_DECAY, "0.0005"},
-	/* the default --nesterov on does not conflict */
+	/* --nesterov is on by default, which must not conflict with this. */
 	{{"cifar", "--momentum", "0"}, OPTION_MOMENTUM, "0"},
 	{{"cifar", "-o", "adadelta"}, OPTION_RATE, "1.0"},
 	{{"cifar", "-o", "adadelta"}, OPTION_DECAY, "0"},
@@ -227,7 +227,7 @@ TEST_ROWS(test_refused, rejected)
 		      text);
 }
 
-/* Of ranks with the same command line, only one prints the error. */
+/* If ranks have the same command line, only one rank prints the error. */
 TEST_LOOP(test_only_rank_0_prints, 0, 3)
 {
 	static const char *const names[] = {"DDP_RANK", "RANK", "SLURM_PROCID"};
@@ -299,7 +299,7 @@ TEST(test_version)
 	ck_assert_str_eq(text, "ddp-train " PACKAGE_VERSION "\n");
 }
 
-/* Defaults are valid values. */
+/* Each default is a valid value of its option. */
 TEST_LOOP(test_defaults, 0, 2)
 {
 	static const char *const nets[] = {"mnist", "cifar"};
@@ -315,7 +315,7 @@ TEST_LOOP(test_defaults, 0, 2)
 		snprintf(name, sizeof(name), "--%s", option_rows[i].name);
 		words[1] = name;
 		words[2] = option_text(&options, (enum option_id)i);
-		/* Options that belong to another one are rejected for that reason only. */
+		/* an option of another optimizer or network may be rejected only for that reason */
 		if (parse(&again, words) == OPTIONS_RUN)
 			ck_assert_str_eq(option_text(&again, (enum option_id)i), words[2]);
 		else

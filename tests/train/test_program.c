@@ -11,14 +11,14 @@
 #include "unit.h"
 
 static const struct {
-	const char *name; /* of a predefined network or one of networks.h */
+	const char *name; /* name of a predefined network or of a network in networks.h */
 	const struct net *net;
 	int ops, pools, lists, again;
-	double most; /* bytes per image for training in f32, at most */
+	double most; /* limit in bytes per image, for training in f32 */
 } rows[] = {
-	/* Operations: conv1, conv2, pool, dropout, fc1, dropout, fc2. */
+	/* These operations: conv1, conv2, pool, dropout, fc1, dropout, fc2. */
 	{"mnist", NULL, 7, 1, 1, 0, 284e3},
-	/* 20 convolutions and as many BatchNorms with their additions, a pool and fc. */
+	/* These operations: 20 convolutions, 20 BatchNorms with their additions, a pool and fc. */
 	{"cifar", NULL, 42, 0, 0, 4, 4.1e6},
 	{"like mnist", &like_mnist, 8, 1, 1, 0, 60e3},
 	{"odd", &odd, 5, 1, 1, 0, 10e3},
@@ -130,8 +130,8 @@ static void check_areas(const char *row, const struct program *program, enum pro
 }
 
 /*
- * For an engine without the CPU's options, each value has an area of the whole batch, with the
- * requested alignment.
+ * For an engine without the CPU engine's options, each value has its own area, which has space for
+ * a whole batch and the requested alignment.
  */
 TEST_ROWS(test_plain, rows)
 {
@@ -167,7 +167,7 @@ TEST_ROWS(test_plain, rows)
 	discard(&compiled);
 }
 
-/* Areas in use at the same time do not overlap, and the memory is within the returned size. */
+/* Areas that are used at the same time do not overlap, and no area exceeds the returned size. */
 TEST_ROWS(test_areas, rows)
 {
 	static const size_t images[] = {1, 3, 64};
@@ -189,14 +189,17 @@ TEST_ROWS(test_areas, rows)
 	discard(&compiled);
 }
 
-/* Values and gradients of a pool and its dropout share areas. */
+/* The values of a pool and of its dropout share an area. So do their gradients. */
 static void check_in_place(const struct program *program, int a, int b)
 {
 	ck_assert_int_eq(program->values[a].data, program->values[b].data);
 	ck_assert_int_eq(program->values[a].gradient, program->values[b].gradient);
 }
 
-/* Of mnist's two dropouts, one is done by the pool before it, and one follows a dense layer. */
+/*
+ * mnist has two dropouts: the pool before the first one computes it, and the second one follows a
+ * dense layer.
+ */
 TEST_ROWS(test_drop_masks, rows)
 {
 	struct program_options options = {.type = DDP_F32, .dropout = true, .drop_masks = true};
@@ -226,7 +229,7 @@ TEST_ROWS(test_drop_masks, rows)
 	discard(&compiled);
 }
 
-/* A layer for which lists are disabled has none, and runs all passes. */
+/* If lists are disabled for a layer, the layer has no list and runs all passes. */
 TEST(test_dense)
 {
 	static const bool dense[] = {[3] = true, [10] = false};
@@ -266,7 +269,7 @@ static bool bit_of(const uint8_t *keep, size_t at)
 	return keep[at / 8] >> at % 8 & 1;
 }
 
-/* The share of dropped elements is the rate, within five standard deviations. */
+/* The fraction of dropped elements is the rate, within five standard deviations. */
 TEST_ROWS(test_rate, rates)
 {
 	struct dropout dropout = {.seed = 1, .epoch = 2, .layer = 3};
@@ -287,7 +290,7 @@ TEST_ROWS(test_rate, rates)
 		      "%g dropped of %g at %g", dropped, all, rate);
 }
 
-/* A sample's mask does not depend on its batch, and differs from other samples' masks. */
+/* A sample's mask is the same in every batch, and no other sample has the same mask. */
 TEST_LOOP(test_alone, 0, 7)
 {
 	static const size_t counts[] = {1, 7, 32, 37, 128, 129, 1000};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_report.c - output about a training: lines, live line, JSON, page */
+/* test_report.c - a training's output: lines, live line, JSON, page */
 #include "config.h"
 
 #include <fcntl.h>
@@ -22,7 +22,7 @@ enum { RANKS = 3, EPOCHS = 4, STEPS = 100 };
 static const struct report_pair configuration[] = {{"lr", "1.0"}, {"data", ""}};
 
 static struct report_place places[RANKS];
-static struct report_work work[RANKS]; /* of the whole run */
+static struct report_work work[RANKS]; /* work of the whole run */
 
 static struct report_run run_of(const char *title)
 {
@@ -50,7 +50,10 @@ static struct report_run run_of(const char *title)
 	};
 }
 
-/* Every 10 steps an interval of one second; rank 2 works 10 % more than the others. */
+/*
+ * Reports steps, with an interval of one second after every 10 steps. Rank 2 works 10 % more than
+ * the others.
+ */
 static void report_steps(struct report *report, uint64_t total, double loss)
 {
 	struct report_work ranks[RANKS] = {0};
@@ -134,7 +137,7 @@ static void report_finished_before(struct report *report)
 	report_end(report, &end);
 }
 
-/* Reports a run in a child process with stdout [out] and stderr [err]. */
+/* Reports a run in a child process, whose stdout is [out] and whose stderr is [err]. */
 static int report_in_child(const struct report_options *options, int out, int err,
 			   void (*report_all)(struct report *report))
 {
@@ -271,8 +274,9 @@ TEST(json_on_stdout_is_alone_there)
 /* --- The live line ---------------------------------------------------------------------- */
 
 /*
- * The master side of a pty, which emulates a screen. It knows what the live line uses: carriage
- * return, line feed, clear to the end of the line, colours. Anything else fails the test.
+ * A screen at the master side of a pty. It knows the characters that the live line uses: carriage
+ * return, line feed, clear to the end of the line, colours. Any other control character fails the
+ * test.
  */
 enum { TERMINAL_COLUMNS = 600, TERMINAL_LINES = 65536 };
 
@@ -280,7 +284,7 @@ struct terminal {
 	size_t width;
 	int fd;
 	pthread_t reader;
-	char cells[TERMINAL_COLUMNS][5]; /* the cursor's line, one character each */
+	char cells[TERMINAL_COLUMNS][5]; /* the cursor's line; one character in each cell */
 	size_t at;			 /* the cursor's column */
 	size_t widest;			 /* columns of the widest unfinished line */
 	bool colours, unexpected_escape;
@@ -290,7 +294,7 @@ struct terminal {
 	char line[4 * TERMINAL_COLUMNS]; /* result of terminal_line() */
 };
 
-/* The cursor's line without trailing blanks. */
+/* Returns the cursor's line without trailing blanks. */
 static const char *terminal_line(struct terminal *terminal)
 {
 	size_t end = 0, used = 0;
@@ -311,7 +315,7 @@ static void terminal_clear(struct terminal *terminal, size_t from)
 		terminal->cells[i][0] = '\0';
 }
 
-/* Records the line before it is changed, when it is complete. */
+/* Stores a complete live line before it is changed. */
 static void terminal_record(struct terminal *terminal)
 {
 	if (terminal_line(terminal)[0])
@@ -371,7 +375,7 @@ static void *terminal_read(void *argument)
 	size_t used = 0;
 	ssize_t got;
 
-	/* read() returns EIO when the other side is closed. */
+	/* read() returns EIO after the other side was closed */
 	while (used < sizeof(text) - 1 &&
 	       (got = read(terminal->fd, text + used, sizeof(text) - 1 - used)) > 0)
 		used += (size_t)got;
@@ -381,7 +385,7 @@ static void *terminal_read(void *argument)
 	return NULL;
 }
 
-/* Reads the output on the pty with master [fd], until its other side is closed. */
+/* Reads the output on the pty, whose master side is [fd], until the other side is closed. */
 static void terminal_start(struct terminal *terminal, int fd)
 {
 	terminal->fd = fd;
@@ -397,7 +401,7 @@ static const struct screen {
 	const char *name, *term, *locale;
 	bool colour;
 	unsigned short width;
-	bool shared; /* stdout is the terminal, too */
+	bool shared; /* stdout is the terminal, like stderr */
 	const char *shows, *lacks;
 } screens[] = {
 	{"20", "xterm", "C.UTF-8", true, 20, false, "epoch 4/4  100/100", "loss"},
@@ -411,7 +415,7 @@ static const struct screen {
 	{"1", "xterm", "C.UTF-8", true, 1, false, "", "epoch"},
 };
 
-/* Checks the last content of the live line before it was removed. */
+/* Checks the last text that the live line had before it was removed. */
 static void check_screen(const struct screen *row, struct terminal *terminal)
 {
 	ck_assert_msg(terminal->widest < row->width, "%s: %zu columns", row->name,
@@ -459,7 +463,7 @@ TEST_ROWS(live_line_fits_and_is_removed, screens)
 
 /* --- The JSON log ----------------------------------------------------------------------- */
 
-/* Writes a run reported by [report_all] to the file "log". Returns the file's content. */
+/* Writes to the file "log" the run that [report_all] reports. Returns the file's contents. */
 static char *log_of(bool append, void (*report_all)(struct report *report))
 {
 	struct report_options options = {.json = scratch("log"), .quiet = true, .append = append};
@@ -509,7 +513,7 @@ static void report_two_runs(struct report *report)
 	report_log(report, "two");
 }
 
-/* A resumed run appends to the log, after removing an incomplete line. */
+/* A resumed run removes an incomplete last line of the log, and then appends to it. */
 TEST(json_log_of_a_resumed_run_is_appended)
 {
 	char *text = log_of(false, report_one_run);
@@ -558,7 +562,7 @@ TEST_ROWS(full_disk_is_told_once_and_stops_nothing, fulls)
 	close(err);
 }
 
-/* The page's directory is removed before the end. */
+/* Reports a run whose page's directory is removed before the end. */
 static void report_without_directory(struct report *report)
 {
 	report_steps(report, 10, 1);
@@ -586,7 +590,7 @@ TEST(what_was_not_written_is_not_announced)
 	close(err);
 }
 
-/* If the disk is full, the last complete page is kept. */
+/* On a full disk, the last complete page remains. */
 TEST(full_disk_leaves_the_last_page)
 {
 	struct report_options options = {.page = scratch("page.html")};
@@ -642,7 +646,10 @@ TEST_ROWS(wrong_place_is_told_before_the_training, wrongs)
 
 /* --- The page --------------------------------------------------------------------------- */
 
-/* The page of a run that ended without report_end(), with intervals up to step [last]. */
+/*
+ * Returns the page of a run that ended without report_end(). The run has intervals up to step
+ * [last].
+ */
 static char *page_of(uint64_t begin, uint64_t last, bool append, double bad)
 {
 	struct report_options options = {
@@ -688,7 +695,7 @@ TEST(page_takes_texts_as_texts)
 				     "\"title\": \"\\u003cscript>alert(\\\"1\\\")\\u003c/script>"
 				     "\\u003c!--&'\\u001b[31m\xef\xbf\xbd\""));
 	ck_assert_int_eq(count_of(page, "</script>"), 2);
-	/* The page loads nothing: the only addresses are names of formats. */
+	/* The page loads nothing: the only "http" in it is in "http-equiv". */
 	ck_assert_int_eq(count_of(page, "http"), count_of(page, "http-equiv"));
 	ck_assert_int_eq(count_of(page, "src=") + count_of(page, "href="), 0);
 	free(page);
@@ -700,11 +707,12 @@ TEST_LOOP(page_has_null_where_the_loss_is_not_finite, 0, 2)
 	char *page = page_of(0, 300, false, bad[_i]);
 
 	ck_assert_ptr_nonnull(strstr(page, "\"total\": 150, \"loss\": null, "));
-	ck_assert_int_eq(count_of(page, ": null, "), 1 + 3); /* no reason and no files yet */
+	/* the run has no reason and no files yet */
+	ck_assert_int_eq(count_of(page, ": null, "), 1 + 3);
 	free(page);
 }
 
-/* Steps of an earlier run after its checkpoint are replaced. */
+/* The steps of a resumed run replace those that the earlier run made after its checkpoint. */
 TEST(page_of_a_resumed_run_has_both_parts)
 {
 	char *page = page_of(0, 300, false, NAN);
@@ -726,7 +734,7 @@ TEST(page_of_a_resumed_run_has_both_parts)
 	free(page);
 }
 
-/* A training that was finished before reports only that. */
+/* If the training was already finished, only this is reported. */
 TEST(run_without_training_has_no_table)
 {
 	struct report_options options = {.json = "-"};

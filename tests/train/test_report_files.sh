@@ -1,7 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# A report's JSON log, event files and page are valid for independent parsers, and a browser draws
-# the page.
+# Independent parsers read a report's JSON log, event files and page, and a browser draws the page.
 
 if ! command -v python3 >/dev/null; then
 	echo 'python3 was not found'

@@ -2,9 +2,9 @@
 /*
  * test_runs.c - whole trainings by ddp-train
  *
- * The results do not depend on the number of ranks or on kills. A run stops on a signal and can be
- * resumed. Errors are one line. The convolutions are exact, as others are chosen by timing in each
- * run.
+ * The results do not depend on the number of ranks or on kills. A signal stops a run, which can
+ * then be resumed. An error is one line. The convolutions are exact, because otherwise each run
+ * chooses algorithms by timing.
  */
 #include "config.h"
 
@@ -15,13 +15,13 @@
 
 #include "program.h"
 
-/* 10 steps of 32 samples in each of 2 epochs. */
+/* Each of 2 epochs has 10 steps of 32 samples. */
 #define TRAINING "mnist --conv exact --samples 320 -e 2 --global-batch 32 -t 1"
 #define LONG_TRAINING "mnist --conv exact --samples 640 -e 2 --global-batch 32 -t 1"
 
 static struct program program; /* too large for a stack */
 
-static uint64_t state; /* of random numbers */
+static uint64_t state; /* state of the random number generator */
 
 /* --- Reference run ---------------------------------------------------------------------------- */
 
@@ -42,7 +42,7 @@ static void begin_all(void)
 		(int)((end.tv_sec - begin.tv_sec) * 1000 + (end.tv_nsec - begin.tv_nsec) / 1000000);
 }
 
-/* Creates a directory for each test, next to the reference run. */
+/* Creates a directory for this test, beside the directory of the reference run. */
 static void begin(void)
 {
 	char name[] = "test-XXXXXX";
@@ -68,7 +68,7 @@ static void check_reference(const char *what, const char *reference)
 		      "%s: the best weights are not those of the undisturbed run", what);
 }
 
-/* stderr of the last run is one line that contains [piece]. */
+/* Fails unless stderr of the last run is one line, which contains [piece]. */
 static void check_one_line(const char *piece)
 {
 	const char *text = program.errors;
@@ -81,7 +81,7 @@ static void check_one_line(const char *piece)
 
 enum { STEPS = 64 };
 
-/* Distance of the weights of two models, relative to their size. */
+/* Returns the distance of two models' weights, relative to their size. */
 static double difference(const char *one, const char *two)
 {
 	struct ddp_tensors *files[2];
@@ -109,11 +109,12 @@ static double difference(const char *one, const char *two)
 /* --- The number of ranks ---------------------------------------------------------------------- */
 
 /*
- * Sums in another order differ by rounding. If two pixels of a max-pool are that close, the
- * gradient goes to another pixel. This happens to a few in a million, each worth less than a
- * ten-thousandth of its layer's weights here. Adadelta is not used, as its first steps are equally
- * large for the smallest gradients: in five steps one such pixel changes the loss by a thousandth
- * (seen with oneDNN 3.7). Losses differ by 5e-5 at step 20 on AMD EPYC with oneDNN 2.6.
+ * Sums in another order differ by rounding. If two pixels of a max-pool differ by no more than
+ * that, the gradient goes to the other pixel. Here this happens to a few pixels in a million, and
+ * changes a layer's weights by less than a ten-thousandth. Adadelta is not used, because its first
+ * steps are equally large for the smallest gradients: in five steps one such pixel changes the loss
+ * by a thousandth (seen with oneDNN 3.7). Losses differ by 5e-5 at step 20 on AMD EPYC with oneDNN
+ * 2.6.
  */
 TEST(test_ranks)
 {
@@ -136,11 +137,11 @@ TEST(test_ranks)
 				      losses[i][step], 1 << i, losses[0][step]);
 		ck_assert_double_lt(difference("model-0", i == 1 ? "model-1" : "model-2"), 1e-3);
 	}
-	/* The training makes progress. */
+	/* The loss must decrease. */
 	ck_assert_double_lt(losses[0][19], 0.9 * losses[0][0]);
 }
 
-/* Without -n the ranks share --batch, so results do not depend on their number. */
+/* Without -n the ranks divide --batch, so results do not depend on the number of ranks. */
 TEST(test_shared)
 {
 	double batch[2];
@@ -153,7 +154,7 @@ TEST(test_shared)
 	ck_assert(batch[0] == 32);
 }
 
-/* stderr is a file, not a terminal. */
+/* The progress goes to a stderr that is a file, not a terminal. */
 TEST(test_progress)
 {
 	static const char *const words[] = {"auto", "on", "off"};
@@ -173,8 +174,8 @@ TEST(test_again)
 }
 
 /*
- * An epoch whose loss or weights are not finite is never the best one. The run reports it in one
- * warning, its last line and its status.
+ * An epoch whose loss or weights are not finite cannot be the best epoch. The run reports such an
+ * epoch in a warning, in the last line and in the exit status.
  */
 TEST(test_diverged)
 {
@@ -192,13 +193,16 @@ TEST(test_diverged)
 	program_read("log", program.output);
 	ck_assert_ptr_nonnull(strstr(program.output, "may help\", \"warning\": true"));
 	ck_assert_ptr_null(strstr(program.output, "\"best\": true"));
-	/* The newest checkpoint is the one before, from which a run with a smaller rate resumes. */
+	/*
+	 * The newest checkpoint is the last one with finite weights. From it a run with a smaller
+	 * rate resumes.
+	 */
 	program_run(&program, 0, "%s-e 3 --log-json log", line);
 	program_read("log", program.output);
 	ck_assert_ptr_nonnull(strstr(program.output, "resumed from the checkpoint of step 10 in "));
 }
 
-/* Samples that are repeated at the end of an epoch are not counted. */
+/* Samples that are repeated to fill the end of an epoch are not counted. */
 TEST_LOOP(test_samples, 1, unit_rows(3, 6))
 {
 	double number[2];
@@ -240,14 +244,14 @@ TEST(test_too_many_threads)
 
 static const struct {
 	const char *options, *want;
-	bool out; /* to stdout, else to the file in the options */
+	bool out; /* true: stdout cannot be written; false: the file in the options */
 } unwritten[] = {
 	{"-n 2", "ddp-train: warning: cannot write to stdout: No space left on device; ", true},
 	{"-n 2 -q --log-json full",
 	 "ddp-train: warning: cannot write the log full: No space left on device; ", false},
 };
 
-/* Rank 0 reports the error. The others end with the same status, without waiting for rank 0. */
+/* Rank 0 reports the error. The other ranks end with the same status and do not wait for rank 0. */
 TEST_ROWS(test_output_error, unwritten)
 {
 	ck_assert_int_eq(symlink("/dev/full", unwritten[_i].out ? "output" : "full"), 0);
@@ -255,7 +259,7 @@ TEST_ROWS(test_output_error, unwritten)
 	check_one_line(unwritten[_i].want);
 }
 
-/* A FIFO whose reader ends is an error; the run does not wait. */
+/* If the reader of a FIFO ends, the run ends with an error, and does not wait. */
 TEST(test_fifo)
 {
 	char byte;
@@ -287,7 +291,7 @@ TEST_LOOP(test_unwritten_help, 0, 3)
 	check_one_line("ddp-train: cannot write to stdout: No space left on device\n");
 }
 
-/* "ulimit -f": an error with the reason, not a signal. */
+/* With "ulimit -f", the run ends with an error that has the reason, not with a signal. */
 TEST(test_file_limit)
 {
 	struct rlimit limit = {.rlim_cur = 100 << 10, .rlim_max = RLIM_INFINITY};
@@ -306,8 +310,8 @@ TEST(test_file_limit)
 enum { ROUNDS_SHORT = 1, ROUNDS = 5, ROUNDS_LONG = 50 };
 
 /*
- * After a kill -9 of one rank or all ranks at a random time, the resumed run has the reference's
- * weights.
+ * One rank or all ranks are killed with SIGKILL at a random time. The resumed run gives the same
+ * weights as the reference run.
  */
 TEST_LOOP(test_killed, 0, getenv("DDP_LONG") ? ROUNDS_LONG : unit_rows(ROUNDS_SHORT, ROUNDS))
 {
@@ -335,7 +339,7 @@ TEST_LOOP(test_killed, 0, getenv("DDP_LONG") ? ROUNDS_LONG : unit_rows(ROUNDS_SH
 static const struct {
 	const char *name;
 	int number;
-	bool one; /* send it to one rank only */
+	bool one; /* send the signal to only one rank */
 } stops[] = {
 	{"SIGTERM", SIGTERM, false},
 	{"SIGUSR1", SIGUSR1, false},
@@ -345,7 +349,7 @@ static const struct {
 
 TEST_ROWS(test_stopped, stops)
 {
-	/* Long enough to receive the signal before its end. */
+	/* long enough that the signal arrives before the end */
 	static const char line[] =
 		LONG_TRAINING " -n 2 -c state --checkpoint-steps 4 -m model.st --progress off";
 	pid_t ranks[4];
@@ -370,7 +374,7 @@ TEST_ROWS(test_stopped, stops)
 	check_reference(stops[_i].name, "../long.st");
 }
 
-/* A second SIGINT ends the run before the end of a long step. */
+/* A second SIGINT ends the run during a long step. */
 TEST(test_second_sigint)
 {
 	program_start(&program, "cifar --conv exact -b 512 -t 1 -n 1 --log-json log");
@@ -384,8 +388,8 @@ TEST(test_second_sigint)
 }
 
 /*
- * A run may resume with another number of ranks. Its next steps equal those of the reference; later
- * ones differ by growing rounding errors.
+ * A run may resume with another number of ranks. Its next steps equal the reference run's. Later
+ * steps differ by growing rounding errors.
  */
 TEST_LOOP(test_resume_with_other_ranks, 0, 2)
 {
@@ -404,7 +408,7 @@ TEST_LOOP(test_resume_with_other_ranks, 0, 2)
 			      numbers[_i], wanted[13 + i]);
 }
 
-/* The run stops shortly before the job's time limit, after the current step. */
+/* Shortly before the job's time limit, the run stops after the current step. */
 TEST(test_stop_before_time_limit)
 {
 	char when[32];
@@ -430,7 +434,7 @@ TEST(test_finished)
 }
 
 static const struct {
-	const char *obstacle; /* a directory at the path of a file to be written */
+	const char *obstacle; /* directory with the name of a file that the run writes */
 	const char *options, *output, *errors;
 } unsaved[] = {
 	{"state/checkpoint-0000000015.safetensors", "-c state --checkpoint-steps 5 -m model.st",
@@ -444,7 +448,7 @@ static const struct {
 	 "; no checkpoint is kept: use --checkpoint DIR to write them\n"},
 };
 
-/* If a file cannot be written, the run prints its summary, and how to continue. */
+/* If a file cannot be written, the run still prints its summary, and says how to continue. */
 TEST_ROWS(test_unsaved, unsaved)
 {
 	ck_assert_int_eq(mkdir("state", 0700), 0);
@@ -457,16 +461,19 @@ TEST_ROWS(test_unsaved, unsaved)
 	ck_assert_ptr_nonnull(strstr(program.errors, unsaved[_i].obstacle));
 	ck_assert_msg(strstr(program.errors, unsaved[_i].errors), "%s", program.errors);
 	ck_assert_msg(strchr(program.errors, '\n')[1] == '\0', "not one line:\n%s", program.errors);
-	/* After the obstacle is removed. */
+	/* the run can continue after the obstacle was removed */
 	ck_assert_int_eq(rmdir(unsaved[_i].obstacle), 0);
 	program_run(&program, 0, TRAINING " -n 2 -q -m model.st %s", unsaved[_i].options);
 	check_reference("gone on with room", "../reference.st");
 }
 
-/* Errors found before the first step, not when the first checkpoint or the model is written. */
+/*
+ * These errors are reported before the first step, not when the first checkpoint or the model is
+ * written.
+ */
 static const struct {
 	const char *name;
-	mode_t kind; /* of "there" */
+	mode_t kind; /* kind of the file "there" */
 	const char *options, *error;
 } unwritable[] = {
 	{"no permission", S_IFDIR, "-c there", "there"},
@@ -481,7 +488,7 @@ TEST_ROWS(test_unwritable, unwritable)
 	mode_t kind = unwritable[_i].kind;
 	struct stat info;
 
-	/* Root may write to every directory, but no file can be created in this one. */
+	/* root may write to every directory, but nobody can create a file in this one */
 	if (kind != S_IFDIR)
 		(void)mknod("there", kind | 0600, kind == S_IFCHR ? 0xeeee : 0);
 	else if (geteuid() == 0)
@@ -499,7 +506,7 @@ TEST_ROWS(test_unwritable, unwritable)
 	ck_assert_int_eq(program_count_files(".", "there"), 1);
 }
 
-/* The process that holds the lock on [path]; 0: none. */
+/* Returns the process that holds the lock on [path]; 0: no process. */
 static pid_t lock_owner(const char *path)
 {
 	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -511,7 +518,7 @@ static pid_t lock_owner(const char *path)
 	return lock.l_type == F_UNLCK ? 0 : lock.l_pid;
 }
 
-/* A run locks its directory until it ends. */
+/* A run holds a lock on its directory until it ends. */
 TEST(test_lock)
 {
 	pid_t ranks[4], owner;
@@ -527,7 +534,7 @@ TEST(test_lock)
 	program_run(&program, 0, "mnist --samples 320 -b 16 -t 1 -n 2 -q -c state --steps 1");
 }
 
-/* Process 17 on node n9 holds the lock. */
+/* Owners in the lock file. Process 17 on node n9 holds the lock. */
 static const struct {
 	const char *owner;
 	int status;
@@ -535,7 +542,7 @@ static const struct {
 } locked[] = {
 	{"tux.41.7 0 0 n9 17", 77,
 	 "--checkpoint state is in use by process 17 on n9, job tux.41.7|remove state/.lock"},
-	/* Its node died and ddp-run restarted the program; the server may keep the lock. */
+	/* node n9 died and ddp-run restarted the program; the server may keep the lock */
 	{"tux.42.7 0 0 n9 17", 0, NULL},
 };
 
@@ -561,7 +568,7 @@ TEST_ROWS(test_locked, locked)
 	ck_assert_int_eq(program_count_files("state", "checkpoint-"), locked[_i].status == 0);
 	if (locked[_i].status == 0)
 		return;
-	/* An evaluation needs no lock; there is no checkpoint yet. */
+	/* An evaluation needs no lock. It fails because there is no checkpoint yet. */
 	program_run(&program, 77, "mnist --samples 64 -q -c state --evaluate");
 	UNIT_SAYS(owner, program.errors, "there is no checkpoint in state");
 	close(fd);
@@ -569,7 +576,8 @@ TEST_ROWS(test_locked, locked)
 }
 
 /*
- * A fresh run replaces the old checkpoints after its first own one, although its steps are lower.
+ * A fresh run keeps the old checkpoints until it has written its first one. Then it removes them,
+ * although their step numbers are larger.
  */
 TEST(test_fresh)
 {
@@ -592,7 +600,7 @@ TEST(test_changes)
 	ck_assert_ptr_null(strstr(program.output, "--seed"));
 }
 
-/* The saved model has the accuracy that the run reported. */
+/* The saved model has the accuracy that the run printed. */
 TEST(test_evaluate)
 {
 	double wanted[4], got[4];
@@ -605,7 +613,7 @@ TEST(test_evaluate)
 	ck_assert_msg(got[0] == wanted[1], "loss %.9g, but %.9g while training", got[0], wanted[1]);
 }
 
-/* A training starts from the given weights. */
+/* A training can start from given weights. */
 TEST(test_init)
 {
 	double one[STEPS], two[STEPS];
@@ -629,7 +637,7 @@ static int64_t batches_of(const char *path)
 	return batches;
 }
 
-/* Steps are added to a file's num_batches_tracked, as after PyTorch's load_state_dict(). */
+/* As after PyTorch's load_state_dict(), the steps are added to the file's num_batches_tracked. */
 TEST(test_init_batches)
 {
 	static const char line[] = "cifar --samples 8 -b 4 -n 2 -e 1 -q -m model.st";
@@ -644,10 +652,10 @@ TEST(test_init_batches)
 
 /* --- Equal bits on any number of ranks ----------------------------------------------------------- */
 
-/* The last batch of an epoch is a short one. */
+/* The last batch of an epoch is short. */
 static const struct {
 	const char *line;
-	int steps, ranks; /* total; maximum */
+	int steps, ranks; /* total number of steps; largest number of ranks */
 } virtuals[] = {
 	{"mnist --samples 330 -e 2 -b 8 --virtual-ranks 4", 22, 4},
 	{"mnist --samples 330 -e 1 -b 8 --virtual-ranks 4 --amp bf16 --clip 1 -o adamw", 11, 4},
@@ -661,7 +669,7 @@ static void check_virtual(const char *what)
 }
 
 /*
- * Runs with one rank, with several ranks, over the TCP engine, and resumed with other numbers of
+ * Runs with one rank, with several ranks, with the TCP engine, and resumed with other numbers of
  * ranks.
  */
 TEST_LOOP(test_virtual_ranks, 0, unit_rows(1, ROWS(virtuals)))
@@ -671,7 +679,7 @@ TEST_LOOP(test_virtual_ranks, 0, unit_rows(1, ROWS(virtuals)))
 	double losses[2][STEPS];
 
 	if (strstr(line, "bf16") && system("grep -qw avx512_bf16 /proc/cpuinfo") != 0)
-		return; /* oneDNN supports bf16 on such CPUs only */
+		return; /* oneDNN does not support bf16 on this CPU */
 	program_run(&program, 0, "%s --steps %d -n %d -q -m reference.st --log-json log-0", line,
 		    steps, ranks);
 	program_run(&program, 0, "%s --steps %d -n 1 -q -m model.st --log-json log-1", line, steps);

@@ -53,7 +53,9 @@ TEST_ROWS(test_drawn_info, drawn)
 	set_close(set);
 }
 
-/* An image depends on its seed and index, not on the order of access, and stays at its address. */
+/*
+ * An image depends on seed and index only, not on the order of access. Its address does not change.
+ */
 TEST_ROWS(test_drawn_images, drawn)
 {
 	struct set_options options = {.kind = drawn[_i].options.kind, .samples = 50, .seed = 9};
@@ -77,7 +79,7 @@ TEST_ROWS(test_drawn_images, drawn)
 	set_close(set);
 }
 
-/* Test images differ from all training images. */
+/* No test image equals a training image. */
 TEST(test_drawn_streams)
 {
 	struct set_options options = {.kind = SET_MNIST, .samples = 20, .seed = 4};
@@ -107,8 +109,8 @@ TEST(test_drawn_too_many)
 /* --- Ranks ------------------------------------------------------------------------------ */
 
 /*
- * The ranks of a node draw into shared memory, in different orders. All see the same images as a
- * rank that draws alone.
+ * The ranks of a node draw images into shared memory, in different orders. All ranks see the same
+ * images as a rank that draws alone.
  */
 static int draw_together(int rank)
 {
@@ -137,7 +139,7 @@ TEST_ROWS(test_ranks_draw, layouts)
 	ranks_run(layouts[_i], draw_together);
 }
 
-/* Ranks with different options get an error. */
+/* If the ranks' options differ, they get an error. */
 static int draw_apart(int rank)
 {
 	struct ddp *ddp = ranks_join();

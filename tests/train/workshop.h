@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * workshop.h - a network, a model, synthetic digits and an engine, for tests that need all of them
+ * workshop.h - a network, a model, synthetic digits and an engine, for tests that need all of these
  */
 #ifndef DDP_TESTS_WORKSHOP_H
 #define DDP_TESTS_WORKSHOP_H
@@ -17,14 +17,15 @@ struct workshop {
 	struct set *set;
 	struct optim optim;
 	/*
-	 * May be changed before workshop_engine(). It has choices, so that no algorithms are timed.
+	 * Setup of the engine, which may be changed before workshop_engine(). Its choices are set,
+	 * so that the engine times no algorithms.
 	 */
 	struct engine_setup setup;
 	struct engine *engine;
 	uint64_t indices[WORKSHOP_SAMPLES], orders[WORKSHOP_SAMPLES];
 };
 
-/* Ends the test or the rank with a message if [status] is an error. */
+/* If [status] is an error, ends the test or the rank with a message. */
 static inline void workshop_must(int status, const char *what, const char *text)
 {
 	if (status < 0)
@@ -46,9 +47,7 @@ static inline void workshop_open(struct workshop *shop, const struct net *net)
 		      "model", error.text);
 	workshop_must(set_open(&shop->set, &options, &error), "set", error.text);
 	model_init(shop->model, 1);
-	/*
-	 * With BatchNorm's initial ones and zeros, a missing product or sum would not be noticed.
-	 */
+	/* BatchNorm's initial values, ones and zeros, would hide a missing product or sum. */
 	for (size_t i = 0; i < shop->graph->parameter_count; i++) {
 		float *value = model_value(shop->model, i);
 
@@ -91,8 +90,8 @@ static inline struct batch workshop_batch(const struct workshop *shop, size_t fr
 }
 
 /*
- * Runs a step over the [count] samples from [from] on, of [global] samples of all ranks. With
- * [rate] 0 the model does not change.
+ * Runs a step with [count] samples, from sample [from] on. All ranks together have [global]
+ * samples. If [rate] is 0, the model does not change.
  */
 static inline struct engine_step workshop_step(struct workshop *shop, size_t from, size_t count,
 					       size_t global, double rate)
