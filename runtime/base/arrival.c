@@ -8,7 +8,7 @@
 
 #include "arrival.h"
 
-enum { NAMED = 16 }; /* ranks listed in a message */
+enum { NAMED = 16 }; /* missing ranks that a message lists; the others are counted */
 
 void ddp_arrival_read(char *text, struct ddp_arrival *arrival)
 {
@@ -66,7 +66,10 @@ const struct ddp_arrival *ddp_arrival_compare(struct ddp_arrival *all, int size)
 	return most;
 }
 
-/* Write the missing ranks to [text] as "3, 5 and 2 more". Returns their number. */
+/*
+ * Write the missing ranks to [text], for example "3, 5 and 2 more". Returns the number of missing
+ * ranks.
+ */
 static int name_missing(const struct ddp_arrival *all, int size, char *text, size_t capacity)
 {
 	size_t used = 0;
@@ -86,7 +89,10 @@ static int name_missing(const struct ddp_arrival *all, int size, char *text, siz
 	return count;
 }
 
-/* Point [word] to the operation, the second word of arrival->last. Returns its length. */
+/*
+ * Set [word] to the start of the operation, the second word of arrival->last. Returns the
+ * operation's length.
+ */
 static size_t operation(const struct ddp_arrival *arrival, const char **word)
 {
 	*word = arrival->last + strcspn(arrival->last, " ");
@@ -96,7 +102,7 @@ static size_t operation(const struct ddp_arrival *arrival, const char **word)
 
 /*
  * Returns a rank whose last collective has the same number as that of [most] but another operation,
- * or -1.
+ * or -1 if there is none.
  */
 static int find_other(const struct ddp_arrival *all, int size, const struct ddp_arrival *most)
 {

@@ -12,9 +12,10 @@
 struct ddp_bounded {
 	pthread_t thread;
 	atomic_bool done;
-	atomic_int holders; /* the thread and the caller; the last one frees the structure */
+	/* number of users, the thread and the caller; the last one frees the structure */
+	atomic_int holders;
 	void (*call)(void *arguments);
-	void *results; /* destination of the arguments after the call; NULL: none */
+	void *results; /* memory for the arguments as the call left them; NULL: not needed */
 	size_t size;
 	max_align_t arguments[];
 };

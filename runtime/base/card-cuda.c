@@ -22,9 +22,7 @@
 #define REBUILD "build with --enable-all-gpus, or with this GPU in NVCC_ARCH"
 #define MPS "ask whoever runs the MPS daemon of this node"
 
-/*
- * Advice that CUDA's own text does not contain. Numbers stand for names that older toolkits lack.
- */
+/* Advice that is missing in CUDA's own texts. A number is used if older toolkits lack its name. */
 static const struct advice {
 	int result, status;
 	const char *text;
@@ -40,7 +38,7 @@ static const struct advice {
 	{cudaErrorDeviceAlreadyInUse, DDP_ERR_ENGINE, EXCLUSIVE},
 	{cudaErrorECCUncorrectable, DDP_ERR_ENGINE, DRAIN},
 	{cudaErrorNvlinkUncorrectable, DDP_ERR_ENGINE, DRAIN},
-	{226 /* Contained */, DDP_ERR_ENGINE, DRAIN},
+	{226 /* cudaErrorContained */, DDP_ERR_ENGINE, DRAIN},
 	{cudaErrorInitializationError, DDP_ERR_ENGINE, LOG},
 	{cudaErrorLaunchFailure, DDP_ERR_ENGINE, LOG},
 	{cudaErrorUnknown, DDP_ERR_ENGINE, LOG},
@@ -136,8 +134,8 @@ int ddp_card_enter(int index)
 	if (cudaGetDevice(&previous) != cudaSuccess)
 		(void)cudaGetLastError();
 	/*
-	 * Even if it is the current device: the driver's functions need its context, which a new
-	 * thread lacks.
+	 * Call this even if it is the current device: the driver's functions need its context,
+	 * which a new thread lacks.
 	 */
 	(void)cudaSetDevice(index);
 #if CUDART_VERSION < 12000
@@ -148,7 +146,7 @@ int ddp_card_enter(int index)
 
 /* --- The driver --------------------------------------------------------------------------- */
 
-/* Toolkits 11.3 to 12.4 return the function of their own version; older ones return none. */
+/* Toolkits 11.3 to 12.4 return the function of their own version; older toolkits return none. */
 static void *find_function(const char *name, unsigned int version)
 {
 	void *function = NULL;
@@ -176,7 +174,10 @@ static void *find_function(const char *name, unsigned int version)
 	return NULL;
 }
 
-/* Uses memcpy() since ISO C forbids conversions between pointers to data and to functions. */
+/*
+ * Copies function pointers with memcpy(), since ISO C does not let a data pointer become a function
+ * pointer.
+ */
 bool ddp_card_load(void *functions, const struct ddp_card_function *table, size_t count)
 {
 	bool all = true;
@@ -190,12 +191,13 @@ bool ddp_card_load(void *functions, const struct ddp_card_function *table, size_
 	return all;
 }
 
-/* Driver functions that are called often, looked up once; NULL: missing in this driver. */
+/* Driver functions that are called often, found once. NULL: this driver lacks the function. */
 static struct {
 	CUresult (*get)(CUdevice *device, int index);
 	CUresult (*state)(CUdevice device, unsigned int *flags, int *active);
-	CUresult (*uuid)(CUuuid *uuid, CUdevice device); /* since CUDA 9.2: UUID of the GPU */
-	/* since CUDA 11.4: UUID of the MIG slice, if any */
+	/* since CUDA 9.2: get the UUID of the GPU */
+	CUresult (*uuid)(CUuuid *uuid, CUdevice device);
+	/* since CUDA 11.4: get the UUID of the MIG slice, if there is one */
 	CUresult (*slice)(CUuuid *uuid, CUdevice device);
 } driver;
 
@@ -218,7 +220,9 @@ static bool get_handle(CUdevice *device, int index)
 	return driver.get && driver.get(device, index) == CUDA_SUCCESS;
 }
 
-/* Since CUDA 12, making a GPU current creates a context there, which takes some hundred MiB. */
+/*
+ * Since CUDA 12, making a GPU current creates a context on that GPU, which needs some hundred MiB.
+ */
 static bool has_context(int index)
 {
 	unsigned int flags;

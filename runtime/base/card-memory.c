@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * NVML is opened when it is needed, since a node without a driver lacks it. Its few types are
- * declared here, so that its header is not needed.
+ * card-memory.c - calls to the driver's management library, NVML
+ *
+ * NVML is opened when it is needed, because a node without a driver lacks it. Its few types are
+ * declared here, so its header is not needed.
  */
 #include "config.h"
 
@@ -24,7 +26,7 @@ enum { PROCESSES = 128 };
 
 struct nvml_process {
 	unsigned int pid;
-	unsigned long long bytes; /* all ones: unknown */
+	unsigned long long bytes; /* all bits 1: unknown */
 	unsigned int instance, part;
 };
 
@@ -110,7 +112,7 @@ bool ddp_card_memory(const char *uuid, uint64_t *total, uint64_t *available)
 	return known;
 }
 
-/* Call NVML's function [name] of a GPU. Returns whether it exists and succeeded. */
+/* Call NVML's function [name] for a GPU. The value is whether the function exists and succeeded. */
 #define ASK(nvml, name, types, ...)                                 \
 	({                                                          \
 		int(*function) types;                               \

@@ -9,15 +9,15 @@
 #include <stdint.h>
 
 /*
- * CRC-32C (Castagnoli) of [size] bytes, continued from [crc]; start with 0. Uses the CPU's CRC
- * instruction if it has one.
+ * Returns the CRC-32C (Castagnoli) of [size] bytes, continued from [crc]; start with 0. Uses the
+ * CPU's CRC instruction if the CPU has one.
  */
 uint32_t ddp_crc32c(uint32_t crc, const void *data, size_t size);
 
-/* As ddp_crc32c(), bit by bit: for other CPUs, and as a reference in tests. */
+/* As ddp_crc32c(), bit by bit. For CPUs without the instruction, and as a reference in tests. */
 uint32_t ddp_crc32c_plain(uint32_t crc, const void *data, size_t size);
 
-/* FNV-1a, 64 bits, continued from [hash]; start with DDP_HASH_INIT. */
+/* Returns the 64-bit FNV-1a hash, continued from [hash]; start with DDP_HASH_INIT. */
 #define DDP_HASH_INIT UINT64_C(0xcbf29ce484222325)
 uint64_t ddp_hash(uint64_t hash, const void *data, size_t size);
 

@@ -19,7 +19,7 @@ run_child(char *const argv[], const struct ddp_command *how, int out, int err, p
 	int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	sigset_t none;
 
-	/* End with the parent, which would not wait for this process any more. */
+	/* End this process when its parent ends, since then nobody waits for this process. */
 	prctl(PR_SET_PDEATHSIG, SIGTERM);
 	setpgid(0, 0);
 	sigemptyset(&none);
@@ -32,7 +32,7 @@ run_child(char *const argv[], const struct ddp_command *how, int out, int err, p
 	_exit(127);
 }
 
-/* Read available bytes. Beyond [most] they are dropped, so that the child never blocks. */
+/* Read the available bytes. Drop bytes beyond [most], so that the child's writes never block. */
 static void read_available(struct pollfd *from, size_t most, struct ddp_text *text)
 {
 	char bytes[16384];
@@ -62,7 +62,10 @@ static bool read_until(struct pollfd from[2], double end, size_t most,
 	return from[0].fd < 0 && from[1].fd < 0;
 }
 
-/* Wait for the child. After a timeout: SIGTERM, on which srun cancels its step, then SIGKILL. */
+/*
+ * Wait for the child. After the time limit, send SIGTERM, on which srun cancels its step, then
+ * SIGKILL.
+ */
 static int end_child(pid_t child, struct pollfd from[2], const struct ddp_command *how,
 		     struct ddp_command_said *result)
 {
@@ -105,7 +108,8 @@ void ddp_command_run(char *const argv[], const struct ddp_command *how,
 		struct pollfd from[2] = {{.fd = out[0], .events = POLLIN},
 					 {.fd = err[0], .events = POLLIN}};
 
-		setpgid(child, child); /* the parent or the child, whichever runs first */
+		/* set by both processes, because either may run first */
+		setpgid(child, child);
 		close(out[1]);
 		close(err[1]);
 		out[1] = err[1] = -1;

@@ -6,22 +6,23 @@
 #include "base/text.h"
 
 struct ddp_command {
-	double limit;	       /* seconds until SIGTERM */
-	double grace;	       /* seconds from SIGTERM to SIGKILL */
-	size_t most;	       /* captured bytes of each stream, at most; 0: all */
-	bool merged;	       /* standard error goes to the same pipe as standard output */
-	void (*prepare)(void); /* called first in the child; may be NULL */
+	double limit; /* seconds until SIGTERM */
+	double grace; /* seconds from SIGTERM to SIGKILL */
+	size_t most;  /* maximum bytes captured from each stream; 0: all */
+	bool merged;  /* standard error goes to the same pipe as standard output */
+	/* called in the child before the program starts; may be NULL */
+	void (*prepare)(void);
 };
 
 struct ddp_command_said {
 	struct ddp_text out, err;
 	int status;	/* exit status, 128 + signal, or 127 if the program was not found */
-	bool timed_out; /* ended because of the time limit */
+	bool timed_out; /* the program was ended at the time limit */
 };
 
 /*
- * Run [argv], a NULL-terminated list, with an empty standard input, in its own process group, which
- * is ended at the limit or with this process. Thread safe.
+ * Run the program [argv], a NULL-terminated list, with an empty standard input, in its own process
+ * group. The process group is ended at the time limit, or when this process ends. Thread safe.
  */
 void ddp_command_run(char *const argv[], const struct ddp_command *how,
 		     struct ddp_command_said *result);

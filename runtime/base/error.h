@@ -4,12 +4,13 @@
  *
  * base/ has services that do not depend on ranks: errors, log, deadlines, files, text and JSON,
  * modules, random numbers, reduction kernels. It calls the C library, its own files and, in
- * card-cuda.c alone, CUDA. Every other directory calls it. Start reading here, then log.h, watch.h
- * (deadlines) and file.h.
+ * card-cuda.c alone, CUDA. Every other directory calls base/. Start reading here, then log.h,
+ * watch.h (deadlines) and file.h.
  *
- * Every internal function that can fail has a struct ddp_error as its last argument, which may be
- * NULL, and returns a negative DDP_ERR_x. The text names the object, the operation, the peer and
- * the limit. The layer that knows most writes it; the layers above return it unchanged.
+ * The last argument of an internal function that can fail is a struct ddp_error, which may be NULL.
+ * The function returns a negative DDP_ERR_x. The text names the object, the operation, the peer and
+ * the limit. The layer that knows most about the error writes the text; the layers above return it
+ * unchanged.
  */
 #ifndef DDP_BASE_ERROR_H
 #define DDP_BASE_ERROR_H
@@ -22,10 +23,9 @@
  */
 int ddp_error_set(struct ddp_error *error, int status, const char *format, ...) DDP_FORMAT(3, 4);
 
-/* As ddp_error_set(), with ": " and the text of errno appended. Keeps errno. */
+/* As ddp_error_set(), but appends ": " and the text of errno. Does not change errno. */
 int ddp_error_errno(struct ddp_error *error, int status, const char *format, ...) DDP_FORMAT(3, 4);
 
-/* Reset [error] to success. */
 void ddp_error_clear(struct ddp_error *error);
 
 #endif /* DDP_BASE_ERROR_H */

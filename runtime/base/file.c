@@ -32,7 +32,7 @@ int ddp_file_write_all(int fd, const char *data, size_t size)
 	return 0;
 }
 
-/* Write all [parts] and close [fd], also after an error. Returns 0, or -1 with errno set. */
+/* Write all [parts], then close [fd], even if writing failed. Returns 0, or -1 with errno set. */
 static int write_and_close(int fd, const struct iovec *parts, int count, bool sync)
 {
 	int number;
@@ -50,15 +50,18 @@ error:
 	return -1;
 }
 
-/* Whether fsync() failed because the file system cannot sync a directory. EBADF: SMB and FUSE. */
+/*
+ * Returns whether fsync() failed because the file system cannot sync a directory. SMB and FUSE
+ * report that as EBADF.
+ */
 static bool cannot_sync(int number)
 {
 	return number == EINVAL || number == ENOSYS || number == EOPNOTSUPP || number == EBADF;
 }
 
 /*
- * Sync the directory of [path], which makes a new name durable. File systems that cannot sync a
- * directory, and directories that are writable but not readable, are not an error.
+ * Sync the directory of [path], so that a new name in it is durable. It is not an error if the file
+ * system cannot sync a directory, or if the directory is writable but not readable.
  * Returns 0, or -1 with errno set.
  */
 static int sync_parent(const char *path)
@@ -81,8 +84,8 @@ static int sync_parent(const char *path)
 }
 
 /*
- * Resolve the symbolic link [path]. The kernel follows it, so that its protection of links in
- * sticky directories applies. A missing target is created for that and removed again.
+ * Resolve the symbolic link [path]. The kernel follows the link, so that its protection of links in
+ * sticky directories applies. To make this possible, a missing target is created and then removed.
  * Returns 0 with the target's path and properties, or -1 with errno set.
  */
 static int follow_link(const char *path, char target[PATH_MAX], struct stat *info)
@@ -123,8 +126,9 @@ int ddp_file_output(const struct stat *info)
 
 /*
  * Find the file that a write to [path] replaces: [path], or the target of a link.
- * Returns its path, possibly stored in [target], or NULL with an error for a directory, where
- * rename() would fail, and for a device, FIFO or socket, which it would destroy.
+ * Returns the file's path, which may be stored in [target]. Returns NULL with an error if [path] is
+ * a directory, where rename() would fail, or a device, FIFO or socket, which rename() would
+ * destroy.
  */
 static const char *find_target(const char *path, char target[PATH_MAX], struct ddp_error *error)
 {
@@ -139,13 +143,14 @@ static const char *find_target(const char *path, char target[PATH_MAX], struct d
 		return NULL;
 	}
 	/*
-	 * /dev/stdout, or a link to it: rename() would leave the log's readers with the old file.
+	 * The file is /dev/stdout, or a link to it. After a rename(), programs that read the log
+	 * would still have the old file.
 	 */
 	if (linked && S_ISREG(info.st_mode) && ddp_file_output(&info) >= 0) {
 		ddp_error_set(error, DDP_ERR_FILE, "cannot write %s: it is stdout or stderr", path);
 		return NULL;
 	}
-	/* An unlinked file, as /dev/stdout may be, cannot be replaced. */
+	/* /dev/stdout may be a file that was unlinked, which cannot be replaced. */
 	if (S_ISREG(info.st_mode) && (!linked || info.st_nlink > 0))
 		return linked ? target : path;
 	ddp_error_set(error, DDP_ERR_FILE, "cannot write %s: it is %s", path,
@@ -154,8 +159,8 @@ static const char *find_target(const char *path, char target[PATH_MAX], struct d
 }
 
 /*
- * Hash of the node's boot ID and the PID namespace: identifies the set of processes that a PID
- * refers to. 0 if unknown.
+ * Returns a hash of the node's boot ID and the PID namespace; 0 if unknown. It identifies the set
+ * of processes to which a PID refers.
  */
 static uint32_t process_space(void)
 {
@@ -183,7 +188,7 @@ bool ddp_file_is_temporary(const char *suffix, bool *dead)
 	*dead = false;
 	if (strncmp(suffix, ".tmp.", prefix) != 0)
 		return false;
-	/* Earlier releases wrote one number. */
+	/* Earlier releases wrote only one number. */
 	digits = strspn(suffix + prefix, "0123456789abcdef");
 	if (digits > 0 && !suffix[prefix + digits])
 		return true;
@@ -195,8 +200,8 @@ bool ddp_file_is_temporary(const char *suffix, bool *dead)
 }
 
 /*
- * Name a temporary file beside [target]. The end of the target's name is omitted if the result
- * would exceed NAME_MAX. Returns false if the path is too long.
+ * Choose the name of a temporary file beside [target]. If it would exceed NAME_MAX, the end of the
+ * target's name is omitted. Returns false if the path is too long.
  */
 static bool name_temporary(char temporary[PATH_MAX], const char *target, uint32_t random)
 {
@@ -263,8 +268,9 @@ int ddp_file_read_at(int fd, void *data, size_t size, uint64_t offset)
 
 		if (count < 0 && errno == EINTR)
 			continue;
+		/* the file has ended early; perhaps it was truncated */
 		if (count == 0)
-			errno = ENODATA; /* end of file, perhaps because the file shrank */
+			errno = ENODATA;
 		if (count <= 0)
 			return -1;
 		done += (size_t)count;
@@ -275,7 +281,7 @@ int ddp_file_read_at(int fd, void *data, size_t size, uint64_t offset)
 int ddp_file_read(const char *path, size_t limit, char **data, size_t *size,
 		  struct ddp_error *error)
 {
-	/* O_NONBLOCK: opening a FIFO must not block */
+	/* O_NONBLOCK, because opening a FIFO must not block */
 	int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 	struct stat info;
 	int status = 0;

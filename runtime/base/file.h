@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* file.h - reading and atomically replacing whole files */
+/* file.h - read whole files, and replace them atomically */
 #ifndef DDP_BASE_FILE_H
 #define DDP_BASE_FILE_H
 
@@ -13,32 +13,35 @@
 #include "text.h"
 
 /*
- * Replace the content of [path] by [parts]: write a temporary file beside it, with mode 0600 or
- * [mode] less the umask, sync it if [sync], rename it, and sync the directory. For a symbolic link,
- * its target is replaced. A device, FIFO or socket is refused, and a link to the file that stdout
- * or stderr writes to. On failure the temporary file is removed and [path] is unchanged, unless the
- * failure was in syncing the directory.
+ * Replace the content of [path] by [parts]: write a temporary file beside [path], sync it if [sync]
+ * is true, rename it, and sync the directory. The file's mode is 0600 or [mode] less the umask. If
+ * [path] is a symbolic link, its target is replaced. The function refuses a device, FIFO or socket,
+ * and a link to the file to which stdout or stderr writes. On failure the temporary file is
+ * removed, and [path] is unchanged unless only the sync of the directory failed.
  * Returns 0, or DDP_ERR_FILE with a text that names the path.
  */
 int ddp_file_write(const char *path, const struct iovec *parts, int count, unsigned mode, bool sync,
 		   struct ddp_error *error);
 
-/* As ddp_file_write(), for file [name] in [directory], with mode 0600 and without sync. */
+/* As ddp_file_write(), for the file [name] in [directory], with mode 0600 and without sync. */
 int ddp_file_write_text(const char *directory, const char *name, const struct ddp_text *text,
 			struct ddp_error *error);
 
 /*
- * Whether [suffix], the end of a file's name, marks a temporary file of ddp_file_write(). Sets
- * [dead] if its writer is known to have ended, which is unknown for other nodes and other
- * containers.
+ * Returns whether [suffix], the end of a file's name, marks a temporary file of ddp_file_write().
+ * Sets [dead] if the process that wrote it has certainly ended. This is not known of processes on
+ * other nodes or in other containers.
  */
 bool ddp_file_is_temporary(const char *suffix, bool *dead);
 
-/* Returns the descriptor, stdout or stderr, that is open on the file of [info]; -1: neither. */
+/*
+ * Returns the descriptor, stdout or stderr, that is open on the file with properties [info]; -1 if
+ * neither is.
+ */
 int ddp_file_output(const struct stat *info);
 
 /*
- * Check early that ddp_file_write() will not refuse [path] because of an existing file there.
+ * Check early whether ddp_file_write() would refuse [path] because of a file that exists there.
  * Returns 0 or DDP_ERR_FILE.
  */
 int ddp_file_can_replace(const char *path, struct ddp_error *error);
@@ -56,31 +59,33 @@ int ddp_file_write_all(int fd, const char *data, size_t size);
 int ddp_file_read_at(int fd, void *data, size_t size, uint64_t offset);
 
 /*
- * Read all of [path], at most [limit] bytes, into memory that the caller frees. A zero byte, not
- * counted in [size], follows the data.
- * Returns 0; 1 if the file does not exist (ENOENT or ESTALE); DDP_ERR_FILE; DDP_ERR_FORMAT if it is
- * larger or not a plain file; DDP_ERR_MEMORY.
+ * Read all of [path], at most [limit] bytes, into memory that the caller frees. A zero byte, which
+ * [size] does not count, follows the data.
+ * Returns 0; 1 if the file does not exist (ENOENT or ESTALE); DDP_ERR_FILE; DDP_ERR_FORMAT if the
+ * file is larger or not a plain file; DDP_ERR_MEMORY.
  */
 int ddp_file_read(const char *path, size_t limit, char **data, size_t *size,
 		  struct ddp_error *error);
 
 /*
- * Modify directory [path] by creating and removing [name] in it, at best effort. A client of NFSv3,
- * or of a server with coarse timestamps, may keep a listing that misses files created within one
- * tick of the server's clock, until the directory changes again.
+ * Try to modify directory [path] by creating and removing [name] in it. An NFS client may keep an
+ * old listing of the directory until the directory changes again, if the client uses NFSv3 or the
+ * server has coarse timestamps. Such a listing misses files that were created within one tick of
+ * the server's clock.
  */
 void ddp_file_change_directory(const char *path, const char *name);
 
 /*
- * Create directory [path] and its missing parents, with [mode] less the umask, and sync their
- * parent directories.
+ * Create directory [path] and its missing parents, with [mode] less the umask. Sync the parents of
+ * new directories.
  * Returns 0, also if [path] exists, or DDP_ERR_FILE.
  */
 int ddp_file_mkdirs(const char *path, unsigned mode, struct ddp_error *error);
 
 /*
- * Call at program start: opens /dev/null, read-only, for each closed standard stream, so that no
- * file opened later becomes stdout. Writing to it fails with EBADF, as to the closed stream.
+ * Call this at program start. For each standard stream that is closed, it opens /dev/null
+ * read-only, so that no file opened later becomes stdout. A write to the stream fails with EBADF,
+ * as a write to a closed stream does.
  */
 void ddp_stdio_open(void);
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hide.h - removes secrets from lines that other users may read
+ * hide.h - remove secrets from lines that other users may read
  *
- * The random end of a rendezvous directory's name lets a process that knows it pose as a rank of
- * this step, and output files are often readable by others. libddp and the plugin, which does not
- * link libddp, replace it by "*".
+ * The name of a rendezvous directory ends with a random number. A process that knows it can pose as
+ * a rank of the step, and output files are often readable by others. Therefore libddp and the
+ * plugin replace the number by "*". This is a header because the plugin does not link libddp.
  */
 #ifndef DDP_BASE_HIDE_H
 #define DDP_BASE_HIDE_H
@@ -12,7 +12,7 @@
 #include <string.h>
 
 /*
- * Replace "/.ddp/c-1.0.0-0123456789abcdef" in [text] by "/.ddp/c-1.0.0-*", which a shell can still
+ * Replace "/.ddp/c-1.0.0-0123456789abcdef" in [text] by "/.ddp/c-1.0.0-*", which a shell can
  * expand.
  */
 static inline void ddp_hide(char *text)

@@ -6,7 +6,7 @@
 #include "json.h"
 #include "text.h"
 
-#define EXPONENT_MAX 5000 /* beyond it every number is infinite or 0 */
+#define EXPONENT_MAX 5000 /* with a larger exponent, every number is infinite or 0 */
 
 void ddp_json_start(struct ddp_json *json, char *text, size_t size)
 {
@@ -27,7 +27,7 @@ static void skip_space(struct ddp_json *json)
 		json->at++;
 }
 
-/* Skip white space, and read [byte] if it is next. Returns whether it was. */
+/* Skip white space, then read [byte] if it is the next byte. Returns whether it was. */
 static bool accept(struct ddp_json *json, char byte)
 {
 	skip_space(json);
@@ -96,7 +96,10 @@ static size_t put_utf8(char *out, uint32_t code)
 	return 4;
 }
 
-/* Read the digits after "\u". Returns the number of bytes written to [out], 0 on a violation. */
+/*
+ * Read the digits after "\u". Returns the number of bytes written to [out]; 0 if they are not
+ * valid.
+ */
 static size_t read_unicode(struct ddp_json *json, char *out)
 {
 	uint32_t code = read_hex(json), low;
@@ -227,7 +230,7 @@ static int read_digits(struct ddp_json *json, long double *value)
 	return count;
 }
 
-/* As accept(), without white space before [byte]. */
+/* As accept(), but without skipping white space. */
 static bool accept_next(struct ddp_json *json, char byte)
 {
 	if (json->wrong || json->at == json->end || *json->at != byte)
@@ -303,7 +306,7 @@ static void skip_scalar(struct ddp_json *json)
 
 bool ddp_json_skip(struct ddp_json *json)
 {
-	uint64_t arrays = 0; /* stack of one bit per open level: 1 for an array, 0 for an object */
+	uint64_t arrays = 0; /* one bit per open level: 1 for an array, 0 for an object */
 	unsigned depth = 0;
 	bool first = false;
 

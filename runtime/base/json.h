@@ -2,11 +2,11 @@
 /*
  * json.h - a strict JSON parser
  *
- * Works in place: a string is decoded and zero-terminated in place, so nothing is
- * allocated, and nothing recurses. Strings that contain zero bytes are refused.
+ * The parser works in place: it decodes a string where it is and zero-terminates it. So it
+ * allocates nothing, and it does not recurse. It refuses strings that contain zero bytes.
  *
- * Errors are sticky: json->wrong describes the first one, json->at is its position, every later
- * call fails, and the caller checks once, at the end.
+ * Errors are sticky. json->wrong describes the first error, and json->at is the error's position.
+ * Every later call fails, so the caller needs only one check, at the end.
  *
  *  ddp_json_open(&json, '{');
  *  for (bool first = true; ddp_json_more(&json, '}', first); first = false) {
@@ -23,25 +23,27 @@
 
 struct ddp_json {
 	char *begin, *at, *end;
-	const char *wrong; /* constant text; NULL: no error */
+	const char *wrong; /* text of the first error, constant; NULL: no error */
 };
 
-/* Start to parse [size] bytes of [text], which is modified. */
+/* Start to parse [size] bytes of [text]. The parser modifies the text. */
 void ddp_json_start(struct ddp_json *json, char *text, size_t size);
 
-/* Record an error, unless there is one already. Returns false. */
+/* Set the error [wrong], unless there is an earlier one. Returns false. */
 bool ddp_json_fail(struct ddp_json *json, const char *wrong);
 
-/* Read the start of an object or array, '{' or '[' in [bracket]. */
+/* Read the bracket that starts an object or array: [bracket] is '{' or '['. */
 bool ddp_json_open(struct ddp_json *json, char bracket);
 
-/* Whether another member follows; if not, [bracket], '}' or ']', was read. */
+/*
+ * Returns whether another member follows. If not, reads the closing bracket, [bracket]: '}' or ']'.
+ */
 bool ddp_json_more(struct ddp_json *json, char bracket, bool first);
 
-/* Read a string. Returns it, in the text, as UTF-8, or NULL. */
+/* Read a string. Returns it as UTF-8, stored in the text that is parsed; or NULL. */
 char *ddp_json_string(struct ddp_json *json);
 
-/* Read a string and a colon. */
+/* Read a string and the colon after it. */
 char *ddp_json_key(struct ddp_json *json);
 
 /* Read an integer of at least 0; read any number. */

@@ -2,26 +2,29 @@
 /*
  * kernel-vector.c - reductions and conversions, compiled once per instruction set (vector.h)
  *
- * All instruction sets give the same bits. [type] and [op] of INLINE functions are constants after
- * inlining.
+ * All instruction sets give the same bits. The arguments [type] and [op] of INLINE functions are
+ * constants after inlining.
  */
 #include "config.h"
 
 #include "kernel.h"
 #include "vector.h"
 
-/* Bytes of a cache line; prefetch distance in bytes. */
+/* Bytes of a cache line; distance in bytes at which data is prefetched. */
 enum { LINE = 64, AHEAD = 512 };
 
-/* Bytes in memory of one vector's elements: 16-bit types are computed in f32. */
+/*
+ * Returns the bytes in memory of one vector's elements. 16-bit types are computed in f32, so they
+ * need half.
+ */
 INLINE size_t stride_of(enum ddp_type type)
 {
 	return type == DDP_BF16 || type == DDP_F16 ? VECTOR / 2 : VECTOR;
 }
 
 /*
- * Vectors of every type are passed as v_f32 and cast only for arithmetic: so loads and
- * stores are those of the most frequent type, and no copies between registers are needed.
+ * Load one vector. Vectors of every type are passed as v_f32 and cast only for arithmetic. So all
+ * loads and stores have the most frequent type, and no copies between registers are needed.
  */
 INLINE v_f32 load(const char *from, enum ddp_type type)
 {
@@ -60,8 +63,8 @@ INLINE v_f32 sum(v_f32 a, v_f32 b, enum ddp_type type)
 }
 
 /*
- * MAX and MIN choose the later element if it is NaN or better than the earlier one. A comparison
- * with an earlier NaN is false, so that NaN stays.
+ * MAX and MIN choose the later element if it is NaN or better than the earlier one. If the earlier
+ * element is NaN, the comparison is false, so NaN stays.
  */
 #define EXTREME(vector, bits)                                                        \
 	do {                                                                         \
@@ -101,7 +104,7 @@ INLINE v_f32 scaled(v_f32 value, double scale, enum ddp_type type, enum ddp_op o
 	return value * (float)scale;
 }
 
-/* Reduce at most one vector at offset [at]. A partial vector is padded with zeros. */
+/* Reduce the elements at offset [at], at most one vector. A partial vector is padded with zeros. */
 INLINE void reduce_piece(void *const *to, int targets, const void *const *from, int sources,
 			 size_t at, size_t bytes, double scale, enum ddp_type type, enum ddp_op op)
 {
@@ -120,9 +123,9 @@ INLINE void reduce_piece(void *const *to, int targets, const void *const *from, 
 }
 
 /*
- * Four vectors at a time hide the latency of loads. If all sources are also targets, most cache
- * lines come from other CPUs' caches and will be written. They are prefetched for writing, since
- * one transfer is cheaper than two.
+ * Four vectors at a time hide the latency of loads. If all sources are also targets, most of their
+ * cache lines are in other CPUs' caches, and will be written. Therefore they are prefetched for
+ * writing: one transfer is cheaper than two.
  */
 INLINE void reduce(void *const *to, int targets, const void *const *from, int sources, size_t bytes,
 		   double scale, enum ddp_type type, enum ddp_op op)
@@ -191,8 +194,8 @@ INLINE void narrow(void *to, const float *from, size_t count, enum ddp_type type
 /* --- Order-independent sums ------------------------------------------------------------------- */
 
 /*
- * Per element, the larger of [most] and [bits], both without sign; elements of [bits] that are inf
- * or NaN are ignored.
+ * Returns, for each element, the larger of [most] and [bits], both without sign. Elements of [bits]
+ * that are inf or NaN are ignored.
  */
 INLINE v_u32 larger_f32(v_u32 most, v_u32 bits)
 {
@@ -223,7 +226,7 @@ INLINE v_f32 larger(v_f32 most, v_f32 x, bool wide)
 	return (v_f32)larger_f32((v_u32)most, (v_u32)x & 0x7fffffff);
 }
 
-/* The elementwise maximum of all vectors' absolute values. */
+/* Returns the maximum, for each element, of all vectors' absolute values. */
 INLINE v_f32 largest_vector(char *to, const char *from, size_t bytes, bool copy, bool wide)
 {
 	v_f32 most[2] = {{0}}, x;
@@ -283,7 +286,7 @@ INLINE void store_few(void *to, v_f64 value, bool wide)
 		*(v_f32_few_loose *)to = __builtin_convertvector(value, v_f32_few);
 }
 
-/* 1.5 x 2^52. Adding and subtracting it rounds numbers up to 2^51 in size to integers. */
+/* 1.5 x 2^52. Adding and then subtracting this number rounds numbers of up to 2^51 to integers. */
 #define WHOLE 0x1.8p52
 
 INLINE v_f64 whole(v_f64 value, const double factor[2])
@@ -314,7 +317,10 @@ INLINE void to_whole(double *to, const void *from, size_t count, const double fa
 		to[i] = add ? to[i] + value[i] : value[i];
 }
 
-/* Give every NaN the same bits, since those of a sum's NaN depend on the order. */
+/*
+ * Replace every NaN by one with fixed bits, since the bits of a sum's NaN depend on the order of
+ * additions.
+ */
 INLINE v_f64 canonical_nan(v_f64 value)
 {
 	v_u64 is = (v_u64)(value != value);
@@ -364,7 +370,10 @@ static TARGET void leave(void *to, const double *from, size_t count, enum ddp_ty
 		from_whole(to, from, count, factor, false);
 }
 
-/* Sum at most one vector of f64 per source, [bytes] in memory, padded with zeros. */
+/*
+ * Add the elements at offset [at] of all sources, at most one vector of f64 each. [bytes] is their
+ * size in memory. A partial vector is padded with zeros.
+ */
 INLINE void sum_few(void *const *to, int targets, const void *const *from, int sources, size_t at,
 		    size_t bytes, const double in[2], const double out[2], bool wide)
 {

@@ -5,7 +5,7 @@
 
 #include "kernel.h"
 
-/* Elements per block: conversions go through f32 in a buffer of this size. */
+/* Elements per block. Conversions store f32 numbers in a buffer of this size. */
 enum { BLOCK = 256 };
 
 static const struct ddp_kernel_table *const tables[DDP_SIMD_COUNT] = {
@@ -22,8 +22,8 @@ const struct ddp_kernel_table *ddp_kernel_table(enum ddp_simd simd)
 }
 
 /*
- * Round to f32 such that a second rounding to 16 bits gives the same as rounding [value] once: if
- * [value] is not exact in f32, round toward zero and set the last bit.
+ * Round to f32 in such a way that a second rounding, to 16 bits, gives the same number as rounding
+ * [value] once. If f32 cannot represent [value], round toward zero and set the last bit.
  */
 static float round_to_odd(double value)
 {

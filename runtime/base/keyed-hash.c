@@ -10,7 +10,7 @@ enum { BLOCK = 64, ROUNDS = 10, WORDS = 8 };
 static const uint32_t initial[WORDS] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
 					0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
 
-/* Message word per round and step: the permutations of RFC 7693. */
+/* Number of the message word for each round and step: the permutations of RFC 7693. */
 static const uint8_t order[ROUNDS][16] = {
 	{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},
 	{14, 10, 4, 8, 9, 15, 13, 6, 1, 12, 0, 2, 11, 7, 5, 3},
@@ -48,8 +48,8 @@ static void mix(uint32_t v[static 16], int a, int b, int c, int d, uint32_t x, u
 }
 
 /*
- * Add one block to the state. [total] counts the bytes including this block; [last] marks the last
- * block.
+ * Add one block to the state. [total] is the number of bytes up to the end of this block. [last] is
+ * true for the last block.
  */
 static void compress(uint32_t state[static WORDS], const uint8_t block[static BLOCK],
 		     uint64_t total, bool last)

@@ -72,7 +72,7 @@ void ddp_log_vprint(const struct ddp_log *log, enum ddp_level level, const char 
 	length = strlen(line);
 	line[length++] = '\n';
 	if (write(STDERR_FILENO, line, length) < 0)
-		return; /* an error here cannot be reported */
+		return; /* if printing fails, the error cannot be reported */
 }
 
 void ddp_log_print(const struct ddp_log *log, enum ddp_level level, const char *subsystem,

@@ -2,7 +2,7 @@
 /*
  * log.h - log lines on stderr, prefixed with the rank
  *
- * Each handle has one struct ddp_log; modules get a pointer to it. A line is written by one
+ * Each handle has one struct ddp_log. Modules get a pointer to it. Each line is written by one
  * write(), so that lines of ranks that share a file do not mix.
  */
 #ifndef DDP_BASE_LOG_H
@@ -15,8 +15,8 @@
 struct ddp_log {
 	enum ddp_level level;
 	bool all_ranks;
-	char subsystems[128]; /* "" or ",a,b," */
-	char prefix[96];      /* "ddp: ", later "ddp[3@n2]: " */
+	char subsystems[128]; /* subsystems of DDP_LOG, as ",a,b,"; "": all */
+	char prefix[96];      /* start of each line: "ddp: ", later "ddp[3@n2]: " */
 	int rank;	      /* -1: not yet known */
 };
 
@@ -26,13 +26,13 @@ struct ddp_log {
  */
 int ddp_log_open(struct ddp_log *log, struct ddp_error *error);
 
-/* Begin all further lines with "ddp[rank@host]: ". */
+/* Change the start of all further lines to "ddp[rank@host]: ". */
 void ddp_log_name(struct ddp_log *log, int rank, const char *host);
 
-/* Whether a line of [level] about [subsystem] would be printed; cheap. */
+/* Returns whether a line of [level] about [subsystem] would be printed. Takes little time. */
 bool ddp_log_wants(const struct ddp_log *log, enum ddp_level level, const char *subsystem);
 
-/* Print a line if ddp_log_wants() it. */
+/* Print a line if ddp_log_wants() returns true for it. */
 void ddp_log_print(const struct ddp_log *log, enum ddp_level level, const char *subsystem,
 		   const char *format, ...) DDP_FORMAT(4, 5);
 void ddp_log_vprint(const struct ddp_log *log, enum ddp_level level, const char *subsystem,

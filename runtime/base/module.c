@@ -15,7 +15,7 @@
 #error "the build defines DDP_MODULE_DIR"
 #endif
 
-/* Returns NULL if [head] matches the request, else what is wrong with it. */
+/* Returns NULL if [head] matches the request, else a text that describes the difference. */
 static const char *check_head(const struct ddp_module_head *head, const char *name,
 			      const char *kind, uint32_t version, uint32_t size)
 {
@@ -30,9 +30,9 @@ static const char *check_head(const struct ddp_module_head *head, const char *na
 }
 
 /*
- * Set [path] to the file of module [name]: in DDP_MODULES, if that is set; else in libddp's
- * directory, as in a build tree; else in the modules' directory beside libddp, as in an
- * installation that was moved; else in the installation's.
+ * Set [path] to the file of module [name]. Uses the first of these directories that applies:
+ * DDP_MODULES, if that is set; libddp's directory, as in a build tree; the modules' directory
+ * beside libddp, as in an installation that was moved; the installation's directory.
  */
 static void find_module(const char *name, char path[static PATH_MAX])
 {
@@ -43,9 +43,9 @@ static void find_module(const char *name, char path[static PATH_MAX])
 	Dl_info info;
 	int n;
 
+	/* works even if libddp was opened with dlopen() or linked statically */
 	if (!libddp_symbol)
-		libddp_symbol = (void *)(uintptr_t)
-			find_module; /* libddp was opened with dlopen() or linked statically */
+		libddp_symbol = (void *)(uintptr_t)find_module;
 	if (!*directory && dladdr(libddp_symbol, &info) && (slash = strrchr(info.dli_fname, '/'))) {
 		n = (int)(slash - info.dli_fname);
 		snprintf(path, PATH_MAX, "%.*s/ddp_%s.so", n, info.dli_fname, name);

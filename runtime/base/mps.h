@@ -2,8 +2,9 @@
 /*
  * mps.h - detect NVIDIA's Multi-Process Service (MPS) and its limits
  *
- * Header only, for the plugin, which does not link libddp, and for libddp's programs. CUDA looks
- * for a daemon in the same way; without one, it runs programs without MPS and prints nothing.
+ * Header only, because it is used by libddp's programs and by the plugin, which does not link
+ * libddp. CUDA detects an MPS daemon in the same way. If there is none, CUDA runs programs without
+ * MPS and prints nothing.
  */
 #ifndef DDP_BASE_MPS_H
 #define DDP_BASE_MPS_H
@@ -17,7 +18,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* CUDA's variables for MPS clients. */
+/* Names of CUDA's variables for MPS clients. */
 #define DDP_MPS_PIPE_DIRECTORY "CUDA_MPS_PIPE_DIRECTORY"
 #define DDP_MPS_THREADS "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 #define DDP_MPS_MEMORY "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
@@ -29,7 +30,8 @@ enum ddp_mps_state {
 };
 
 /*
- * Directory of the daemon's socket; [given] is CUDA_MPS_PIPE_DIRECTORY, NULL or "" for the default.
+ * Returns the directory of the daemon's socket. [given] is CUDA_MPS_PIPE_DIRECTORY; NULL or "": the
+ * default.
  */
 static inline const char *ddp_mps_directory(const char *given)
 {
@@ -37,9 +39,9 @@ static inline const char *ddp_mps_directory(const char *given)
 }
 
 /*
- * Whether a process listens on the socket [path]. The daemon does not notice: connecting a datagram
- * socket to its stream socket always fails, but the kernel first checks that a process listens
- * (ECONNREFUSED) and that this user may connect (EACCES).
+ * Returns whether a process listens on the socket [path]. The daemon does not notice the check.
+ * Connecting a datagram socket to the daemon's stream socket always fails. But the kernel first
+ * checks that a process listens (ECONNREFUSED), and that this user may connect (EACCES).
  */
 static inline enum ddp_mps_state ddp_mps_ask(const char *path)
 {
@@ -47,7 +49,7 @@ static inline enum ddp_mps_state ddp_mps_ask(const char *path)
 	int fd, why = 0;
 
 	if (strlen(path) >= sizeof(address.sun_path))
-		return DDP_MPS_NONE; /* CUDA cannot connect either */
+		return DDP_MPS_NONE; /* CUDA could not connect either */
 	strcpy(address.sun_path, path);
 	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
@@ -66,11 +68,11 @@ static inline int ddp_mps_is_trusted(const struct stat *st)
 }
 
 /*
- * Check [directory] (ddp_mps_directory()). Changes nothing and does not wait. The directory, a link
- * to it and the socket count only if they belong to root or to this user: /tmp is writable for all,
- * and a daemon of a third user serves only that user. Links inside the directory are not followed.
- * Old daemons have a FIFO, which does not show whether they are running; it counts as a running
- * daemon.
+ * Check for a daemon in [directory], see ddp_mps_directory(). Changes nothing and does not wait.
+ * The directory, a link to it, and the socket are ignored unless they belong to root or to this
+ * user: all users can write to /tmp, and a daemon of a third user serves only that user. Links
+ * inside the directory are not followed. Old daemons have a FIFO, which does not show whether the
+ * daemon runs; it counts as a running daemon.
  */
 static inline enum ddp_mps_state ddp_mps_look(const char *directory)
 {
@@ -97,8 +99,8 @@ static inline double ddp_mps_threads(const char *text)
 }
 
 /*
- * Write the memory limit of [device] in [text], CUDA_MPS_PINNED_DEVICE_MEM_LIMIT such as
- * "0=4G,1=512M", to [limit]: "4G", or "" if there is none.
+ * Find the memory limit of [device] in [text], the value of CUDA_MPS_PINNED_DEVICE_MEM_LIMIT, such
+ * as "0=4G,1=512M". Write it to [limit], such as "4G"; "" if there is none.
  */
 static inline void ddp_mps_memory(const char *text, int device, char *limit, size_t size)
 {

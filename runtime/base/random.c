@@ -28,8 +28,8 @@ static void one_round(uint32_t counter[4], const uint32_t key[2])
 }
 
 /*
- * Philox4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3"):
- * four random words, determined by [counter] and [key].
+ * Philox4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3").
+ * Computes four random words from [counter] and [key].
  */
 static void philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
 {
@@ -45,9 +45,9 @@ static void philox(const uint32_t counter[4], const uint32_t key[2], uint32_t ou
 }
 
 /*
- * The seed is the key; block and layer are words of the counter; the other two words hold 40 bits
- * of the order and 24 of the epoch. Larger values, from a trillion samples or 16 million epochs on,
- * change the key.
+ * The key is the seed. Two words of the counter are block and layer; the other two words hold 40
+ * bits of the order and 24 bits of the epoch. Larger values, from a trillion samples or 16 million
+ * epochs on, change the key.
  */
 void ddp_random(uint64_t seed, uint64_t epoch, uint64_t order, uint32_t layer, uint32_t block,
 		uint32_t out[4])

@@ -2,7 +2,7 @@
 /*
  * random.h - the Mersenne Twister, compatible with PyTorch's CPU generator
  *
- * Where the order of calls should not matter, use ddp_random() of ddp.h.
+ * If the numbers must not depend on the order of calls, use ddp_random() of ddp.h.
  */
 #ifndef DDP_BASE_RANDOM_H
 #define DDP_BASE_RANDOM_H
@@ -16,7 +16,7 @@ struct ddp_mt19937 {
 	int next;
 };
 
-/* Initialize with the low 32 bits of [seed], as PyTorch does. */
+/* Initialize [generator] with the low 32 bits of [seed], as PyTorch does. */
 void ddp_mt19937_seed(struct ddp_mt19937 *generator, uint64_t seed);
 
 uint32_t ddp_mt19937_next(struct ddp_mt19937 *generator);

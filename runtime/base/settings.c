@@ -41,7 +41,7 @@ const char *ddp_setting_get(enum ddp_setting setting)
 	return value ? value : info->value;
 }
 
-/* Parse a decimal number with a point, independent of the locale. */
+/* Parse a decimal number. The decimal point is "." in every locale. */
 static bool read_decimal(const char *text, double *value)
 {
 	locale_t plain = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);

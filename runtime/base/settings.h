@@ -17,28 +17,29 @@ struct ddp_setting_info {
 };
 
 /*
- * Returns the value of the first variable in the NULL-terminated list [name], ... that is set and
- * not empty, or NULL.
+ * Returns the value of the first variable that is set and not empty, of the NULL-terminated list
+ * [name], .... Returns NULL if there is none.
  */
 const char *ddp_getenv(const char *name, ...) __attribute__((sentinel));
 
-/* Returns the row of [setting], which is constant: name, default, text. */
+/* Returns the constant row of [setting]: name, default, text. */
 const struct ddp_setting_info *ddp_setting_info(enum ddp_setting setting);
 
 /*
- * Returns the value of [setting] in the environment or, if it is missing or empty, the default.
- * Never NULL.
+ * Returns the value of [setting] in the environment. If it is missing or empty, returns the
+ * default. Never NULL.
  */
 const char *ddp_setting_get(enum ddp_setting setting);
 
 /*
- * Parse [setting] as seconds: a number above 0, with or without a fraction.
- * Returns 0, or DDP_ERR_ENVIRONMENT with name, value and valid values.
+ * Parse the value of [setting] as seconds: a number above 0, with or without a fraction.
+ * Returns 0, or DDP_ERR_ENVIRONMENT with the name, the value and the valid values.
  */
 int ddp_setting_seconds(enum ddp_setting setting, double *seconds, struct ddp_error *error);
 
 /*
- * Set [index] to the position of [setting]'s value in the NULL-terminated list [words]; -1 for "".
+ * Set [index] to the position of the value of [setting] in the NULL-terminated list [words]; -1 if
+ * the value is "".
  * Returns 0, or DDP_ERR_ENVIRONMENT with a text that lists the words.
  */
 int ddp_setting_word(enum ddp_setting setting, const char *const *words, int *index,

@@ -15,7 +15,7 @@ const char *ddp_simd_name(enum ddp_simd simd)
 	return simd_names[simd];
 }
 
-/* Also checks that the operating system saves the registers. */
+/* Returns whether the CPU has the instructions and the operating system saves their registers. */
 static bool simd_works(enum ddp_simd simd)
 {
 #if DDP_SIMD_X86

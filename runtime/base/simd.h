@@ -11,16 +11,16 @@
 #define DDP_SIMD_X86 0
 #endif
 
-/* AVX2 implies FMA and F16C; AVX-512 implies F, BW, DQ and VL. */
+/* AVX2 here includes FMA and F16C; AVX-512 includes F, BW, DQ and VL. */
 enum ddp_simd { DDP_SIMD_PLAIN, DDP_SIMD_AVX2, DDP_SIMD_AVX512, DDP_SIMD_COUNT };
 
 /*
- * Choose the best instruction set of this CPU, or the one in DDP_SIMD.
- * Returns 0, or DDP_ERR_ENVIRONMENT if the CPU lacks the one in DDP_SIMD.
+ * Choose the instruction set in DDP_SIMD or, if that is not set, the best one of this CPU.
+ * Returns 0, or DDP_ERR_ENVIRONMENT if the CPU lacks the instruction set in DDP_SIMD.
  */
 int ddp_simd_choose(enum ddp_simd *simd, struct ddp_error *error);
 
-/* "plain", "avx2", "avx512". */
+/* Returns "plain", "avx2" or "avx512". */
 const char *ddp_simd_name(enum ddp_simd simd);
 
 #endif /* DDP_BASE_SIMD_H */

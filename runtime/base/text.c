@@ -11,7 +11,7 @@
 
 /* --- Growing text ---------------------------------------------------------------------------- */
 
-/* Make space for [more] bytes and a zero byte. */
+/* Make space for [more] bytes and a terminating zero byte. */
 static bool grow(struct ddp_text *text, size_t more)
 {
 	size_t capacity = text->capacity ? text->capacity : 256;
@@ -107,8 +107,9 @@ void ddp_text_plain(struct ddp_text *text, const char *string)
 		length = ddp_utf8_length(string, left);
 		if (length == 0)
 			ddp_text_add(text, "%s", unknown);
+		/* U+0080 to U+009F are control characters as well */
 		else if (first < 0x20 || first == 0x7f || (first == 0xc2 && second < 0xa0))
-			ddp_text_add(text, "?"); /* U+0080 to U+009F are control characters, too */
+			ddp_text_add(text, "?");
 		else
 			ddp_text_put(text, string, length);
 	}
@@ -131,7 +132,7 @@ void ddp_text_json_number(struct ddp_text *text, double number)
 /* --- JSON ------------------------------------------------------------------------------------ */
 
 /*
- * After a blank or a newline there is no comma: callers that add these write the comma themselves.
+ * No comma is added after a blank or a newline: a caller that adds these writes the comma as well.
  */
 static void begin_value(struct ddp_text *text, const char *key)
 {
@@ -294,7 +295,7 @@ size_t ddp_text_columns(const char *string)
 	return count_columns(string, strlen(string));
 }
 
-/* Add the row at [cells]; NULL: the headings. Returns the next row's cells. */
+/* Add the row at [cells]; NULL: the headings. Returns the start of the next row. */
 static const char *add_row(struct ddp_text *text, const struct ddp_table_column *columns,
 			   size_t count, const size_t *widths, const char *cells)
 {
@@ -354,7 +355,7 @@ void ddp_text_table(struct ddp_text *text, const struct ddp_table_column *column
 size_t ddp_utf8_length(const char *text, size_t size)
 {
 	const unsigned char *byte = (const unsigned char *)text;
-	unsigned low = 0x80, high = 0xbf; /* limits of the second byte */
+	unsigned low = 0x80, high = 0xbf; /* limits of the second byte of a character */
 	size_t length;
 
 	if (size == 0)
@@ -365,13 +366,13 @@ size_t ddp_utf8_length(const char *text, size_t size)
 		return 0;
 	length = byte[0] < 0xe0 ? 2 : byte[0] < 0xf0 ? 3 : 4;
 	if (byte[0] == 0xe0)
-		low = 0xa0; /* lower ones are overlong encodings */
+		low = 0xa0; /* a lower byte means an overlong encoding */
 	if (byte[0] == 0xed)
-		high = 0x9f; /* higher ones are surrogates */
+		high = 0x9f; /* a higher byte means a surrogate */
 	if (byte[0] == 0xf0)
 		low = 0x90;
 	if (byte[0] == 0xf4)
-		high = 0x8f; /* higher ones exceed U+10FFFF */
+		high = 0x8f; /* a higher byte means a character above U+10FFFF */
 	if (size < length || byte[1] < low || byte[1] > high)
 		return 0;
 	for (size_t i = 2; i < length; i++)

@@ -6,13 +6,16 @@
 #include <ddp.h>
 #include <string.h>
 
-/* "F32", as in safetensors; "?" for an unknown number, which another process may have sent. */
+/*
+ * Returns a name such as "F32", as in safetensors; "?" for an unknown number, which another process
+ * may have sent.
+ */
 const char *ddp_type_name(uint32_t type);
 
-/* "sum", "max", "min"; "?" for an unknown number. */
+/* Returns "sum", "max" or "min"; "?" for an unknown number. */
 const char *ddp_op_name(uint32_t op);
 
-/* The nearest bf16, ties to even; NaN stays NaN. */
+/* Returns the nearest bf16 number; ties go to even, and NaN stays NaN. */
 static inline uint16_t ddp_to_bf16(float value)
 {
 	uint32_t bits;

@@ -3,10 +3,11 @@
  * vector.h - loops that are written once for vectors of any width
  *
  * A source file with such loops is compiled for the baseline machine. Two small files beside it
- * compile it again for AVX2 and AVX-512: each defines VECTOR, the bytes of a vector, and includes
- * it. The loops use the compiler's vector types (gcc and clang, any machine); the result of an
- * operator on one element does not depend on the width. Functions are INLINE, or static and TARGET.
- * The table of a file's functions is SIMD(name); simd.h chooses among the tables.
+ * define VECTOR, the bytes of a vector, and include the source file, to compile it again for AVX2
+ * and AVX-512. The loops use the compiler's vector types (gcc and clang, any machine). The result
+ * for one element does not depend on the width. Functions are INLINE, or static and TARGET.
+ * SIMD(name) is the table of a file's functions for one instruction set; simd.h chooses among the
+ * tables.
  */
 #ifndef DDP_BASE_VECTOR_H
 #define DDP_BASE_VECTOR_H
@@ -36,7 +37,7 @@
 #define SIMD_NAME "plain"
 #endif
 
-/* On other machines than x86 there is only the plain table. */
+/* Machines other than x86 have only the plain table. */
 #if DDP_SIMD_X86 && VECTOR > 16
 #include <immintrin.h>
 #define TARGET __attribute__((target(INSTRUCTIONS)))
@@ -52,7 +53,7 @@
 #define LOOSE(bytes) __attribute__((vector_size(bytes), aligned(1), may_alias))
 
 /*
- * Hide the value of [pointer] from the compiler, so that it addresses loads relative to this one
+ * Hide the value of [pointer] from the compiler, so that it computes all addresses from this one
  * pointer.
  */
 #define KEEP(pointer) __asm__("" : "+r"(pointer))
@@ -91,7 +92,9 @@ INLINE v_f32 all(float value)
 	return value - (v_f32){0};
 }
 
-/* The elements of [mask] are all ones or all zeros. */
+/*
+ * Returns an element of [yes] if the element of [mask] is all ones, and of [no] if it is all zeros.
+ */
 INLINE v_u32 choose(v_i32 mask, v_u32 yes, v_u32 no)
 {
 	return ((v_u32)mask & yes) | (~(v_u32)mask & no);
@@ -102,7 +105,7 @@ INLINE v_f32 only(v_i32 mask, v_f32 value)
 	return (v_f32)(mask & (v_i32)value);
 }
 
-/* a * b + c, rounded once. */
+/* Returns a * b + c, rounded once. */
 INLINE v_f32 fused(v_f32 a, v_f32 b, v_f32 c)
 {
 #if SIMD_AVX512
@@ -133,7 +136,7 @@ INLINE v_f32 root(v_f32 value)
 
 /* --- Masks and bits ----------------------------------------------------------------------- */
 
-/* Element i has the value i. */
+/* Returns a vector whose element i has the value i. */
 INLINE v_i32 lanes(void)
 {
 	v_i32 lanes;
@@ -143,7 +146,7 @@ INLINE v_i32 lanes(void)
 	return lanes;
 }
 
-/* Element i is all ones if bit i of [bits] is 1, else 0. */
+/* Returns a vector whose element i is all ones if bit i of [bits] is 1, else 0. */
 INLINE v_i32 spread(uint32_t bits)
 {
 #if SIMD_AVX512
@@ -153,7 +156,7 @@ INLINE v_i32 spread(uint32_t bits)
 #endif
 }
 
-/* Bit i is 1 if element i of [mask] is all ones. */
+/* Returns a number whose bit i is 1 if element i of [mask] is all ones. */
 INLINE uint32_t bits_of(v_i32 mask)
 {
 #if SIMD_AVX512
@@ -170,8 +173,8 @@ INLINE uint32_t bits_of(v_i32 mask)
 }
 
 /*
- * Store the elements of [value] whose bit is 1, contiguously. Up to LANES elements are written;
- * those after the selected ones are undefined.
+ * Store the elements of [value] whose bit is 1, contiguously. May write LANES elements: memory
+ * after the selected elements is undefined.
  */
 INLINE void compress(void *to, v_i32 value, uint32_t bits)
 {
@@ -187,7 +190,7 @@ INLINE void compress(void *to, v_i32 value, uint32_t bits)
 INLINE void transpose(v_i32 vectors[LANES])
 {
 #if SIMD_AVX512
-	/* Exchanges halves, quarters and eighths of the 16 vectors in turn. */
+	/* Exchange halves, then quarters, then eighths of the 16 vectors. */
 	__m512i *from = (__m512i *)vectors, to[16];
 
 	UNROLL
@@ -241,7 +244,10 @@ INLINE v_f32 load_bf16(const void *from)
 	return (v_f32)(__builtin_convertvector(*(const v_half_loose *)from, v_u32) << 16);
 }
 
-/* Rounds to nearest, even; NaN stays NaN. avx512_bf16's own conversion would flush denormals. */
+/*
+ * Rounds to nearest, even, and keeps NaN. The instruction of avx512_bf16 is not used, because it
+ * flushes denormals to 0.
+ */
 INLINE void store_bf16(void *to, v_f32 value)
 {
 	v_u32 bits = (v_u32)value;
@@ -285,7 +291,7 @@ INLINE void store_f16(void *to, v_f32 value)
 	v_u32 sign = (bits >> 16) & 0x8000, magnitude = bits & 0x7fffffff;
 	v_u32 normal = (magnitude + 0xfff + ((magnitude >> 13) & 1) - (112u << 23)) >> 13;
 	/*
-	 * The last bit of 0.5f has the weight of a denormal half's last bit, so that the addition
+	 * The last bit of 0.5f has the weight of the last bit of a denormal half. So the addition
 	 * rounds to even.
 	 */
 	v_u32 denormal = (v_u32)((v_f32)magnitude + 0.5f) - 0x3f000000;

@@ -1,14 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * walk.h - opens a directory whose path only root and this user can change
+ * walk.h - open a directory whose path only root and this user can change
  *
- * Header only, for the plugin, which does not link libddp, and for libddp. The rule is that of
- * ssh's StrictModes. Each directory from the root on must belong to root or to this user, and no
- * other user may write to it, unless its sticky bit keeps others from renaming entries that are not
- * theirs. The group may not write either, not even a group of this user alone: if the directory has
- * an access list, the group bits are its mask and allow other users to write. Symbolic links in the
- * path are followed if they belong to root or to this user. Each component is opened relative to
- * the open directory before it, so that the checked directory is the one that is used.
+ * Header only, because it is used by libddp and by the plugin, which does not link libddp. The rule
+ * is that of ssh's StrictModes:
+ *
+ *   - Each directory from the root on must belong to root or to this user.
+ *   - No other user may write to it, unless its sticky bit prevents users from renaming entries of
+ *     other users.
+ *   - The group may not write either, not even a group that contains only this user: if the
+ *     directory has an access list, the group bits are the list's mask, and other users may be
+ *     allowed to write.
+ *   - Symbolic links in the path are followed if they belong to root or to this user.
+ *
+ * Each component is opened relative to the open directory before it, so that the directory which
+ * was checked is the one that is used.
  */
 #ifndef DDP_BASE_WALK_H
 #define DDP_BASE_WALK_H
@@ -23,11 +29,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { DDP_WALK_LINKS = 16 }; /* per path */
+enum { DDP_WALK_LINKS = 16 }; /* maximum number of links in a path */
 
 struct ddp_walk {
-	bool make;		  /* create missing directories, with mode 0700 */
-	unsigned made, links;	  /* directories created and links followed so far */
+	bool make; /* create missing directories, with mode 0700 */
+	/* number of directories created; number of links followed */
+	unsigned made, links;
 	char at[PATH_MAX];	  /* the current path, for messages */
 	char why[PATH_MAX + 256]; /* the error message */
 };
@@ -46,9 +53,9 @@ ddp_walk_fail(struct ddp_walk *walk, int number, const char *format, ...)
 }
 
 /*
- * In a container with a user namespace, files of root and of all unmapped users have one owner.
- * They cannot be distinguished, so this owner is trusted; the plugin has checked the path outside
- * of the container.
+ * Returns whether all users can be distinguished. In a container with a user namespace, files of
+ * root and of all unmapped users have the same owner. That owner is trusted there, because the
+ * plugin has checked the path outside of the container.
  */
 static inline bool ddp_walk_knows_all(void)
 {
@@ -115,7 +122,7 @@ static inline int ddp_walk_name(struct ddp_walk *walk, const char *name, size_t 
 
 static inline int ddp_walk_path(struct ddp_walk *walk, int at, const char *path);
 
-/* Follow [name] in [at], which is not a directory, if it is a trusted link. */
+/* [name] in [at] is not a directory. If it is a link that may be followed, follow it. */
 static inline int ddp_walk_link(struct ddp_walk *walk, int at, const char *name, int before)
 {
 	int link = openat(at, name, O_PATH | O_NOFOLLOW | O_CLOEXEC), fd = -1;
@@ -175,7 +182,7 @@ static inline int ddp_walk_step(struct ddp_walk *walk, int at, const char *name)
 }
 
 /*
- * Open the directory [path] relative to [at], which stays open. Returns a descriptor, or -1 with
+ * Open the directory [path], relative to [at], which stays open. Returns a descriptor, or -1 with
  * errno.
  */
 static inline int ddp_walk_path(struct ddp_walk *walk, int at, const char *path)
@@ -218,8 +225,8 @@ static inline int ddp_walk_path(struct ddp_walk *walk, int at, const char *path)
 /*
  * Open the directory [path]. If walk->make is set, missing directories are created. All other
  * members of [walk] must be zero.
- * Returns a descriptor (O_PATH); or -1 with errno, EPERM if others could change the path, the
- * message in walk->why, and all created directories removed.
+ * Returns a descriptor (O_PATH); or -1 with errno and the message in walk->why. errno is EPERM if
+ * other users could change the path. On failure, all created directories are removed.
  */
 static inline int ddp_walk_open(struct ddp_walk *walk, const char *path)
 {
@@ -241,8 +248,8 @@ static inline int ddp_walk_open(struct ddp_walk *walk, const char *path)
 }
 
 /*
- * Open the parent directory of [path], as ddp_walk_open(), and set [name] to the last component, ""
- * for the root.
+ * Open the parent directory of [path], as ddp_walk_open() does, and set [name] to the last
+ * component of [path]; "" for the root.
  */
 static inline int ddp_walk_above(struct ddp_walk *walk, const char *path,
 				 char name[static NAME_MAX + 1])

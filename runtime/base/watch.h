@@ -2,9 +2,9 @@
 /*
  * watch.h - deadlines, and conditions that end a wait early
  *
- * Nothing waits without one of these. A waiting loop polls its own condition and calls
- * ddp_watch_check() every few tens of milliseconds. The owner's check() polls the events that can
- * end the wait from outside: another rank aborted, or a peer's process has ended.
+ * Every wait has a watch. A waiting loop polls its own condition, and calls ddp_watch_check() every
+ * few tens of milliseconds. The owner's check() polls for events outside of the loop that must end
+ * the wait: another rank has aborted, or a peer's process has ended.
  */
 #ifndef DDP_BASE_WATCH_H
 #define DDP_BASE_WATCH_H
@@ -18,19 +18,19 @@
 #define DDP_WATCH_PERIOD 20000000u
 
 struct ddp_watch {
-	uint64_t deadline; /* on ddp_now()'s clock; UINT64_MAX: none */
-	double limit;	   /* seconds, for messages */
+	uint64_t deadline; /* time of ddp_now(); UINT64_MAX: no deadline */
+	double limit;	   /* time limit in seconds, for messages */
 
 	/* Returns 0 to continue, or a DDP_ERR_x with its text in [error]. May be NULL. */
 	int (*check)(void *owner, struct ddp_error *error);
 	void *owner;
 };
 
-/* The monotonic clock in nanoseconds; the same in seconds. */
+/* The monotonic clock: ddp_now() in nanoseconds, ddp_seconds() in seconds. */
 uint64_t ddp_now(void);
 double ddp_seconds(void);
 
-/* [time], for example a file's, in seconds since 1970; NULL: the current time. */
+/* Returns [time], such as a file's timestamp, in seconds since 1970; NULL: the current time. */
 double ddp_date(const struct timespec *time);
 
 /* Returns a watch with a deadline [seconds] from now. */
@@ -38,26 +38,26 @@ struct ddp_watch ddp_watch_start(double seconds, int (*check)(void *, struct ddp
 				 void *owner);
 
 /*
- * Returns [watch] with a deadline [seconds] later. A rank that waits for ranks which wait
- * themselves uses it, so that their timeout comes first and names the missing rank.
+ * Returns a copy of [watch] with a deadline [seconds] later. For a rank that waits for other
+ * waiting ranks: their timeout then comes first and names the missing rank.
  */
 struct ddp_watch ddp_watch_later(const struct ddp_watch *watch, double seconds);
 
 /*
- * Call the owner's check(), then compare the clock with the deadline.
- * Returns 0 to continue; the result of check(); or DDP_ERR_TIMEOUT without a text, as the caller
- * knows for whom it waits.
+ * Call the owner's check(), then compare the time with the deadline.
+ * Returns 0 to continue; the result of check(); or DDP_ERR_TIMEOUT without a text, because only the
+ * caller knows which rank is missing.
  */
 int ddp_watch_check(const struct ddp_watch *watch, struct ddp_error *error);
 
-/* Sleep for [nanoseconds], but not beyond the deadline. */
+/* Sleep for [nanoseconds], but not longer than until the deadline. */
 void ddp_watch_sleep(const struct ddp_watch *watch, uint64_t nanoseconds);
 
 /*
- * For a loop that polls a device: call it after each unsuccessful poll. The first calls return at
- * once, later ones sleep longer and longer, up to a millisecond. [poll] must be all zero before the
- * loop.
- * Returns as ddp_watch_check(), which it calls twice per period.
+ * For a loop that polls a device: call ddp_watch_poll() after each poll that found nothing. The
+ * first calls return at once; later calls sleep longer and longer, up to a millisecond. [poll] must
+ * be all zero before the loop.
+ * Returns the result of ddp_watch_check(), which is called twice per DDP_WATCH_PERIOD.
  */
 struct ddp_poll {
 	uint64_t checked;

@@ -19,7 +19,7 @@ void ddp_xalloc_tell(void (*call)(struct ddp *ddp, const char *format, ...), str
 	abort_handle = ddp;
 }
 
-/* Ends the program as ddp_exit() does, without exit handlers, which may hang. */
+/* End the program as ddp_exit() does, without exit handlers, which may hang. */
 static _Noreturn void end(size_t count, size_t size, const char *what)
 {
 	char text[256];
@@ -33,7 +33,7 @@ static _Noreturn void end(size_t count, size_t size, const char *what)
 	_exit(ddp_exit_status(DDP_ERR_MEMORY));
 }
 
-/* Larger objects are impossible, so do not try to allocate them. */
+/* Returns whether an object of this size can exist; a larger one is not even tried. */
 static bool fits(size_t count, size_t size)
 {
 	return size == 0 || count <= PTRDIFF_MAX / size;
@@ -41,7 +41,7 @@ static bool fits(size_t count, size_t size)
 
 void *ddp_xcalloc(size_t count, size_t size, const char *what)
 {
-	/* At least one byte, since calloc(0) may return NULL. */
+	/* Allocate at least one byte, since calloc(0) may return NULL. */
 	void *memory = fits(count, size) ? calloc(count ? count : 1, size ? size : 1) : NULL;
 
 	if (!memory)

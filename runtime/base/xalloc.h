@@ -2,8 +2,8 @@
 /*
  * xalloc.h - allocation that ends the program on failure: for ddp-train, never for libddp
  *
- * These functions never return NULL: without memory the program prints the purpose, aborts the
- * other ranks, and ends. The memory is freed with free().
+ * These functions never return NULL. If memory is short, the program prints the purpose of the
+ * memory, aborts the other ranks, and ends. Free the memory with free().
  */
 #ifndef DDP_BASE_XALLOC_H
 #define DDP_BASE_XALLOC_H
@@ -13,21 +13,22 @@
 #include "ddp.h"
 
 /*
- * [count] times [size] zero bytes; [what] is their purpose for the message, "the order of samples".
+ * Returns [count] times [size] zero bytes. [what] is their purpose, for the message, such as "the
+ * order of samples".
  */
 void *ddp_xcalloc(size_t count, size_t size, const char *what)
 	__attribute__((malloc, returns_nonnull));
 
-/* Uninitialized memory, [bytes] at a multiple of [alignment], a power of two. */
+/* Returns [bytes] of uninitialized memory at a multiple of [alignment], a power of two. */
 void *ddp_xaligned(size_t alignment, size_t bytes, const char *what)
 	__attribute__((malloc, returns_nonnull));
 
 char *ddp_xstrdup(const char *text, const char *what) __attribute__((malloc, returns_nonnull));
 
 /*
- * Set the function that is called as call(ddp, "%s", text) before the program ends: ddp_abort(), so
- * that the other ranks report the reason. NULL: none. A module has a copy of xalloc.c, and must be
- * set separately.
+ * Set the function that is called as call(ddp, "%s", text) before the program ends. It is
+ * ddp_abort(), so that the other ranks report the reason; NULL: none. Each module has its own copy
+ * of xalloc.c, for which the function must be set separately.
  */
 void ddp_xalloc_tell(void (*call)(struct ddp *ddp, const char *format, ...), struct ddp *ddp);
 
