@@ -5,7 +5,7 @@
  *
  *  1. Each task reads from its environment which task of which step it is (place.c).
  *  2. The tasks meet in a directory and send the numbers of their nodes to rank 0 (meet.c).
- *  3. Rank 0 decides what the plugin decides in srun: address, port, rendezvous directory. The other ranks read its record.
+ *  3. Rank 0 makes the decisions that the plugin makes in srun: address, port, rendezvous directory. The other ranks read its record.
  *  4. Each task plans its environment as the plugin does in slurmstepd (spank-plugin/core/plan.c), and becomes the program.
  *     No other process remains.
  */
@@ -47,8 +47,8 @@ enum {
 	EXIT_MISSING = 127,
 	LINE_SIZE = 3 * DDP_PATH_SIZE,
 	SHARED_SIZE = 60000, /* bytes of the record in the store */
-	JOBS_LIMIT = 5,	     /* seconds for squeue */
-	GPUS_MAX = 1024,     /* maximum number on a node */
+	JOBS_LIMIT = 5,	     /* time limit for squeue, in seconds */
+	GPUS_MAX = 1024,     /* maximum number of GPUs on a node */
 	BLIND_NODES_MAX =
 		4, /* maximum number of nodes that print that they do not see the directory */
 };
@@ -62,7 +62,7 @@ static struct ddp_task task = {.size = 1, .local_size = 1, .nodes = 1};
 static uint32_t *local_ranks; /* [task.local_size] */
 static char host[DDP_NAME_SIZE];
 static char *run_file;	/* file from which ddp-run reads the step; NULL: not started by ddp-run */
-static char **step_env; /* environment before Slurm binds tasks to devices, as the plugin sees it */
+static char **step_env; /* environment before Slurm binds the task to devices */
 
 /* --- Messages ------------------------------------------------------------------------------ */
 
@@ -87,8 +87,8 @@ static void __attribute__((format(printf, 1, 2))) say(const char *format, ...)
 }
 
 /*
- * Print an error. If it occurs on all tasks alike, only rank 0 prints it; with [one] it concerns
- * this task only.
+ * Print an error. If it occurs on all tasks alike, only rank 0 prints it. With [one], only this
+ * task has the error.
  */
 static void __attribute__((format(printf, 2, 3))) complain(bool one, const char *format, ...)
 {
@@ -105,8 +105,8 @@ static void __attribute__((format(printf, 2, 3))) complain(bool one, const char 
 /* --- Variables of ddp-run ------------------------------------------------------------------ */
 
 /*
- * Read the variables that ddp-run set, and remove them: the program and the steps it starts must
- * not use them.
+ * Read the variables that ddp-run set, and remove them, because the program and the steps that it
+ * starts must not use them.
  */
 static int read_run(struct ddp_channel *ch, struct ddp_message *message)
 {
@@ -142,7 +142,10 @@ static void report_step(void)
 
 /* --- Rank 0 decides ------------------------------------------------------------------------ */
 
-/* Runs in the child. Variables with the user's defaults for squeue would hide jobs. */
+/*
+ * In the child process: remove variables with the user's defaults for squeue, which would hide
+ * jobs.
+ */
 static void remove_squeue_variables(void)
 {
 	char **kept = environ;
@@ -155,8 +158,8 @@ static void remove_squeue_variables(void)
 }
 
 /*
- * Returns the user's jobs that have not ended, in all partitions, one number per line. Queries
- * Slurm once. Returns NULL if it does not answer.
+ * Returns the numbers of the user's jobs that have not ended, in all partitions, one per line. Asks
+ * Slurm only once. Returns NULL if Slurm does not answer.
  */
 static const char *users_jobs(void)
 {
@@ -191,8 +194,8 @@ static bool has_line(const char *line, uint32_t job)
 }
 
 /*
- * Whether [job], and thus its steps, has ended. Returns false without an answer of Slurm, and if
- * the answer does not contain this job, which certainly runs.
+ * Whether [job], and with it all its steps, has ended. Returns false if Slurm does not answer, or
+ * if its answer does not contain this process's own job and is therefore wrong.
  */
 static bool has_ended(uint32_t job, uint32_t step)
 {
@@ -203,8 +206,8 @@ static bool has_ended(uint32_t job, uint32_t step)
 }
 
 /*
- * Order the nodes by the lowest rank on each. This is Slurm's order, unless the user placed the
- * tasks in another way.
+ * Order the nodes by the lowest rank on each node. This is Slurm's order, unless the user chose
+ * another placement of the tasks.
  */
 static int find_order(struct meet *meet, struct ddp_message *message)
 {
@@ -256,7 +259,8 @@ static int choose_address(struct ddp_message *message)
 }
 
 /*
- * Create the rendezvous directory. Returns 0, also if no directory is needed, or -1 with a message.
+ * Create the rendezvous directory. Returns 0, or -1 with a message. Also returns 0 if no directory
+ * is needed.
  */
 static int make_directory(const char *base, struct ddp_message *message)
 {
@@ -270,7 +274,7 @@ static int make_directory(const char *base, struct ddp_message *message)
 /* --- Each task ----------------------------------------------------------------------------- */
 
 /*
- * Set [seen] for the numbers in [list], such as "0,2". Returns false if the list has another form.
+ * Set [seen] for each number in [list], such as "0,2". Returns false if the list has another form.
  */
 static bool mark_gpus(bool seen[GPUS_MAX], const char *list)
 {
@@ -287,7 +291,7 @@ static bool mark_gpus(bool seen[GPUS_MAX], const char *list)
 	return true;
 }
 
-/* Write the numbers that are set in [seen], in Slurm's form. Returns how many there are. */
+/* Write the numbers that are set in [seen], in Slurm's format. Returns how many are set. */
 static uint32_t list_gpus(const bool seen[GPUS_MAX], char *list, size_t size)
 {
 	uint32_t count = 0;
@@ -302,7 +306,7 @@ static uint32_t list_gpus(const bool seen[GPUS_MAX], char *list, size_t size)
 
 /*
  * In step_env, replace the task's devices by [gpus], all devices of the step on this node. [known]:
- * their global numbers are known.
+ * [gpus] are the global numbers of the devices.
  */
 static int replace_devices(const char *gpus, bool known)
 {
@@ -335,8 +339,9 @@ static int replace_devices(const char *gpus, bool known)
 }
 
 /*
- * Find the devices of the step on this node, because Slurm has already bound this task to some: all
- * devices of its tasks together, or, if some tasks have none, the number in SLURM_GPUS_ON_NODE.
+ * Find the devices of the step on this node, because Slurm has already bound this task to some of
+ * them. They are the devices of all its tasks together or, if some tasks have none, as many as
+ * SLURM_GPUS_ON_NODE says.
  */
 static int make_step_env(struct meet *meet, struct ddp_message *message)
 {
@@ -475,8 +480,8 @@ static int describe(struct ddp_message *message)
 }
 
 /*
- * Choose [base], below which rank 0 creates the rendezvous directory, and [meeting], in which the
- * tasks of the step meet. Both are the same for all tasks.
+ * Choose [base], below which rank 0 creates the rendezvous directory, and [meeting], the directory
+ * in which the tasks of the step meet. All tasks make the same choice.
  */
 static int choose_directories(char *base, char *meeting, struct ddp_message *message)
 {
@@ -509,8 +514,8 @@ static int choose_directories(char *base, char *meeting, struct ddp_message *mes
 }
 
 /*
- * Rank 0: decide, and set the record that the other ranks wait for. An error is stored in the
- * record.
+ * On rank 0: make all decisions, and set the record that the other ranks wait for. An error is
+ * stored in the record.
  */
 static int lead(struct meet *meet, const char *base, struct ddp_facts *facts, struct ddp_plan *plan,
 		struct ddp_message *message)
@@ -525,12 +530,12 @@ static int lead(struct meet *meet, const char *base, struct ddp_facts *facts, st
 		return -1;
 	if (ddp_task_check_port(facts, plan, message) < 0)
 		return -1;
-	/* ddp-run must know the step before any program starts. */
+	/* ddp-run must know the step before any rank starts its program. */
 	report_step();
 	return 0;
 }
 
-/* Other ranks: use the record of rank 0. */
+/* On the other ranks: use the record of rank 0. */
 static int follow(struct ddp_facts *facts, struct ddp_plan *plan, struct ddp_message *message)
 {
 	struct ddp_message why = {""};
@@ -551,14 +556,17 @@ static int follow(struct ddp_facts *facts, struct ddp_plan *plan, struct ddp_mes
 					    : NULL,
 		      message) < 0)
 		return -1;
-	/* As in the plugin, only the first nodes print this. */
+	/* As in the plugin, only the first nodes report a directory that they do not see. */
 	if (problem.text[0] && task.local_rank == 0 &&
 	    (task.node_rank < BLIND_NODES_MAX || channel.verbose))
 		say("no rendezvous directory: %s; DDP_INIT_METHOD stays unset", problem.text);
 	return 0;
 }
 
-/* Send rank 0's record to all ranks. Returns 0, or -1 with a message, also if rank 0 failed. */
+/*
+ * Send rank 0's record to all ranks. Returns 0, or -1 with a message; also returns -1 if rank 0
+ * failed.
+ */
 static int agree(struct meet *meet, const char *base, struct ddp_facts *facts,
 		 struct ddp_plan *plan, struct ddp_message *message)
 {
@@ -590,8 +598,8 @@ static int agree(struct meet *meet, const char *base, struct ddp_facts *facts,
 }
 
 /*
- * The tasks could not meet: decide from what each task knows. If that may differ between tasks,
- * fail.
+ * The tasks could not meet. Decide from what each task knows, but fail if the tasks might decide
+ * differently.
  */
 static int guess(const char *why, struct ddp_facts *facts, struct ddp_plan *plan,
 		 struct ddp_message *message)
@@ -626,7 +634,7 @@ static int guess(const char *why, struct ddp_facts *facts, struct ddp_plan *plan
 	return 0;
 }
 
-/* With --print no program uses the directory: wait for all ranks, then remove it. */
+/* With --print no program uses the directory. Wait for all ranks, then remove the directory. */
 static void clean_up(struct meet *meet)
 {
 	static char text[SHARED_SIZE];
@@ -662,8 +670,7 @@ static int set_up_task(struct ddp_facts *facts, struct ddp_plan *plan, struct dd
 	if (place_read_task(environ, &task, &local_ranks, message) < 0 || describe(message) < 0)
 		return -1;
 	/*
-	 * As in the plugin: if the rank's slurmstepd is killed, so is the rank. execve() keeps this
-	 * setting.
+	 * End this rank when its slurmstepd ends, as the plugin does. execve() keeps this setting.
 	 */
 	if (number_of("SLURM_TASK_PID") == (uint32_t)getpid())
 		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -707,8 +714,8 @@ static int set_up_alone(struct ddp_facts *facts, struct ddp_plan *plan, struct d
 /* --- The program --------------------------------------------------------------------------- */
 
 /*
- * Whether a file [name] exists where execvp() searches. execvp() reports EACCES also for an
- * unreadable directory in PATH.
+ * Whether a file [name] exists where execvp() searches. This check is needed because execvp() also
+ * reports EACCES for a directory in PATH that it cannot read.
  */
 static bool is_there(const char *name)
 {
@@ -741,8 +748,8 @@ static int run_program(char **argv)
 }
 
 /*
- * Refuse launchers such as torchrun, each task of which would be a separate world. Returns false if
- * the program is refused.
+ * Refuse launchers such as torchrun, because each task would become a separate world. Returns false
+ * if the program is refused.
  */
 static bool judge_program(void)
 {

@@ -51,8 +51,8 @@ void exec_options_print_help(void)
 }
 
 /*
- * Parse an option of the table in [word]; its value may be in the [next] word. Returns the number
- * of words read, 0 if it is not in the table, or -1 with a message.
+ * Parse an option of the table in [word]. Its value may be in the [next] word. Returns the number
+ * of words read, 0 if [word] is not in the table, or -1 with a message.
  */
 static int read_shared(struct exec_options *options, const char *word, const char *next,
 		       struct ddp_message *message)
@@ -78,7 +78,10 @@ static int read_shared(struct exec_options *options, const char *word, const cha
 	return 0;
 }
 
-/* Parse options that only ddp-exec has. --ddp is accepted, out of habit, and has no effect. */
+/*
+ * Parse options that only ddp-exec has. --ddp is accepted without effect, because users of the
+ * plugin are used to it.
+ */
 static bool read_own(struct exec_options *options, const char *word)
 {
 	if (strcmp(word, "ddp") == 0)

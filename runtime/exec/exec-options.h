@@ -24,13 +24,13 @@ extern const struct exec_option_row exec_option_rows[EXEC_OPTION_COUNT];
 struct exec_options {
 	struct ddp_values values;
 	bool given[EXEC_OPTION_COUNT];
-	char **program; /* NULL-terminated, with its arguments */
+	char **program; /* the program and its arguments, NULL-terminated */
 };
 
-/* Whether option [id] of srun is also one of ddp-exec. --ddp and --no-ddp are not. */
+/* Whether ddp-exec also has option [id] of srun. It has neither --ddp nor --no-ddp. */
 bool exec_option_shared(enum ddp_option_id id);
 
-/* Parse [argv], and defaults of options in [env]. Returns 0, or -1 with a message. */
+/* Parse [argv], and the options' defaults in [env]. Returns 0, or -1 with a message. */
 int exec_options_parse(struct exec_options *options, char **argv, char *const *env,
 		       struct ddp_message *message);
 

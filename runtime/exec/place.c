@@ -16,7 +16,7 @@
 #include "core/endpoint.h"
 #include "core/nodelist.h"
 
-/* Higher step numbers mean batch scripts, interactive shells and the like. */
+/* Higher step numbers are reserved for batch scripts, interactive shells and the like. */
 #define LAST_ORDINARY_STEP 0xfffffff0u
 
 enum { HET_GROUPS = 128 };
@@ -92,8 +92,8 @@ bool place_is_set_up(char *const *env)
 }
 
 /*
- * Parse "0,1,4" into [ranks], which has space for [capacity]. Returns the number of ranks, or 0 if
- * [list] has another form.
+ * Parse "0,1,4" into [ranks], which has space for [capacity] ranks. Returns the number of ranks, or
+ * 0 if [list] has another form.
  */
 static uint32_t read_ranks(const char *list, uint32_t *ranks, size_t capacity)
 {
@@ -189,8 +189,8 @@ int place_first_node(char *const *env, const struct ddp_task *task, char *node, 
 	bool is_first = task->node_id == 0 && task->local_rank == 0;
 
 	/*
-	 * Since Slurm 26.05 tasks may follow the network topology. In a heterogeneous step the
-	 * nodes follow the components.
+	 * The list of nodes does not show the node of rank 0 if tasks follow the network topology
+	 * (since Slurm 26.05), or in a heterogeneous step, whose nodes follow the components.
 	 */
 	if (!list || !own || ddp_env_filled(env, "SLURM_HOSTFILE") ||
 	    (distribution && strncmp(distribution, "arbitrary", strlen("arbitrary")) == 0) ||

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * place.h - find out from the environment which task of Slurm this process is, and where rank 0 of
- * its step can be reached
+ * place.h - find out from the environment which task of Slurm this process is, and an address of
+ * its step's rank 0
  */
 #ifndef DDP_EXEC_PLACE_H
 #define DDP_EXEC_PLACE_H
@@ -17,8 +17,8 @@ enum place {
 };
 
 /*
- * Returns the place of a process with environment [env]; PLACE_WRONG with a message if it must not
- * be a rank.
+ * Returns which kind of process has the environment [env]. PLACE_WRONG, with a message: this
+ * process must not be a rank.
  */
 enum place place_find(char *const *env, struct ddp_message *message);
 
@@ -26,33 +26,33 @@ enum place place_find(char *const *env, struct ddp_message *message);
 bool place_is_set_up(char *const *env);
 
 /*
- * Set [task], except node_rank, and allocate [ranks], the [local_size] ranks of its node; the
- * caller frees it. Returns 0, or -1 with a message.
+ * Set [task], except node_rank, and allocate [ranks], the [local_size] ranks of this node. The
+ * caller frees [ranks]. Returns 0, or -1 with a message.
  */
 int place_read_task(char *const *env, struct ddp_task *task, uint32_t **ranks,
 		    struct ddp_message *message);
 
 /*
- * Returns the job number. In a heterogeneous job this is the number of the component with [node],
- * or, if [node] is NULL, of the first.
+ * Returns the job number. In a heterogeneous job, returns the number of the component that contains
+ * [node] or, if [node] is NULL, of the first component.
  */
 uint32_t place_job(char *const *env, const char *node);
 
 /*
- * Find the node of rank 0 in the step's list of nodes. Returns 0, or -1 with a message if the tasks
- * may be in another order than that list.
+ * Find the node of rank 0 in the step's list of nodes. Returns 0, or -1 with a message if the order
+ * of the tasks may differ from that of the list.
  */
 int place_first_node(char *const *env, const struct ddp_task *task, char *node, size_t size,
 		     struct ddp_message *message);
 
 /*
- * Find an address of this node: [node] with [suffix]; else [node], if it resolves here; else the
- * host's name, if it does; else a numeric address. Returns 0, or -1 with a message.
+ * Find an address of this node: [node] with [suffix]; else [node], if the name resolves here; else
+ * the host's name, if that resolves; else a numeric address. Returns 0, or -1 with a message.
  */
 int place_own_address(const char *node, const char *suffix, char *address, size_t size,
 		      struct ddp_message *message);
 
-/* Whether [name] resolves here. */
+/* Whether [name] resolves to an address on this host. */
 bool place_resolves(const char *name);
 
 #endif /* DDP_EXEC_PLACE_H */

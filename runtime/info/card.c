@@ -2,8 +2,8 @@
 /*
  * card.c - fill in a rank's card: CPUs, GPU, MPS, endpoint
  *
- * The CUDA driver is loaded at run time, because ddp-info also runs on nodes without one. Its ABI
- * is stable; the few types are declared here, so that the build needs no CUDA toolkit.
+ * The CUDA driver is loaded at run time, because ddp-info also runs on nodes without a driver. The
+ * driver's ABI is stable. Its few types are declared here, so that the build needs no CUDA toolkit.
  */
 #include "config.h"
 
@@ -52,10 +52,10 @@ struct driver {
 #define MEMBER(member, arguments, name) int(*member) arguments;
 	DRIVER_CALLS(MEMBER)
 	int (*uuid)(unsigned char[16], int device);
-	int device; /* the device in question */
+	int device; /* the device that open_driver() has found */
 };
 
-/* The library stays loaded, because the driver starts threads. */
+/* Load the driver. The library stays loaded, because the driver starts threads. */
 static bool load(struct driver *driver)
 {
 	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -63,15 +63,18 @@ static bool load(struct driver *driver)
 #define LOADED(member, arguments, name) &&(*(void **)&driver->member = dlsym(library, name))
 	if (!(library DRIVER_CALLS(LOADED)))
 		return false;
-	/* The second version returns the UUID of a MIG slice, not of its GPU. */
+	/*
+	 * cuDeviceGetUuid() returns the UUID of a MIG slice's GPU; the second version returns the
+	 * slice's own.
+	 */
 	if (!(*(void **)&driver->uuid = dlsym(library, "cuDeviceGetUuid_v2")))
 		driver->uuid = driver->whole_uuid;
 	return true;
 }
 
 /*
- * Load the driver and find device [index]. Returns false on failure; if the driver refused, its
- * reason is in [card].
+ * Load the driver and find device [index]. Returns false on failure. If the driver refused the
+ * device, [card] has its reason.
  */
 static bool open_driver(struct driver *driver, int index, struct info_card *card)
 {
@@ -107,7 +110,7 @@ static void fill_device(struct info_card *card)
 				    driver.whole_uuid(whole, driver.device) == 0 &&
 					    memcmp(id, whole, sizeof(id)) != 0);
 	/*
-	 * The total is the driver's, because shares are fractions of it; the management library's
+	 * Use the driver's total, because shares are fractions of it. The management library's
 	 * total is larger.
 	 */
 	if (card->uuid[0])
@@ -169,7 +172,7 @@ bool info_copy(struct info_copier *copier, void *device, void *host, size_t byte
 
 /* --- The card ------------------------------------------------------------------------------ */
 
-/* Number of devices in CUDA_VISIBLE_DEVICES; -1 if it is unset. */
+/* Returns the number of devices in CUDA_VISIBLE_DEVICES; -1 if it is unset. */
 static int visible_devices(const char *list)
 {
 	int count = 0;
@@ -182,8 +185,8 @@ static int visible_devices(const char *list)
 }
 
 /*
- * Returns the number of GPUs that the step's tasks on this node share out; 0 if each task has its
- * own GPUs or shards, or if the ranks are not Slurm tasks.
+ * Returns the number of GPUs that the step's tasks on this node use together; 0 if each task has
+ * its own GPUs or shards, or if the ranks are not Slurm tasks.
  */
 static int whole_gpus(const struct ddp_world *world, int visible)
 {
@@ -196,8 +199,8 @@ static int whole_gpus(const struct ddp_world *world, int visible)
 }
 
 /*
- * Find the index of [device] in Slurm's numbering on the node. The index in CUDA_VISIBLE_DEVICES
- * may differ from task to task.
+ * Find the index of [device] in Slurm's numbering on the node, because the index in
+ * CUDA_VISIBLE_DEVICES may differ between tasks.
  */
 static void fill_slot(struct info_card *card)
 {
@@ -252,8 +255,8 @@ void info_card_fill(struct info_card *card, const struct ddp_world *world)
 	if (sched_getaffinity(0, sizeof(card->cpus), &card->cpus) == 0)
 		ddp_list_cpus(&card->cpus, card->cpu_list, sizeof(card->cpu_list));
 	/*
-	 * Slurm can be configured not to bind tasks to their CPUs, so the mask may contain more
-	 * CPUs.
+	 * If Slurm does not bind tasks to their CPUs, the mask contains more CPUs than Slurm
+	 * allocated.
 	 */
 	card->own_cpus = CPU_COUNT(&card->cpus);
 	if (allocated && atoi(allocated) > 0 && atoi(allocated) < card->own_cpus)
@@ -272,8 +275,8 @@ void info_card_fill(struct info_card *card, const struct ddp_world *world)
 enum { CONNECT_SECONDS = 3 };
 
 /*
- * Returns a socket that listens on the endpoint, or -1 if the port is in use or the address is not
- * of this host.
+ * Returns a socket that listens on the endpoint, or -1 if the port is in use or the address does
+ * not belong to this host.
  */
 static int listen_at(const struct addrinfo *address)
 {
@@ -288,7 +291,7 @@ static int listen_at(const struct addrinfo *address)
 	return -1;
 }
 
-/* Returns 0 or an errno value. */
+/* Returns 0 if the endpoint accepts a connection, else an errno value. */
 static int connect_to(const struct addrinfo *address)
 {
 	int fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0), number = 0;

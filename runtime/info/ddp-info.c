@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ddp-info.c - a table of all ranks, warnings and a self-test; with --check, whether the plugin is
- * installed correctly
+ * ddp-info.c - print a table of all ranks, warnings and a self-test; with --check, check the
+ * installation of the plugin
  */
 #include "config.h"
 
@@ -15,7 +15,7 @@
 #include "node-tests.h"
 #include "site.h"
 
-/* Exit statuses in addition to those of ddp_exit_status(). */
+/* Exit statuses that ddp_exit_status() does not return. */
 enum { EXIT_WRONG = 1, EXIT_USAGE = 2, EXIT_WARNED = 3 };
 
 #define LIMIT_DEFAULT (8u << 20)
@@ -24,8 +24,8 @@ enum { EXIT_WRONG = 1, EXIT_USAGE = 2, EXIT_WARNED = 3 };
 #define SECONDS_DEFAULT 60.0
 
 struct options {
-	int json, test, device, strict, check, here, preflight; /* as getopt_long() sets flags */
-	size_t most;						/* bytes; 0: not given */
+	int json, test, device, strict, check, here, preflight; /* set to 1 by getopt_long() */
+	size_t most; /* limit of the self-test, in bytes; 0: not given */
 	const char *nodes, *partition, *node_config;
 	double limit; /* seconds; 0: not given */
 };
@@ -58,7 +58,9 @@ static const char usage[] =
 	"Exit status: 0 no errors; 1 wrong sums or a WRONG verdict, or stdout cannot be written;\n"
 	"2 invalid options; 3 warnings, with --strict; 65 and above an error of libddp, see ddp(7).\n";
 
-/* Parse 4 to 1G, with an optional K, M or G. Returns 0 for any other text. */
+/*
+ * Parse a number of bytes from 4 to 1G, with an optional K, M or G. Returns 0 for any other text.
+ */
 static size_t parse_bytes(const char *text)
 {
 	char *end;
@@ -79,7 +81,7 @@ static double parse_limit(const char *text)
 	return end != text && !*end && value >= 1 && value <= 3600 ? value : 0;
 }
 
-/* Check that the options can be combined. Returns -1 if so, else the exit status. */
+/* Check that the options can be combined. Returns -1 to continue, else the exit status. */
 static int verify(const struct options *options)
 {
 	bool sites = options->nodes || options->partition || options->limit > 0 || options->here;
@@ -101,7 +103,7 @@ static int verify(const struct options *options)
 	return EXIT_USAGE;
 }
 
-/* Returns [status], or EXIT_WRONG if it is 0 and stdout could not be written. */
+/* Returns [status]. If it is 0 but stdout could not be written, returns EXIT_WRONG. */
 static int finish(int status)
 {
 	return ddp_stdio_flush("ddp-info") < 0 && status == 0 ? EXIT_WRONG : status;
@@ -210,8 +212,9 @@ static int report(struct ddp *ddp, const struct options *options, const struct i
 }
 
 /*
- * Exchange the cards of all ranks. If GPUs are shared, the first rank of each one also measures the
- * memory of a CUDA context: measurements of several ranks at a time would disturb each other.
+ * Exchange the cards of all ranks. If GPUs are shared, the first rank of each shared GPU also
+ * measures the memory of a CUDA context; measurements of several ranks at a time would disturb each
+ * other.
  */
 static int gather(struct ddp *ddp, struct info_card *card, struct info_card *cards)
 {
@@ -238,8 +241,8 @@ static int gather(struct ddp *ddp, struct info_card *card, struct info_card *car
 }
 
 /*
- * Run the self-test. If the GPUs cannot be joined, print the table first; the caller then prints
- * the error.
+ * Run the self-test. If ddp_device_join() fails, print the table first, since the caller then
+ * prints the error and exits.
  */
 static int run_test(struct ddp *ddp, struct options *options, const struct info_card *cards,
 		    struct info_selftest *test)

@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "info.h"
 
-/* --- Who shares a GPU ---------------------------------------------------------------------- */
+/* --- Ranks that share a GPU --------------------------------------------------------------- */
 
 static bool same_gpu(const struct info_card *one, const struct info_card *other)
 {
@@ -63,8 +63,8 @@ void info_sharing_find(struct info_card *cards, int size)
 }
 
 /*
- * Whether the rank uses MPS: from the driver, or, if it is too old to report that, from the
- * existence of a daemon.
+ * Whether the rank uses MPS. If the driver is too old to report that, the rank is assumed to use
+ * MPS if an MPS daemon exists.
  */
 static bool through_mps(const struct info_card *card)
 {
@@ -137,9 +137,9 @@ DDP_FORMAT(2, 3) static bool warn(const struct facts *facts, const char *format,
 }
 
 /*
- * A rule is called for one rank after the other until it returns true. A rule that reports only the
- * first matching rank returns true once it has added a warning; a rule that reports all of them
- * always returns false.
+ * A rule is called for one rank after the other until it returns true. A rule that warns only about
+ * the first matching rank returns true after adding the warning. A rule that warns about all
+ * matching ranks always returns false.
  */
 typedef bool rule(const struct facts *facts, const struct info_card *card);
 
@@ -150,7 +150,7 @@ static bool refused(const struct facts *facts, const struct info_card *card)
 		    card->rank, card->host, card->device, card->trouble);
 }
 
-/* Whether a lower rank uses the GPU of [card]. */
+/* Whether a lower rank uses the same GPU as [card]. */
 static bool is_mate(const struct info_card *card)
 {
 	return card->first >= 0 && card->first != card->rank;
@@ -172,7 +172,9 @@ static bool shared(const struct facts *facts, const struct info_card *card)
 		    card->first, card->rank, name, others ? ", and so do other ranks" : "");
 }
 
-/* The plugin's shares add up to at most one GPU, but a program or script may have set DDP_SHARE. */
+/*
+ * The plugin's shares of a GPU add up to at most 1, but a program or script may have set DDP_SHARE.
+ */
 static bool too_much(const struct facts *facts, const struct info_card *card)
 {
 	struct info_sharing sharing;
@@ -199,8 +201,8 @@ static bool too_much(const struct facts *facts, const struct info_card *card)
 }
 
 /*
- * Warn about shares that are smaller than a CUDA context (several hundred MiB); report one rank of
- * each GPU.
+ * Warn about a share with less memory than a CUDA context needs (several hundred MiB). Only one
+ * rank of each GPU is reported.
  */
 static bool too_small(const struct facts *facts, const struct info_card *card)
 {
@@ -234,7 +236,7 @@ static bool exclusive(const struct facts *facts, const struct info_card *card)
 	return false;
 }
 
-/* If no daemon responds, CUDA works without MPS and prints nothing. */
+/* If no MPS daemon responds, CUDA works without MPS and prints nothing. */
 static bool mps_gone(const struct facts *facts, const struct info_card *card)
 {
 	return card->mps == DDP_MPS_STALE &&
@@ -265,7 +267,8 @@ static bool mps_unused(const struct facts *facts, const struct info_card *card)
 }
 
 /*
- * A GPU that is not visible cannot be used for direct copies; NCCL then copies through host memory.
+ * NCCL cannot copy directly to a GPU that the rank does not see, and copies through host memory
+ * instead.
  */
 static bool alone(const struct facts *facts, const struct info_card *card)
 {
@@ -315,8 +318,8 @@ static bool crowded(const struct facts *facts, const struct info_card *card)
 
 /*
  * Returns the number of GPUs of this node if its ranks leave some of them unused, else 0. [card]
- * must be that of local rank 0. If the device of a rank is not its local rank, each rank may use
- * several GPUs or see only its own.
+ * must be the card of local rank 0. If a rank's device number differs from its local rank, returns
+ * 0, because each rank may use several GPUs or see only its own.
  */
 static int count_unused_of(const struct facts *facts, const struct info_card *card)
 {
@@ -372,7 +375,7 @@ static bool unreached(const struct facts *facts, const struct info_card *card)
 		    card->endpoint, card->host, card->why_not);
 }
 
-/* By default podman and docker provide 64 MiB. */
+/* podman and docker provide 64 MiB of /dev/shm by default. */
 static bool small_shm(const struct facts *facts, const struct info_card *card)
 {
 	enum { ENOUGH = 512 << 20 };

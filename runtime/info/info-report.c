@@ -103,7 +103,9 @@ static const char *enforced(const struct info_sharing *sharing)
 	return sharing->least > 0 ? "by agreement, nothing enforces it" : "nothing is enforced";
 }
 
-/* Add how the GPU is shared; the text is equal for GPUs that are shared in the same way. */
+/*
+ * Add a text that says how the GPU is shared. GPUs that are shared in the same way get equal texts.
+ */
 static void add_how(struct ddp_text *text, const struct info_card *card,
 		    const struct info_sharing *sharing)
 {
@@ -136,9 +138,7 @@ static void add_how(struct ddp_text *text, const struct info_card *card,
 	ddp_text_add(text, "; %s", enforced(sharing));
 }
 
-/*
- * A way of sharing that [gpus] GPUs have in common; [first] is the first rank on the first of them.
- */
+/* A way in which [gpus] GPUs are shared. [first] is the first rank on the first of these GPUs. */
 struct way {
 	struct ddp_text how;
 	int first, ranks, gpus;
@@ -147,8 +147,8 @@ struct way {
 enum { WAYS = 16 };
 
 /*
- * Group the GPUs by the way they are shared; a job has few. Returns the number of ways; those
- * beyond WAYS are omitted.
+ * Group the GPUs by the way in which they are shared; a job has few different ways. Returns the
+ * number of ways, at most WAYS; further ways are omitted.
  */
 static int find_ways(const struct info_report *report, struct way ways[WAYS])
 {
@@ -201,7 +201,7 @@ static void add_sharing(struct ddp_text *text, const struct info_report *report)
 }
 
 /*
- * Add how ranks of one node are connected, if a node has several: shared memory, or the engine
+ * If a node has several ranks, add how they are connected: by shared memory, or by the engine
  * between nodes.
  */
 static void add_within(struct ddp_text *text, const struct info_report *report)

@@ -5,8 +5,8 @@
  * info/ is the program ddp-info. It calls ddp.h and base/; its --check also uses the plugin's table
  * of options and the rules of wide/ for networks. Start reading in ddp-info.c.
  *
- * Each rank fills in a card, and an all-gather gives every rank the cards of all. The shared GPUs,
- * the warnings and the report are computed from the cards alone.
+ * Each rank fills in a card (struct info_card), and an all-gather gives all cards to every rank.
+ * The shared GPUs, the warnings and the report are computed from the cards alone.
  */
 #ifndef DDP_INFO_H
 #define DDP_INFO_H
@@ -17,23 +17,23 @@
 
 struct info_card {
 	int32_t rank, node_rank, local_rank, local_size;
-	int32_t group_size; /* ranks that share memory with this one, itself included */
+	int32_t group_size; /* ranks that share memory with this rank, including this rank */
 	int32_t pid;
 	int32_t visible; /* devices in CUDA_VISIBLE_DEVICES; -1: unset */
-	int32_t device;	 /* -1: no device */
+	int32_t device;	 /* the device in use; -1: no device */
 	int32_t reached; /* 1: this rank reached the endpoint; 0: it did not; -1: not tried */
 	int32_t mps;	 /* enum ddp_mps_state of the MPS daemon on the node */
-	int32_t client; /* 1: the driver reports that this rank uses MPS; 0: that it does not; -1: unknown */
+	int32_t client; /* whether the driver reports MPS for this rank: 1: yes; 0: no; -1: unknown */
 	int32_t exclusive; /* 1: the GPU is in exclusive mode, for one process at a time */
 	int32_t first;	   /* lowest rank on the same GPU; -1: unknown */
-	int32_t mates;	   /* ranks on the same GPU, itself included; 0: unknown */
-	int32_t whole;	   /* GPUs of the step on this node if its tasks share them out; else 0 */
+	int32_t mates;	   /* number of ranks on the same GPU, including this rank; 0: unknown */
+	int32_t whole; /* GPUs of the step on this node if its tasks use them together; else 0 */
 	int32_t node_cpus; /* CPUs of the node; 0: unknown */
 	int32_t own_cpus;  /* CPUs that Slurm allocated for this rank; at most those of [cpus] */
 	double share;	   /* fraction of the GPU; 0: unknown */
-	double threads;	   /* MPS limit of GPU threads, in percent; 0: none */
+	double threads;	   /* MPS limit of GPU threads, in percent; 0: no limit */
 	uint64_t total;	   /* bytes of GPU memory; 0: unknown */
-	uint64_t free;	   /* bytes of GPU memory free at the start; 0: unknown */
+	uint64_t free;	   /* bytes of GPU memory that were free at the start; 0: unknown */
 	uint64_t context;  /* bytes of GPU memory that a CUDA context uses; 0: unknown */
 	uint64_t shm;	   /* bytes of /dev/shm; 0: unknown */
 	cpu_set_t cpus;	   /* CPUs that this rank may run on */
@@ -44,32 +44,35 @@ struct info_card {
 	char sharers[32];  /* ranks on the same GPU, such as "0-3", if there are several */
 	char trouble[96];  /* the driver's reason for refusing the device; "": none */
 	char mps_directory[96]; /* where the MPS daemon's socket is expected */
-	char memory_limit[24];	/* MPS limit of memory, such as "4G", as CUDA parses it; "": none */
+	char memory_limit[24];	/* MPS limit of memory, "4G" in CUDA's format; "": no limit */
 	char device_name[64];
 	char endpoint[96];  /* MASTER_ADDR:MASTER_PORT; "": none */
-	char why_not[96];   /* reason, if reached is 0 */
+	char why_not[96];   /* why the endpoint was not reached, if reached is 0 */
 	char transport[96]; /* between groups: "TCP (eth0, 10.0.0.7:4242, 3 connections)" */
 	char libraries[96]; /* versions that must be equal on all ranks: "CUDA driver 13.0" */
 };
 
-/* Fill in [card] with the facts that need no other rank. */
+/* Fill in [card] with the facts that do not depend on other ranks. */
 void info_card_fill(struct info_card *card, const struct ddp_world *world);
 
 /*
- * Test whether every node can reach rank 0's endpoint, and set reached and why_not. Rank 0 listens
- * on the port and one rank of each other node connects. Without an endpoint, or if the port is in
- * use, there is no test. Collective. Returns 0 or a DDP_ERR_x.
+ * Test whether every node can connect to rank 0's endpoint, and set reached and why_not. Rank 0
+ * listens on the port, and one rank of each other node connects. If there is no endpoint, or the
+ * port is in use, there is no test. Collective. Returns 0 or a DDP_ERR_x.
  */
 int info_card_reach(struct info_card *card, struct ddp *ddp);
 
-/* Create a CUDA context on the device, set card->context to the memory it uses, and release it. */
+/*
+ * Create a CUDA context on the device, set card->context to the memory that the context uses, and
+ * release the context.
+ */
 void info_card_context(struct info_card *card);
 
 struct info_copier; /* copies between the host and a GPU */
 
 /*
- * Open a copier for device [index]; NULL if the driver does not allow copies. It lives until the
- * process ends.
+ * Open a copier for device [index], which exists until the process ends. Returns NULL if the driver
+ * does not allow copies.
  */
 struct info_copier *info_copier_open(int index);
 
@@ -80,35 +83,35 @@ bool info_copy(struct info_copier *copier, void *device, void *host, size_t byte
 
 /*
  * Set first, mates and sharers of the [cards] of all [size] ranks, in rank order. A GPU is
- * identified by its node and UUID (a MIG slice has its own), or without a driver by Slurm's index
- * of it on the node. Unlike device/cards.h, which serves NCCL, this ignores NCCL_HOSTID: ranks with
- * different values still share the GPU.
+ * identified by its node and UUID (a MIG slice has its own UUID); without a driver, by its node and
+ * Slurm's index on the node. NCCL_HOSTID is ignored, unlike in device/cards.h, which serves NCCL:
+ * ranks with different values may still share a GPU.
  */
 void info_sharing_find(struct info_card *cards, int size);
 
-/* A GPU that several ranks share, or of which one rank has only a part. */
+/* A GPU that several ranks share, or a part of a GPU that one rank has. */
 struct info_sharing {
-	int first, ranks;	  /* the lowest of the ranks, and their number */
-	double least, most, sum;  /* of the ranks' shares; 0: unknown */
-	double bytes;		  /* GPU memory of all shares together */
-	double slowest, quickest; /* lowest and highest MPS limit of threads, in percent; 0: none */
+	int first, ranks;	 /* lowest rank on the GPU, and number of ranks */
+	double least, most, sum; /* lowest share, highest share and sum of the shares; 0: unknown */
+	double bytes;		 /* GPU memory of all shares together, in bytes */
+	double slowest, quickest; /* lowest and highest MPS limit of threads, in %; 0: no limit */
 	bool mps, threads,
 		memory; /* all ranks use MPS; MPS enforces limits of threads, of memory */
 };
 
 /*
- * Call info_sharing_find() first. Returns true and fills in [sharing] if [rank] is the first rank
- * of a GPU that several ranks share, or of which it has only a part.
+ * Returns true and fills in [sharing] if [rank] is the lowest rank of a GPU that several ranks
+ * share, or of which it has only a part. Call info_sharing_find() first.
  */
 bool info_sharing_at(const struct info_card *cards, int size, int rank,
 		     struct info_sharing *sharing);
 
-/* "GPU-... on n1". */
+/* Write the name of the GPU, such as "GPU-... on n1". */
 void info_sharing_name(const struct info_card *card, char *text, size_t size);
 
 enum { INFO_WARNINGS = 16, INFO_WARNING_SIZE = 320 };
 
-/* Possible problems; each text describes one and says what to do. */
+/* Possible problems. Each text describes a problem and its remedy. */
 struct info_warnings {
 	int count;
 	char text[INFO_WARNINGS][INFO_WARNING_SIZE];
@@ -119,16 +122,16 @@ struct info_warnings {
  */
 void info_warn(const struct info_card *cards, int size, struct info_warnings *warnings);
 
-/* The same for settings that are correct but could be better. */
+/* Like info_warn(), for settings that are correct but could be better. */
 void info_advise(const struct info_card *cards, int size, struct info_warnings *advice);
 
 /* --- The self-test: an all-reduce of every size, verified and timed ------------------------ */
 
 struct info_timing {
 	size_t bytes;
-	double median; /* seconds, of the slowest rank */
+	double median; /* seconds; the maximum of the ranks' medians */
 	double best;
-	uint64_t wrong; /* elements, summed over all ranks */
+	uint64_t wrong; /* number of wrong elements, summed over all ranks */
 };
 
 struct info_selftest {
@@ -139,13 +142,13 @@ struct info_selftest {
 };
 
 /*
- * All-reduce float vectors of 4 bytes to [limit] in an arena, or, with test->device, in memory of
- * this rank's GPU; then call ddp_device_join() first. Collective. Returns 0, also if sums were
- * wrong, or a DDP_ERR_x.
+ * All-reduce float vectors of 4 bytes to [limit], in an arena or, with test->device, in memory of
+ * this rank's GPU. With test->device, call ddp_device_join() first. Collective. Returns 0, also if
+ * sums were wrong, or a DDP_ERR_x.
  */
 int info_selftest_run(struct info_selftest *test, struct ddp *ddp, size_t limit);
 
-/* Wrong elements in all timings of [test]. */
+/* Returns the number of wrong elements in all timings of [test]. */
 uint64_t info_selftest_wrong(const struct info_selftest *test);
 
 /* --- The report ---------------------------------------------------------------------------- */
@@ -161,8 +164,8 @@ struct info_report {
 void info_report_table(const struct info_report *report, struct ddp_text *out);
 
 /*
- * Print one JSON object. Its keys do not change: ranks, sharing, warnings, advice, selftest and
- * others (ddp-info(1)).
+ * Print one JSON object. Its keys do not change between releases: ranks, sharing, warnings, advice,
+ * selftest and others (ddp-info(1)).
  */
 void info_report_json(const struct info_report *report, struct ddp_text *out);
 

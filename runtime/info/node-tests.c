@@ -21,23 +21,24 @@
 #include "base/watch.h"
 #include "contract.h"
 
-#define COPY_BYTES ((size_t)16 << 20) /* per thread; twice this exceeds its part of a cache */
-#define COPY_PIECE ((size_t)1 << 20)  /* unit that is timed */
-#define COPY_TIME 0.3		      /* seconds */
+/* Bytes of each thread. The source and the target together exceed the thread's part of a cache. */
+#define COPY_BYTES ((size_t)16 << 20)
+#define COPY_PIECE ((size_t)1 << 20) /* bytes of the unit that is timed */
+#define COPY_TIME 0.3		     /* seconds */
 #define PRODUCT_TIME 0.6
 
 enum {
-	SIDE = 96, /* side of the matrices */
+	SIDE = 96, /* rows and columns of the matrices */
 	THREADS_MOST = 1024,
-	SPACE_LEAST = 16 << 20, /* bytes that must be free */
+	SPACE_LEAST = 16 << 20, /* free bytes that the directory must have */
 	PATH_SIZE = 4096
 };
 
-/* Place of this process in the step. */
+/* Number of this process in the step. */
 static int rank;
 static const char *rendezvous;
 static int phase;
-static double phase_limit = 10; /* seconds */
+static double phase_limit = 10; /* time limit of each test in the current phase, in seconds */
 static int gpus;		/* number of GPUs of this node whose sums are tested */
 
 void info_preflight_say(const char *event, const char *test, const char *kind, double value,
@@ -71,16 +72,16 @@ static void say_fact(const char *test, double value, const char *unit)
 
 /* --- Memory and CPUs ----------------------------------------------------------------------- */
 
-/* Matrices of integers, so that their product is exact in any order. */
+/* The matrices contain integers, so that their product is exact in any order of summation. */
 static float left[SIDE][SIDE], right[SIDE][SIDE], product[SIDE][SIDE];
 
 struct thread {
 	pthread_t id;
 	void *(*run)(void *thread);
-	double end; /* of the test, as in ddp_seconds() */
-	double best; /* seconds of the fastest unit of work; units are short, so that some are not interrupted */
+	double end;  /* end of the test, as in ddp_seconds() */
+	double best; /* seconds of the fastest unit of work; short units are not all interrupted */
 	double cpu, took; /* CPU time and wall time, in seconds */
-	size_t wrong;	  /* wrong elements */
+	size_t wrong;	  /* number of wrong elements */
 };
 
 static void fill_matrices(void)
@@ -108,7 +109,7 @@ static void multiply(float out[SIDE][SIDE])
 			for (int j = 0; j < SIDE; j++)
 				out[i][j] += left[i][k] * right[k][j];
 #ifdef PREFLIGHT_FAULT
-	/* For tests of ddp-run: the node with this name computes wrong results. */
+	/* For the tests of ddp-run: the node with this name computes wrong results. */
 	const char *node = getenv("SLURMD_NODENAME"), *wrong = getenv("DDP_PREFLIGHT_FAULT");
 
 	if (node && wrong && strcmp(node, wrong) == 0)
@@ -174,8 +175,8 @@ static void *run_copy(void *data)
 }
 
 /*
- * Run [count] threads for [seconds]. Returns the sum of their best rates, in units of work per
- * second.
+ * Run [count] threads for [seconds]. Returns the sum of the threads' best rates, in units of work
+ * per second.
  */
 static double run_threads(struct thread *threads, int count, void *(*run)(void *), double seconds)
 {
@@ -195,8 +196,8 @@ static double run_threads(struct thread *threads, int count, void *(*run)(void *
 }
 
 /*
- * Write the number and the name of the CPUs that this process may use to [kind]; rates are compared
- * only within a kind. Returns the number.
+ * Write the number and the name of the CPUs that this process may use to [kind], since rates are
+ * compared only within a kind. Returns the number of CPUs.
  */
 static int describe_cpus(char *kind, size_t size)
 {
@@ -272,7 +273,7 @@ static void test_cpus(void)
 
 /* --- Files and clock ----------------------------------------------------------------------- */
 
-/* Returns the absolute path for messages, if the directory has one. */
+/* Returns the absolute path of [path] for messages, if it has one. */
 static const char *absolute(const char *path)
 {
 	static char absolute[PATH_SIZE];
@@ -324,7 +325,7 @@ static void test_directory(void)
 				   strerror(failed));
 }
 
-/* Find [name] as execvp() does. Returns false and sets errno if there is none. */
+/* Find [name] as execvp() does. Returns false and sets errno if there is no such program. */
 static bool find_program(const char *name, char path[PATH_SIZE])
 {
 	const char *list = getenv("PATH");
@@ -344,7 +345,7 @@ static bool find_program(const char *name, char path[PATH_SIZE])
 	return false;
 }
 
-/* Read the file, because NFS checks permissions only then. */
+/* Test that [files] can be read. The test reads them, because NFS checks permissions only then. */
 static void test_files(char *const *files)
 {
 	for (int i = 0; files[i]; i++) {
@@ -367,8 +368,8 @@ static void test_files(char *const *files)
 }
 
 /*
- * Report the offset of this node's clock from the time [launch] of the launch host. It includes the
- * delay of the message, which ddp-run corrects.
+ * Report the offset of this node's clock from [launch], the time on the launch host. The offset
+ * includes the delay of the message, which ddp-run subtracts.
  */
 static void test_clock(double launch)
 {
@@ -379,8 +380,8 @@ static void test_clock(double launch)
 /* --- GPUs ---------------------------------------------------------------------------------- */
 
 /*
- * Test the GPUs in a child process, because a process that has used the driver cannot fork others
- * that use it. Returns the number of GPUs that passed.
+ * Test the GPUs in a child process: if this process used the driver itself, it could not fork other
+ * processes that use it. Returns the number of GPUs that passed.
  */
 static int test_gpus(void)
 {
@@ -425,8 +426,8 @@ static void test_node(char *const *files, double launch)
 /* --- Commands ------------------------------------------------------------------------------ */
 
 /*
- * Returns entry [index] of the numbers in [list], and in [count] how many of them are not negative.
- * Returns -1 if [list] is shorter.
+ * Returns entry [index] of the numbers in [list], or -1 if [list] is shorter. Sets [count] to the
+ * number of entries that are not negative.
  */
 static int read_entry(const char *list, int index, int *count)
 {

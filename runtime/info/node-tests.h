@@ -3,20 +3,21 @@
  * node-tests.h - ddp-info --preflight: tests of one node, which ddp-run controls through srun
  * (run/preflight.c)
  *
- * One process runs on each node. It writes each result at once as a line on stdout, so that a node
- * that hangs or dies loses only its own results. Fields are separated by tabs:
+ * One process runs on each node. It writes each result as a line on stdout as soon as the test has
+ * ended, so that a node that hangs loses only its later results. Fields are separated by tabs:
  *
  * 	ddp-preflight <rank> <event> <test> <kind> <value> <unit> <text>
  *
- * Events: hello (text: name of the node; value: its time), begin (a test begins), done (value: the
- * phase), and results: rate (ddp-run compares those of the same test and kind; the text of a pair
- * may begin with the rate without waits for a CPU), fact (passed), slow, failed, silent (a peer did
- * not answer), untested (text: the reason).
+ * The events are hello (the process has started; text: name of the node; value: time of its
+ * clock), begin (a test begins), done (a phase has ended; value: its number), and the results of
+ * tests: rate (ddp-run compares rates of the same test and kind; for a pair, the text may begin with
+ * the rate without waits for a CPU), fact (passed), slow, failed, silent (a peer did not answer),
+ * and untested (text: the reason).
  *
- * Commands are lines on stdin, the same for all nodes. LIMIT is in seconds, TIME is the time of the
+ * Commands are lines on stdin, the same for all nodes. LIMIT is in seconds. TIME is the time on the
  * host that runs ddp-run:
  *
- * 	node <phase> LIMIT TIME e0 e1 ...  run the tests of the node, if the entry of its rank is not -1
+ * 	node <phase> LIMIT TIME e0 e1 ...  run the tests of the node if entry i is not -1, for rank i
  * 	pair <phase> LIMIT TIME p0 p1 ...  all-reduce with a partner: entry i is the partner of rank i; -1: none
  * 	all <phase> LIMIT TIME r0 r1 ...   all-reduce: entry i is the number of rank i in it; -1: not in it
  *
@@ -31,12 +32,14 @@
 #include "base/text.h"
 
 /*
- * Run the tests. [files] is NULL-terminated: the program, and other files that must be readable on
- * each node. Returns the exit status.
+ * Run the tests. [files] is a NULL-terminated list: the program, and other files that every node
+ * must be able to read. Returns the exit status.
  */
 int info_preflight(char *const *files);
 
-/* Print one line; [value] NAN: none. Safe to call from several threads. */
+/*
+ * Print one line. NAN as [value] means that there is no value. Safe to call from several threads.
+ */
 void info_preflight_say(const char *event, const char *test, const char *kind, double value,
 			const char *unit, const char *format, ...) DDP_FORMAT(6, 7);
 
@@ -44,8 +47,9 @@ void info_preflight_say(const char *event, const char *test, const char *kind, d
 pid_t info_preflight_fork(void);
 
 /*
- * preflight-gpu.c: test all GPUs that this process sees. Prints nothing if Slurm allocated none and
- * there is no driver. Returns the number of GPUs tested; 0 if Slurm allocated more than that.
+ * preflight-gpu.c: test all GPUs that this process sees. If Slurm allocated no GPU and there is no
+ * driver, print nothing. Returns the number of GPUs tested; 0 if Slurm allocated more GPUs than
+ * that.
  */
 int info_preflight_gpus(void);
 
@@ -53,9 +57,9 @@ int info_preflight_gpus(void);
 void info_preflight_gpu_name(int index, char *name, size_t size);
 
 /*
- * sum-tests.c: all-reduce in host memory as node [number] of [size]; the nodes meet in [directory].
- * Then, if all nodes have GPUs, the same in GPU memory, as test "GPU [test]". [limit] applies to
- * each of the two. Sets [gpus] to 0 if sums of GPUs cannot be tested.
+ * sum-tests.c: all-reduce in host memory, as node [number] of [size]. The nodes meet in
+ * [directory]. If all nodes have GPUs, then do the same in GPU memory, as test "GPU [test]".
+ * [limit] is the time limit for each of the two. Sets [gpus] to 0 if sums on GPUs cannot be tested.
  */
 void info_preflight_sum(const char *test, const char *directory, int number, int size, int *gpus,
 			double limit);

@@ -33,10 +33,10 @@ enum {
 	COLUMNS = 8,
 	DEPTH = 16,
 	LANES = 32,
-	LANE_WORDS = 6,	 /* words of both matrices that a lane holds */
-	SUMS = 4,	 /* independent sums of a warp, with 4 elements per lane each */
-	THREADS = 256,	 /* per block */
-	BLOCKS_EACH = 2, /* per multiprocessor */
+	LANE_WORDS = 6,	 /* words of the two matrices that each lane holds */
+	SUMS = 4,	 /* independent sums of a warp; each has 4 elements per lane */
+	THREADS = 256,	 /* threads per block */
+	BLOCKS_EACH = 2, /* blocks per multiprocessor */
 	PRODUCTS = 100000,
 	GPUS_MOST = 64,
 	AMPERE = 8, /* compute capability of the first GPUs with bf16 */
@@ -105,7 +105,7 @@ static struct driver {
 	DRIVER_CALLS(MEMBER)
 } driver;
 
-/* Load the driver, which stays loaded. Returns false if it is missing or lacks a function. */
+/* Load the driver, which is never unloaded. Returns false if it is missing or lacks a function. */
 static bool load_driver(void)
 {
 	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -144,8 +144,8 @@ static uint32_t pack(int low, int high)
 }
 
 /*
- * Fill in the words of both matrices that each lane holds; see PTX, "Matrix Fragments for
- * mma.m16n8k16".
+ * Fill in the words of the two matrices for each lane; see "Matrix Fragments for mma.m16n8k16" in
+ * the PTX manual.
  */
 static void fill_lanes(uint32_t words[LANES][LANE_WORDS])
 {
@@ -222,7 +222,7 @@ static int test_copy(const struct gpu *gpu)
 
 /*
  * Report the rate of the PCIe link in one direction, which ddp-run compares with other nodes.
- * NVML's maximum is the lower one of GPU and slot.
+ * NVML's maximum is the lower of those of the GPU and the slot.
  */
 static void test_link(const struct gpu *gpu, const struct ddp_card_health *health)
 {
@@ -236,7 +236,8 @@ static void test_link(const struct gpu *gpu, const struct ddp_card_health *healt
 }
 
 /*
- * Report the state of the GPU under load: an idle GPU lowers its clocks and the generation of PCIe.
+ * Report the state of the GPU under load, because an idle GPU lowers its clocks and its PCIe
+ * generation.
  */
 static void test_health(const struct gpu *gpu)
 {

@@ -8,7 +8,7 @@
 
 enum { ROUNDS_MOST = 201, ROUNDS_LEAST = 5, FACTOR = 8 };
 
-/* Bytes to sum for each vector size: small vectors are summed more often. */
+/* Number of bytes to sum for each vector size, so that small vectors are summed more often. */
 #define WORK (64u << 20)
 
 static int rounds_for(size_t bytes)
@@ -20,7 +20,7 @@ static int rounds_for(size_t bytes)
 	return rounds < ROUNDS_LEAST ? ROUNDS_LEAST : (int)rounds;
 }
 
-/* Small integers, so that sums are exact in any order, with up to thousands of ranks. */
+/* Returns a small integer, so that sums over thousands of ranks are exact in any order. */
 static float value(int rank, size_t i)
 {
 	return (float)((i * 7 + (size_t)rank * 3) % 1021);
@@ -50,9 +50,9 @@ static int compare(const void *a, const void *b)
 /* Memory in which vectors are summed. */
 struct place {
 	struct ddp *ddp;
-	void *memory;		    /* an arena, or GPU memory */
-	float *data;		    /* host view of [memory]: the arena itself, or a copy */
-	struct info_copier *copier; /* NULL: an arena is used */
+	void *memory; /* an arena, or GPU memory */
+	float *data;  /* the vector in host memory: the arena itself, or a copy of GPU memory */
+	struct info_copier *copier; /* NULL if the vector is in an arena */
 };
 
 static int refuse_copy(const struct place *place)
@@ -61,7 +61,7 @@ static int refuse_copy(const struct place *place)
 	return ddp_barrier(place->ddp);
 }
 
-/* Copy to the GPU, or back, unless an arena is used. */
+/* Copy the vector to the GPU or, with [back], from it. Does nothing for an arena. */
 static int copy(const struct place *place, size_t bytes, bool back)
 {
 	if (!place->copier || info_copy(place->copier, place->memory, place->data, bytes, back))
@@ -98,7 +98,10 @@ static int verify(const struct place *place, size_t count, uint64_t *wrong)
 	return status;
 }
 
-/* Median and best time of this rank; the result is the maximum over all ranks. */
+/*
+ * Set this rank's median and best time in [timing], then replace them by the maximum over all
+ * ranks.
+ */
 static int time_size(const struct place *place, struct info_timing *timing)
 {
 	double times[ROUNDS_MOST], both[2];
@@ -162,7 +165,7 @@ int info_selftest_run(struct info_selftest *test, struct ddp *ddp, size_t limit)
 		return status;
 	place.data = malloc(limit);
 	place.copier = info_copier_open(ddp_world(ddp)->device);
-	/* If this rank cannot copy, abort, because the other ranks would wait for it. */
+	/* If this rank cannot copy, abort, because the other ranks would wait for this rank. */
 	status = place.data && place.copier ? run(&place, limit, test) : refuse_copy(&place);
 	if (status == 0)
 		status = ddp_device_free(ddp, place.memory);

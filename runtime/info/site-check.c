@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * site-check.c - ddp-info --check: check this host, check the nodes through srun, and print one
- * table of all verdicts
+ * table of the verdicts
  */
 #include "config.h"
 
@@ -20,7 +20,7 @@
  */
 #define MARK "ddp-check\t"
 
-enum { MEMORY = 200 }; /* MiB to request on each node, for ddp-info and the commands it runs */
+enum { MEMORY = 200 }; /* MiB to request on each node, for ddp-info and its child processes */
 
 /* --- Rows ---------------------------------------------------------------------------------- */
 
@@ -39,14 +39,14 @@ static const char *string_of(const struct ddp_text *text)
 	return text->data ? text->data : "";
 }
 
-/* Make space for one more than [count] items of [size] bytes. The capacity doubles. */
+/* Provide space for at least [count] + 1 items of [size] bytes. The capacity doubles. */
 static void *grow(void *items, size_t count, size_t size)
 {
 	return count & (count - 1) ? items
 				   : check_memory(reallocarray(items, count ? 2 * count : 1, size));
 }
 
-/* Copy the next field of a line from site_add_verdict(). */
+/* Copy the next field of a line that site_add_verdict() has written. */
 static char *next_field(const char **at)
 {
 	size_t n = strcspn(*at, "\t\n");
@@ -71,8 +71,8 @@ static bool is_equal(const struct site_row *one, const struct site_row *other)
 }
 
 /*
- * Returns an equal row of [report] after freeing [row], or inserts [row] after the last row of the
- * same item.
+ * If [report] has a row equal to [row], free [row] and return that row. Otherwise insert [row]
+ * after the last row about the same item.
  */
 static struct site_row *insert_row(struct site_report *report, struct site_row *row)
 {
@@ -160,8 +160,8 @@ void site_report_free(struct site_report *report)
 struct node {
 	char *name, *state, *release, *gres;
 	enum site_ask ask;
-	bool now, asked, answered;  /* now: selected for the next srun */
-	struct ddp_text partitions; /* those that are up: ",main,gpu," */
+	bool now, asked, answered;  /* now: the next srun is to run on the node */
+	struct ddp_text partitions; /* partitions of the node that are up: ",main,gpu," */
 	struct ddp_text lines;	    /* output of site_check_host() on the node */
 	char series[8];		    /* Slurm release of the node's ddp.so */
 };
@@ -199,7 +199,9 @@ static struct node *find_node(const struct nodes *nodes, const char *name)
 
 #define SINFO_FORMAT "%N\t%T\t%v\t%G\t%a\t%P"
 
-/* Parse a line of sinfo. A node has one line for each partition; these follow each other. */
+/*
+ * Parse a line of sinfo, which prints one line for each partition of a node, in consecutive lines.
+ */
 static void parse_node(struct nodes *nodes, const char *line)
 {
 	struct node new = {.name = next_field(&line), .state = next_field(&line)}, *node;
@@ -255,8 +257,8 @@ static const char *error_text(const char *line, size_t size)
 }
 
 /*
- * Find the last error in the output of a Slurm command, or, with [node], the first that contains
- * this word; "" if none.
+ * Find the last error in the output of a Slurm command or, with [node], the first error that
+ * contains this word; "" if there is none.
  */
 static void find_error(const char *text, const char *node, char *found, size_t size)
 {
@@ -273,8 +275,8 @@ static void find_error(const char *text, const char *node, char *found, size_t s
 			(at > text && isalnum((unsigned char)at[-1]))))
 			at++;
 		/*
-		 * Replace srun's line about the exit status of the task by a more informative line
-		 * of the node.
+		 * Prefer a line of the node to srun's line about the exit status of the task, which
+		 * says less.
 		 */
 		if (said && at && (!node || !*found || strstr(found, "Exited with exit code")))
 			snprintf(found, size, "%.*s", (int)(end - said), said);
@@ -305,7 +307,7 @@ static void describe_failure(const struct ddp_command_said *output, char *why, s
 struct survey {
 	const struct site_options *options;
 	const char *config; /* slurmctld's settings */
-	bool ddp;	    /* this host's srun loads the plugin without errors */
+	bool ddp;	    /* srun of this host loads the plugin without errors */
 	struct nodes nodes;
 	struct ddp_text lines; /* buffer for one verdict */
 	struct site_report *report;
@@ -336,8 +338,8 @@ static void report_node(struct survey *survey, const struct node *node, enum sit
 }
 
 /*
- * Parse srun's output: of each node, lines from site_add_verdict(), and at last a line with the release of
- * its plugin.
+ * Parse srun's output. For each node, it has lines from site_add_verdict(), and then a line with
+ * the release of the node's plugin.
  */
 static void parse_output(struct survey *survey, const char *text)
 {
@@ -413,8 +415,9 @@ static void collect_results(struct survey *survey, struct ddp_command_said *outp
 }
 
 /*
- * Start ddp-info through srun on the nodes that are marked [now]: in [partition], or with NULL in
- * this job. A node that fails must not end the check of the others, nor delay it beyond the limit.
+ * Start ddp-info through srun on the nodes that are marked [now], in [partition]; if [partition] is
+ * NULL, in this job. A node that fails must neither end the check of the other nodes nor delay it
+ * beyond the limit.
  */
 static void run_srun(struct survey *survey, const char *partition)
 {
@@ -459,7 +462,7 @@ static void run_srun(struct survey *survey, const char *partition)
 }
 
 /*
- * Whether the state of [node] allows a check. Busy nodes are checked only if the user named nodes.
+ * Whether the state of [node] allows a check. A busy node is checked only if the user named nodes.
  */
 static bool is_wanted(const struct survey *survey, const struct node *node)
 {
@@ -468,8 +471,8 @@ static bool is_wanted(const struct survey *survey, const struct node *node)
 }
 
 /*
- * Set [now] of the nodes of [partition] (NULL: any) that are yet to be checked. Returns their
- * number.
+ * Set [now] of all unchecked nodes in [partition] (NULL: any partition). Returns the number of
+ * these nodes.
  */
 static size_t select_nodes(struct survey *survey, const char *partition, bool now)
 {
@@ -488,8 +491,8 @@ static size_t select_nodes(struct survey *survey, const char *partition, bool no
 }
 
 /*
- * Start one srun for each partition. For each unchecked node, choose the partition that covers most
- * unchecked nodes.
+ * Check all nodes, with one srun for each partition that is used. Among the partitions of an
+ * unchecked node, the one with the most unchecked nodes is used.
  */
 static void check_partitions(struct survey *survey)
 {
@@ -536,7 +539,7 @@ static void report_unchecked(struct survey *survey)
 	}
 }
 
-/* Check that the running slurmd has the release for which the node's plugin was built. */
+/* Check that the release of the running slurmd is that for which the node's plugin was built. */
 static void check_releases(struct survey *survey)
 {
 	char text[256];
@@ -558,7 +561,7 @@ static void check_releases(struct survey *survey)
 	}
 }
 
-/* Report the number of shards per GPU, from Slurm's numbers or from shards_per_gpu=. */
+/* Report the number of shards per GPU, which Slurm's data or shards_per_gpu= sets. */
 static void check_shards(struct survey *survey, uint32_t site)
 {
 	bool any = false;
@@ -708,7 +711,7 @@ static void add_json(const struct site_report *report, struct ddp_text *out)
 	ddp_text_add(out, "]}\n");
 }
 
-/* Read slurmctld's settings. [config] is left empty if it does not respond. */
+/* Read slurmctld's settings. If slurmctld does not respond, [config] stays empty. */
 static void load_config(double limit, struct ddp_text *config, struct ddp_text *lines)
 {
 	struct ddp_command_said output;

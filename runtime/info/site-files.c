@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * site-files.c - parse the files that ddp-info --check reads: settings of Slurm, plugstack.conf, a
- * plugin
+ * site-files.c - parse the files that ddp-info --check reads: Slurm's settings, plugstack.conf, and
+ * a plugin's ELF file
  */
 #include "config.h"
 
@@ -90,7 +90,7 @@ static void include(struct site_stack *stack, const char *file, unsigned number,
 	globfree(&found);
 }
 
-/* Split a line into path and arguments. [line] owns the buffer words; [rest] points into it. */
+/* Split a line into path and arguments. [rest] points into the buffer line->words. */
 static void add_line(struct site_stack *stack, struct site_line *line, char *rest)
 {
 	struct site_line *more = realloc(stack->lines, (stack->count + 1) * sizeof(*stack->lines));
@@ -110,7 +110,7 @@ static void add_line(struct site_stack *stack, struct site_line *line, char *res
 	stack->lines[stack->count++] = *line;
 }
 
-/* Report quotes and CR LF: Slurm supports neither and takes them as part of a word. */
+/* Report quotes and CR LF, which Slurm does not support and treats as part of a word. */
 static void note_misread(struct site_stack *stack, const char *file, unsigned number,
 			 const char *text, const char *path)
 {
@@ -188,7 +188,7 @@ struct image {
 	Elf64_Ehdr head;
 };
 
-/* Copy [size] bytes at [offset]; false if the file is too short. */
+/* Copy [size] bytes at [offset]. Returns false if the file is too short. */
 static bool piece(const struct image *image, uint64_t offset, void *to, size_t size)
 {
 	if (offset > image->size || size > image->size - offset)
@@ -204,7 +204,7 @@ static bool section(const struct image *image, uint64_t index, Elf64_Shdr *secti
 		     sizeof(*section));
 }
 
-/* Read the 32-bit value of the symbol [name]. */
+/* Read the 32-bit value of symbol [name]. */
 static bool number_of(const struct image *image, const Elf64_Shdr *symbols, const char *name,
 		      uint32_t *number)
 {
@@ -227,7 +227,7 @@ static bool number_of(const struct image *image, const Elf64_Shdr *symbols, cons
 	return false;
 }
 
-/* Like Slurm, read the symbol plugin_version; no code of the file is run. */
+/* Read the symbol plugin_version, as Slurm does. No code of the file is run. */
 bool site_library_series(const void *data, size_t size, char series[static 8])
 {
 	struct image image = {.data = data, .size = size};

@@ -47,7 +47,7 @@ void site_run(char *const argv[], double seconds, struct ddp_command_said *said)
 
 /* --- Owners and modes of files ------------------------------------------------------------- */
 
-/* Parse the user ID in a value such as "slurm(64030)"; root if there is none. */
+/* Parse the user ID in a value such as "slurm(64030)". Returns root's if there is none. */
 static uid_t parse_user(const char *config, const char *name)
 {
 	char value[256];
@@ -58,8 +58,8 @@ static uid_t parse_user(const char *config, const char *name)
 }
 
 /*
- * Check whether a user other than root and [users] may change the file or directory [at], whose
- * status is [st].
+ * Check whether a user other than root and [users] can change the file or directory [at]. [st] is
+ * the result of stat().
  */
 static enum site_level check_writers(const char *at, const struct stat *st, const uid_t users[2],
 				     char *why, size_t size)
@@ -79,7 +79,7 @@ static enum site_level check_writers(const char *at, const struct stat *st, cons
 	return SITE_WRONG;
 }
 
-/* Run check_writers() on [path], with all links followed, and on the directories above it. */
+/* Run check_writers() on [path], after following all links, and on each directory above it. */
 static enum site_level check_path_writers(const char *path, const uid_t users[2], char *why,
 					  size_t size)
 {
@@ -102,8 +102,8 @@ static enum site_level check_path_writers(const char *path, const uid_t users[2]
 }
 
 /*
- * Whether users cannot read file [path] because of its mode, or that of a directory above it. The
- * group, if it is not root's, may be one that all users are in.
+ * Whether the mode of file [path], or of a directory above it, keeps users from reading it. A group
+ * other than root's may contain all users, so its permissions count.
  */
 static bool is_closed_to_users(const char *path, char *why, size_t size)
 {
@@ -145,7 +145,7 @@ static const char *base_name(const char *path)
 	return slash ? slash + 1 : path;
 }
 
-/* Copy the first line of [text] that is not empty, without the prefix of srun. */
+/* Copy the first line of [text] that is not empty, without srun's prefix. */
 static const char *first_line(const struct ddp_text *text, char *line, size_t size)
 {
 	const char *at = text->data ? text->data : "";
@@ -158,7 +158,7 @@ static const char *first_line(const struct ddp_text *text, char *line, size_t si
 	return line;
 }
 
-/* Run srun --help, which loads the plugins, to find out whether this one can be loaded. */
+/* Run srun --help, which loads the plugins, to check whether srun can load this plugin. */
 static void check_srun(struct inspection *host)
 {
 	enum { SECONDS = 30 };
@@ -217,8 +217,9 @@ static int directory_of(const char *path)
 }
 
 /*
- * Find the plugstack.conf that Slurm reads here: the one that this host's slurm.conf sets, else
- * slurmctld's. If slurmctld uses the default, beside its slurm.conf, so does this host.
+ * Find the plugstack.conf that Slurm reads on this host. It is set in this host's slurm.conf, else
+ * by slurmctld. If slurmctld uses the default, which is beside its slurm.conf, the file is beside
+ * this host's slurm.conf.
  */
 static void find_stack(struct inspection *host)
 {
@@ -245,8 +246,8 @@ static void find_stack(struct inspection *host)
 }
 
 /*
- * Find the plugin of [line]. A relative path is searched in the directories of PluginDir. Returns
- * true if the file exists.
+ * Find the plugin that [line] names. For a relative path, search the directories of PluginDir.
+ * Returns true if the file exists.
  */
 static bool find_library(const struct inspection *host, const struct site_line *line, char *path,
 			 size_t size)
@@ -317,8 +318,8 @@ static void check_library(struct inspection *host)
 }
 
 /*
- * pyxis sets the variables of a node's first task in all its tasks; plugins after it can then set
- * them for each task.
+ * pyxis sets the variables of a node's first task in all tasks of the node. Only plugins after
+ * pyxis can set variables for each task.
  */
 static void check_order(struct inspection *host, const struct site_stack *stack)
 {
@@ -342,7 +343,10 @@ static void check_order(struct inspection *host, const struct site_stack *stack)
 				 pyxis->file, pyxis->number);
 }
 
-/* Report that plugstack.conf has no line for the plugin, unless a part of it was not readable. */
+/*
+ * Report that plugstack.conf has no line for the plugin, unless a part of the file could not be
+ * read.
+ */
 static void report_missing_line(struct inspection *host, const struct site_stack *stack)
 {
 	static const char file[] = DDP_PLUGSTACK_DIR "/zz-ddp.conf";
@@ -368,7 +372,7 @@ static void report_missing_line(struct inspection *host, const struct site_stack
 			"no line of %s loads ddp.so, and there is no %s", host->stack_path, file);
 }
 
-/* Add a verdict for each line of [text], followed by [end]. */
+/* Add a verdict for each line of [text]. [end] is appended to the line. */
 static void report_each(struct inspection *host, enum site_level level, const struct ddp_text *text,
 			const char *end, const char *remedy)
 {
@@ -383,8 +387,8 @@ static bool is_ours(const struct site_line *line)
 }
 
 /*
- * Choose the plugin's line: the first whose file exists, because Slurm skips optional plugins that
- * are missing; else the first.
+ * Choose the plugin's line: the first line whose file exists, because Slurm skips optional plugins
+ * that are missing; else the first line.
  */
 static void choose_line(struct inspection *host, const struct site_stack *stack)
 {
@@ -476,7 +480,7 @@ static void check_arguments(struct inspection *host)
 				 "%s:%u: %s", line->file, line->number, message.text);
 		return;
 	}
-	/* gpu_memory may differ from node to node, so it is not part of the comparison. */
+	/* gpu_memory is omitted from the comparison, because it may differ between nodes. */
 	for (int i = 0; i < line->count; i++)
 		if (strncmp(line->arguments[i], "gpu_memory=", 11) != 0)
 			ddp_text_add(&compared, " %s", line->arguments[i]);
@@ -521,8 +525,8 @@ static struct ddp_port_range read_ephemeral_range(void)
 }
 
 /*
- * Append those of [others] that overlap [range], such as "SrunPortRange 60000-60999", joined by
- * "and".
+ * Append the ranges in [others] that overlap [range], such as "SrunPortRange 60000-60999", joined
+ * by "and".
  */
 static void add_common(struct ddp_text *text, struct ddp_port_range range,
 		       const struct range *others, size_t count)
@@ -534,7 +538,7 @@ static void add_common(struct ddp_text *text, struct ddp_port_range range,
 				     others[i].ports.lo, others[i].ports.hi);
 }
 
-/* Lowest port on which an unprivileged user may listen. */
+/* Returns the lowest port on which an unprivileged user may listen. */
 static unsigned read_first_unprivileged(void)
 {
 	FILE *file = fopen("/proc/sys/net/ipv4/ip_unprivileged_port_start", "re");
@@ -566,8 +570,8 @@ static void check_ports(struct inspection *host)
 		if (site_setting(host->config, ranges[i].name, value, sizeof(value)))
 			ranges[i].ports = parse_range(value);
 	/*
-	 * The plugin avoids the kernel's ephemeral range unless its own range is entirely inside
-	 * it.
+	 * The plugin avoids the kernel's ephemeral range, unless its own range is entirely inside
+	 * the ephemeral range.
 	 */
 	add_common(&common, site, ranges, site.lo >= local.lo && site.hi <= local.hi ? 5 : 4);
 	if (site.lo < privileged)
@@ -606,8 +610,8 @@ static void check_ports(struct inspection *host)
 /* --- Directories, MPS, the step ------------------------------------------------------------ */
 
 /*
- * Whether each job may have its own directory at [path], as set up by job_container/tmpfs or
- * namespace/linux.
+ * Whether job_container/tmpfs or namespace/linux may provide each job with its own directory at
+ * [path].
  */
 static bool is_private_to_jobs(const struct inspection *host, const char *path, char *plugin,
 			       size_t size)
@@ -706,8 +710,8 @@ static int write_in(const char *directory)
 }
 
 /*
- * Whether [name] belongs to containers or virtual machines, so that other nodes usually cannot
- * reach it.
+ * Whether [name] is an interface of containers or virtual machines, which other nodes usually
+ * cannot reach.
  */
 static bool is_local_interface(const char *name)
 {
@@ -727,7 +731,7 @@ static bool has_address(const struct ifaddrs *interfaces, const char *name)
 	return false;
 }
 
-/* Append the InfiniBand interfaces that are up but have no address. */
+/* Append the names of the InfiniBand interfaces that are up but have no address. */
 static void find_bare_interfaces(struct ddp_text *names)
 {
 	struct ifaddrs *interfaces = NULL;

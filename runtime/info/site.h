@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * site.h - ddp-info --check: is the plugin installed correctly on this host and on every node?
+ * site.h - ddp-info --check: check that the plugin is installed correctly on this host and on every
+ * node
  *
- * The same checks run on each host: directly on this one, and through srun on the nodes. They
- * produce verdicts, one line of text each; equal verdicts of several hosts become one row of the
- * table. Slurm is queried through its commands, slurmctld only once and only from this host.
+ * The same checks run on every host: on this host directly, and on the nodes through srun. Each
+ * check produces verdicts, one line of text each. Equal verdicts of several hosts become one row of
+ * the table. Slurm is queried through its commands; slurmctld is queried only once, and only from
+ * this host.
  */
 #ifndef DDP_SITE_H
 #define DDP_SITE_H
@@ -28,7 +30,7 @@ bool site_setting(const char *text, const char *name, char *value, size_t size);
 /* Returns the beginning of the next line after [at]. */
 const char *site_next_line(const char *at);
 
-/* Add those lines of "scontrol show config" that site_check_host() needs. */
+/* Add the lines of "scontrol show config" that site_check_host() needs. */
 void site_settings_keep(const char *text, struct ddp_text *config);
 
 /* A line of plugstack.conf, or of a file that it includes, that loads a plugin. */
@@ -45,51 +47,53 @@ struct site_line {
 struct site_stack {
 	struct site_line *lines;
 	size_t count;
-	struct ddp_text ignored;    /* lines that Slurm ignores: "FILE:3: \"optonal\"\n" */
-	struct ddp_text misread;    /* lines with quotes or CR LF: "FILE:3: LINE has quotes\n" */
-	struct ddp_text unmatched;  /* "FILE:3: include PATTERN\n", which no file matches */
-	struct ddp_text unreadable; /* files: "FILE: Permission denied\n" */
+	struct ddp_text ignored; /* lines that Slurm ignores: "FILE:3: \"optonal\"\n" */
+	struct ddp_text misread; /* lines with quotes or CR LF: "FILE:3: LINE has quotes\n" */
+	struct ddp_text
+		unmatched; /* include lines whose PATTERN no file matches: "FILE:3: include PATTERN\n" */
+	struct ddp_text unreadable; /* files that cannot be read: "FILE: Permission denied\n" */
 };
 
 /*
- * Read [path] and the files it includes, as Slurm does: a missing file counts as empty. [stack]
+ * Read [path] and the files that it includes. A missing file counts as empty, as in Slurm. [stack]
  * must be zeroed.
  */
 void site_stack_read(struct site_stack *stack, const char *path);
 void site_stack_free(struct site_stack *stack);
 
 /*
- * Find the Slurm release, such as "22.05", for which a plugin (an ELF file) was built; false if the
- * file is not a plugin.
+ * Find the Slurm release, such as "22.05", for which a plugin (an ELF file) was built. Returns
+ * false if the file is not a plugin.
  */
 bool site_library_series(const void *data, size_t size, char series[static 8]);
 
 /* --- One host (site-host.c) ---------------------------------------------------------------- */
 
 /*
- * A line that --check adds to Slurm's settings for a node: 1 if srun was started with --ddp, else
- * 0.
+ * Name of a setting that --check adds to Slurm's settings for a node: 1 if srun was started with
+ * --ddp, else 0.
  */
 #define SITE_STEP "DdpCheckStep"
 
 struct site_found {
 	char series[8]; /* Slurm release for which ddp.so was built, such as "22.05"; "": unknown */
-	struct ddp_values values; /* from the plugin's line in plugstack.conf, else the defaults */
-	bool works;		  /* srun loads the plugin, and its arguments are valid */
+	struct ddp_values
+		values; /* options from the plugin's line in plugstack.conf, else the defaults */
+	bool works;	/* srun loads the plugin, and its arguments are valid */
 };
 
 /*
  * Check this host. [config] is the output of site_settings_keep(), or "" if slurmctld does not
- * respond. If it contains SITE_STEP, this is a node, and the environment is that of a task of the
- * step. Adds a line "level\twhat\tfinding\tremedy\n" to [lines] for each verdict.
+ * respond. If [config] contains SITE_STEP, this host is a node, and the environment is that of a
+ * task of the step. For each verdict, adds a line "level\twhat\tfinding\tremedy\n" to [lines].
  */
 void site_check_host(const char *config, struct site_found *found, struct ddp_text *lines);
 
-/* Add one such line; [remedy] may be "". */
+/* Add the line of one verdict. [remedy] may be "". */
 void site_add_verdict(struct ddp_text *lines, enum site_level level, const char *what,
 		      const char *remedy, const char *format, ...) DDP_FORMAT(5, 6);
 
-/* Run a program as ddp_command_run() does, for at most [seconds]. */
+/* Run a program for at most [seconds], like ddp_command_run(). */
 void site_run(char *const argv[], double seconds, struct ddp_command_said *said);
 
 /* --- All hosts (site-check.c) -------------------------------------------------------------- */
@@ -98,8 +102,8 @@ struct site_row {
 	enum site_level level;
 	char *what, *finding, *remedy;
 	bool here;	       /* this host has the verdict */
-	struct ddp_text nodes; /* nodes that have it: "n1,n2" */
-	size_t hosts;	       /* number of hosts that have it */
+	struct ddp_text nodes; /* nodes that have the verdict: "n1,n2" */
+	size_t hosts;	       /* number of hosts that have the verdict */
 };
 
 struct site_report {
@@ -112,8 +116,8 @@ struct site_report {
 void site_add_lines(struct site_report *report, const char *node, const char *lines);
 
 /*
- * Turn each ok row into a warning if most other hosts have another finding for an item that must be
- * equal on all hosts. Call it after all lines were added.
+ * Turn an ok row into a warning if its item must be equal on all hosts, and most other hosts have
+ * another finding. Call this function after adding all lines.
  */
 void site_compare(struct site_report *report);
 
@@ -125,8 +129,8 @@ enum site_ask { SITE_ASK, SITE_BUSY, SITE_AWAY };
 enum site_ask site_node_state(const char *state);
 
 struct site_options {
-	const char *nodes, *partition; /* NULL: all */
-	double limit;		       /* time limit for slurmctld, and for each srun, in seconds */
+	const char *nodes, *partition; /* NULL: all nodes, all partitions */
+	double limit;		       /* time limit for slurmctld and for each srun, in seconds */
 	bool here;		       /* check this host only */
 	bool json;
 };
@@ -134,10 +138,7 @@ struct site_options {
 /* Check this host and the nodes, and print the report. Returns the worst level. */
 enum site_level site_check(const struct site_options *options);
 
-/*
- * Runs on each node, started by srun from site_check(): print the verdicts, which site_check()
- * parses.
- */
+/* Runs on each node, started by srun from site_check(). Prints the verdicts for site_check(). */
 void site_check_node(const char *config);
 
 #endif /* DDP_SITE_H */

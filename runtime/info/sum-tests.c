@@ -2,10 +2,10 @@
 /*
  * sum-tests.c - all-reduces between nodes, and between GPUs, for ddp-info --preflight
  *
- * Nodes form a world of libddp with one rank each. GPUs form a world with one rank and one process
- * for each GPU, since libddp reads rank and device from the environment, and NCCL needs one process
- * for each GPU. libddp chooses the path: NCCL, which uses NVLink or PCIe within a node and the
- * network between nodes, else host memory.
+ * Nodes form a world of libddp with one rank for each node. GPUs form a world with one rank, and
+ * one process, for each GPU: libddp reads rank and device from the environment, and NCCL needs one
+ * process for each GPU. libddp chooses the path. NCCL uses NVLink or PCIe within a node and the
+ * network between nodes; without NCCL, host memory is used.
  */
 #include "config.h"
 
@@ -27,24 +27,24 @@
 #include "node-tests.h"
 
 #define SUM_TIME 0.4   /* seconds */
-#define MOST_NAMED 1.1 /* [most] is reported if it is this many times the rate */
+#define MOST_NAMED 1.1 /* [most] is reported if it exceeds the rate by this factor */
 #define SUM_BYTES ((size_t)1 << 18)
 #define GPU_BYTES_LEAST ((size_t)1 << 20)
 #define GPU_BYTES_MOST ((size_t)64 << 20)
 
 enum {
-	SUMS = 4, /* all-reduces between two checks of the time */
+	SUMS = 4, /* number of all-reduces between two checks of the time */
 	GPUS_MOST = 64,
 	NAME_SIZE = 64,
 	PATH_SIZE = 4096,
-	EXIT_UNTESTED = 2 /* exit status of a GPU's process: libddp has no engine for it */
+	EXIT_UNTESTED = 2 /* exit status of a GPU's process if libddp has no engine for the GPU */
 };
 
-/* A rank: node [node] of [nodes], or one of [gpus] GPUs of that node. */
+/* A rank of a test: for node [node] of [nodes], or for one of the [gpus] GPUs of that node. */
 struct place {
 	const char *test, *directory;
 	int node, nodes;
-	int gpu, gpus; /* gpu: -1: the rank is the node's */
+	int gpu, gpus; /* gpu -1: the rank of the node */
 	double limit;
 };
 
@@ -65,7 +65,7 @@ static void set_number(const char *name, int value)
 	setenv(name, ddp_show("%d", value).text, 1);
 }
 
-/* Set the variables of the world for ddp_init(). */
+/* Set the variables from which ddp_init() reads the world. */
 static void set_world(const struct place *place)
 {
 	int each = place->gpu < 0 ? 1 : place->gpus, local = place->gpu < 0 ? 0 : place->gpu;
@@ -85,7 +85,7 @@ static void set_world(const struct place *place)
 		set_number(DDP_NAME(DDP_DEVICE), place->gpu);
 	unsetenv(DDP_NAME(DDP_SHARE));
 	unsetenv(DDP_NAME(DDP_HEARTBEAT));
-	/* These describe the whole step. */
+	/* Slurm's variables describe the whole step, not this world. */
 	unsetenv("SLURM_PROCID");
 	unsetenv("SLURM_STEP_NUM_TASKS");
 }
@@ -111,7 +111,7 @@ static void say_failed(const struct place *place, int status, const struct ddp *
 				   ddp ? ddp_error(ddp) : ddp_strerror(status));
 }
 
-/* Small integers: the sums over up to 60,000 ranks are exact. */
+/* Fill in small integers, so that the sums over up to 60,000 ranks are exact. */
 static void fill(float *data, int rank)
 {
 	for (size_t i = 0; i < SUM_BYTES / sizeof(float); i++)
@@ -147,16 +147,15 @@ static double waited_s(void)
 }
 
 /*
- * Returns in [rate] the bytes per second of the fastest of several all-reduces, since other jobs may
- * use the network and the CPUs. The slowest rank's time counts. [most] is the rate without the time
- * in which a rank waited for a CPU, an upper bound for the network's.
+ * Sets [rate] to the bytes per second of the fastest of several all-reduces, since other jobs may
+ * use the network and the CPUs. The time of the slowest rank counts. Sets [most] to the rate
+ * without the time for which a rank waited for a CPU, an upper bound for the rate of the network.
  */
 static int measure(struct ddp *ddp, float *data, double *rate, double *most)
 {
 	double best = (double)INFINITY, least = 0, started = ddp_seconds();
-	double times[SUMS +
-		     1] = {0},
-		     waits[SUMS]; /* the last: of all so far, so that all ranks end together */
+	/* The last element of [times] is the time since the start, so that all ranks stop together. */
+	double times[SUMS + 1] = {0}, waits[SUMS];
 	int status = 0;
 
 	while (status == 0 && times[SUMS] < SUM_TIME) {
@@ -228,7 +227,7 @@ void info_preflight_sum(const char *test, const char *directory, int number, int
 		return;
 	}
 	status = join(&ddp, &place);
-	/* The limit of the test counts from here again. */
+	/* The time limit of the test restarts here. */
 	info_preflight_say("begin", test, "", (double)NAN, "", "%s", "");
 	if (status == 0)
 		status = reduce(ddp, &wrong, &rate, &most, &least);
@@ -262,14 +261,15 @@ static int sum_on_gpu(struct ddp *ddp, void *memory, size_t bytes, enum ddp_op o
 	return status == 0 ? ddp_device_wait(ddp, NULL) : status;
 }
 
-/* Like measure(), with larger messages while time is left. */
+/* Like measure(), but with larger messages while time is left. */
 static int measure_on_gpu(struct ddp *ddp, void *memory, double *rate)
 {
 	double started = ddp_seconds();
 	int status = 0;
 
 	for (size_t bytes = GPU_BYTES_LEAST; bytes <= GPU_BYTES_MOST; bytes *= 4) {
-		double times[] = {(double)INFINITY, 0}; /* of the fastest; of all so far */
+		/* Times of the fastest all-reduce, and of all all-reduces so far. */
+		double times[] = {(double)INFINITY, 0};
 
 		for (int i = 0; i < SUMS && status == 0; i++) {
 			double begun = ddp_seconds();
@@ -317,8 +317,8 @@ static int reduce_on_gpu(struct ddp *ddp, int gpu, size_t *wrong, double *rate)
 }
 
 /*
- * Write a kind such as "8 x NVIDIA H100 80GB HBM3, NCCL 2.28.9": ddp-run compares rates of the same
- * GPUs over the same path.
+ * Write a kind such as "8 x NVIDIA H100 80GB HBM3, NCCL 2.28.9", since ddp-run compares only rates
+ * of equal GPUs over the same path.
  */
 static int describe(struct ddp *ddp, const struct place *place, char kind[96])
 {
@@ -339,7 +339,7 @@ static int describe(struct ddp *ddp, const struct place *place, char kind[96])
 	return status;
 }
 
-/* Runs in the process of one GPU. Returns its exit status. */
+/* Run the test in the process of one GPU. Returns the exit status. */
 static int run_gpu(const struct place *place)
 {
 	struct ddp *ddp = NULL;
@@ -351,7 +351,7 @@ static int run_gpu(const struct place *place)
 
 	if (status == 0)
 		status = ddp_device_join(ddp);
-	/* That says nothing about the program, which may use another NCCL. */
+	/* These errors say nothing about the program, which may use another version of NCCL. */
 	untested = status == DDP_ERR_UNSUPPORTED || status == DDP_ERR_MISMATCH;
 	if (untested)
 		info_preflight_say("untested", place->test, "", (double)NAN, "", "%.*s",
