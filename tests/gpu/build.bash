@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# build.bash - finds CUDA, cuDNN, cublasLt and NCCL; builds libddp, ddp-train, the modules and the tests with gcc and nvcc
+# build.bash - finds CUDA, cuDNN, cublasLt and NCCL, and builds libddp, ddp-train, the modules and the tests with gcc and nvcc
 #
 # Everything goes to $dir. Only what has changed is compiled again.
 #
@@ -11,7 +11,7 @@ engine=runtime/train/cuda
 
 # --- Libraries ------------------------------------------------------------------------
 
-# Directories of NVIDIA's Python packages, which look like nvidia/cudnn/lib and nvidia/cu13/include.
+# Prints the directories of NVIDIA's Python packages, such as nvidia/cudnn/lib and nvidia/cu13/include.
 python_packages() {
 	local candidate
 	for candidate in "${PYTHON:-}" python3 /usr/bin/python3; do
@@ -24,7 +24,8 @@ python_packages() {
 	done | awk '!seen[$0]++'
 }
 
-# find_file PATTERN SUBDIRECTORY...: prints the first match in a root. Libraries of Python packages are libX.so.N.
+# find_file PATTERN SUBDIRECTORY...: prints the first matching file under $roots. In Python packages, libraries are named
+# libX.so.N.
 find_file() {
 	local pattern=$1 root sub file
 	shift
@@ -48,8 +49,8 @@ find_part() {
 	printf -v "$1" %s "$library"
 }
 
-# find_toolkit: sets nvcc, includes, cudart, cudnn, cublaslt and nccl. Returns 1, and sets missing, if one of them is not
-# found, except for NCCL.
+# find_toolkit: sets nvcc, includes, cudart, cudnn, cublaslt and nccl. If a part other than NCCL is not found, sets missing and
+# returns 1.
 find_toolkit() {
 	local root
 	nvcc='' includes=() nccl='' roots=()
@@ -62,14 +63,14 @@ find_toolkit() {
 	done
 	missing="no nvcc on PATH, in CUDA_HOME, /usr/local/cuda or Python's packages"
 	[[ -n $nvcc ]] || return 1
-	# The headers of the compiler come first.
+	# Search the compiler's own headers first.
 	roots=("$(dirname "$(dirname "$(realpath "$nvcc")")")" "${roots[@]}")
 	find_part cudart cuda_runtime_api.h cudart && find_part cudnn cudnn_graph.h cudnn &&
 		find_part cublaslt cublasLt.h cublasLt || return 1
 	find_part nccl nccl.h nccl || nccl=''
 }
 
-# describe_toolkit: prints the versions of compilers and libraries on one line.
+# describe_toolkit: prints the versions of the compilers and libraries on one line.
 describe_toolkit() {
 	local numbers
 	numbers=$(printf '#include <%s>\n' cudnn_version.h cublas_api.h ${nccl:+nccl.h} |
@@ -82,12 +83,12 @@ describe_toolkit() {
 
 sources_in() { compgen -G "$1/*.c" | grep -vE '/(pmix[^/]*|mpi|train-options-doc|ddp-train)\.c$'; }
 
-# Flags that a Makefile.am sets for a source.
+# Prints the flags that a Makefile.am sets for this source.
 flags_of() {
 	case $1 in
 	runtime/train/net/* | runtime/train/optim/*) echo -ffp-contract=off ;;
 	runtime/train/data/*) echo -ffp-contract=off -fno-math-errno -fno-trapping-math ;;
-	# The reference of networks.c runs on this machine only.
+	# The tests of networks.c compare with this file, which runs on this machine only.
 	*/math-plain.c) [[ $build_only == yes ]] || echo -O3 -march=native ;;
 	*.cu) sed -n "s/^\(.* \)\?$(basename "$1" .cu)\.lo\( .*\)\?: kernel_flags = //p" $engine/Makefile.am ;;
 	esac
@@ -95,7 +96,7 @@ flags_of() {
 
 object_of() { local name=${1//\//_}; echo "$dir/${name%.*}.o"; }
 
-# plan NAME SOURCE...: the objects that belong to NAME
+# plan NAME SOURCE...: adds the objects of these sources to NAME.
 plan() {
 	local name=$1 source
 	shift
@@ -129,12 +130,12 @@ plan_all() {
 	plan info runtime/info/card.c runtime/info/sum-tests.c
 }
 
-# fingerprint COMMAND...: of the command and of the files that it read when it ran last
+# fingerprint COMMAND...: prints a checksum of the command, and of the files that the command read in its last run.
 fingerprint() {
 	{ printf '%s\n' "$@" && sed 's/^[^:]*: *//; s/\\$//' "$object.d" | xargs cat; } 2>/dev/null | sha256sum
 }
 
-# compile SOURCE: one object, if it is out of date
+# compile SOURCE: compiles one source, if its object is out of date.
 compile() {
 	local source=$1 object command
 	object=$(object_of "$source")
@@ -153,7 +154,8 @@ compile() {
 	fingerprint "${command[@]}" >"$object.key"
 }
 
-# compile_all: kernels first, which take longest. Arrays are not inherited, so compile() gets them as text.
+# compile_all: compiles all sources, kernels first because they take longest. compile() gets the arrays as text, because shells do
+# not inherit arrays.
 compile_all() {
 	local state
 	state=$(declare -p engine dir build_only optimize arch nvcc includes warn here nvcc_optimize
@@ -164,7 +166,7 @@ compile_all() {
 		xargs -d '\n' -P "$jobs" -n 1 bash -c 'eval "$state"; compile "$1"' compile
 }
 
-# write_generated: what configure and make generate
+# write_generated: writes the files that configure and make would generate.
 write_generated() {
 	local zlib=''
 	echo '#include <zlib.h>' | "${CC:-gcc}" -E - >/dev/null 2>&1 && zlib='#define HAVE_ZLIB 1' link_flags+=(-lz)
@@ -187,7 +189,7 @@ archive() {
 	ar rcs "$dir/lib$1.a" ${objects[${2:-$1}]}
 }
 
-# link OUTPUT WORD...
+# link OUTPUT WORD...: links a program or a module.
 link() {
 	local output=$1
 	shift
@@ -201,7 +203,7 @@ link_all() {
 	local shared=(-shared -Wl,-z,now -Wl,--no-undefined) train=("$dir/libtrain.a" "$dir/libddp.so" "$dir/libbase.a")
 	local cuda=(-lstdc++ "$cudart" -Wl,-rpath,"${cudart%/*}")
 	local libraries=("$cudnn" "$cublaslt" -Wl,-rpath,"${cudnn%/*}:${cublaslt%/*}")
-	# All of libddp, for tests that call its internal functions.
+	# All of libddp, for the tests that call its internal functions.
 	local whole=("$dir/libcuda.a" "$dir/libtrain.a" "$dir/libwhole.a" "$dir/libbase.a" "${cuda[@]}" "${libraries[@]}")
 	archive base && archive train && archive cuda && archive whole ddp || return
 	link libddp.so "${shared[@]}" -Wl,-soname,libddp.so ${objects[ddp]} "$dir/libbase.a" &&
@@ -228,11 +230,11 @@ link_all() {
 # build: compiles and links everything in $dir
 build() {
 	warn=(-Wall -Wextra -fPIC -fvisibility=hidden -ffunction-sections -g)
-	# On a card, a new warning of another compiler must not end the run.
+	# When the tests also run, a new warning of another compiler must not end the run.
 	[[ $build_only == no ]] || warn+=(-Werror)
 	here=(-I"$dir" -Iruntime -Iruntime/train)
 	optimize=-O2 nvcc_optimize=(-O2)
-	# Without --dir the result is deleted.
+	# Without --dir the result is deleted, so it need not be fast.
 	[[ $build_only$keep != yesno ]] || { optimize=-O1; nvcc_optimize=(-O1 -Xptxas -O1); }
 	link_flags=(-pthread -L"$dir" -Wl,-rpath,"$dir" -Wl,--gc-sections -ldl -lm)
 	write_generated

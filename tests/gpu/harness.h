@@ -2,16 +2,19 @@
 /*
  * harness.h - tables of tests that compare kernels with plain C, for each type, size and alignment
  *
- * A program kernels_X.c has one table of struct test. harness_run() calls each test's check() once per point: a type,
- * a size (an index that the test defines) and a skew (0: arrays begin at multiples of 256 bytes). Arrays, device
- * memory and host memory that check() creates are freed after it. expect_x() records the first wrong element;
- * harness_run() prints one TAP line for each test and type.
+ * Each program kernels_X.c has a table of struct test. harness_run() calls a test's check() for
+ * each point: a type, a size (an index whose meaning the test defines) and a skew (0: arrays begin
+ * at multiples of 256 bytes). After each point it frees the arrays, device memory and host memory
+ * that check() created. expect_x() records the first wrong element. harness_run() prints one TAP
+ * line for each test and type.
  *
- * An array's values on the host are floats that its type can represent. On the device an array ends where its
- * allocation ends, so that a sanitizer finds accesses beyond it.
+ * The host has an array's values as floats that the array's type can represent. On the device an
+ * array ends at the end of its allocation, so that a sanitizer finds accesses beyond it.
  *
- *	DDP_SEED	seed of all random data [1]
- *	DDP_SHORT	set: every third size only, for sanitizers
+ * Environment variables:
+ *
+ *   DDP_SEED   seed of all random data [1]
+ *   DDP_SHORT  set: tests only every third size, for sanitizers
  */
 #ifndef DDP_TESTS_HARNESS_H
 #define DDP_TESTS_HARNESS_H
@@ -32,7 +35,7 @@ struct point {
 	enum ddp_type type;
 	int size;
 	size_t skew;
-	int kind; /* the test's own */
+	int kind; /* a number for the test's own use */
 };
 
 struct test {
@@ -40,14 +43,14 @@ struct test {
 	void (*check)(const struct point *point);
 	int sizes;	/* check() is called for sizes 0 to sizes - 1 */
 	size_t skews;	/* and for skews 0 to skews - 1 */
-	bool f32_alone; /* not for bf16 and f16 */
+	bool f32_alone; /* only f32 is tested, not bf16 and f16 */
 	int kind;
 };
 
 static struct device *device;
 static void *stream;
 static uint64_t random_state;
-static char harness_wrong[256]; /* the first difference at a point */
+static char harness_wrong[256]; /* text of the first difference at a point */
 
 /* --- Errors and memory ------------------------------------------------------------------ */
 
@@ -60,7 +63,7 @@ static inline void must(int status, const struct ddp_error *error)
 	exit(tap_end());
 }
 
-/* Memory of the current point, which is freed after it. */
+/* Memory of the current point, which is freed after the point. */
 enum harness_kind { ON_HOST, ON_DEVICE, TICKETS };
 enum { HARNESS_OWNED = 256 };
 static struct {
@@ -78,7 +81,7 @@ static inline void *harness_own(void *memory, enum harness_kind kind)
 	return memory;
 }
 
-/* Zeroed host memory. */
+/* Allocates zeroed host memory. */
 static inline void *host_new(size_t bytes)
 {
 	return harness_own(calloc(bytes + 1, 1), ON_HOST);
@@ -90,7 +93,7 @@ static inline void *host_copy(const void *from, size_t bytes)
 }
 
 /*
- * Copies between host and device, in either direction, after all submitted work, and waits for the
+ * Copies between host and device, in either direction. Waits for all submitted work and for the
  * copy.
  */
 static inline void device_move(void *to, const void *from, size_t bytes)
@@ -102,7 +105,7 @@ static inline void device_move(void *to, const void *from, size_t bytes)
 	must(device_wait(device, DEVICE_COMPUTE, &error), &error);
 }
 
-/* Device memory with the bytes at [from], or zeros if that is NULL. */
+/* Allocates device memory with the bytes at [from]; NULL: with zeros. */
 static inline void *device_new(size_t bytes, const void *from)
 {
 	struct ddp_error error = {0, ""};
@@ -114,7 +117,7 @@ static inline void *device_new(size_t bytes, const void *from)
 	return harness_own(memory, ON_DEVICE);
 }
 
-/* Zeroed host memory that the device can access. */
+/* Allocates zeroed host memory that the device can access. */
 static inline void *pinned_new(size_t bytes)
 {
 	struct ddp_error error = {0, ""};
@@ -125,7 +128,10 @@ static inline void *pinned_new(size_t bytes)
 	return harness_own(memory, ON_DEVICE);
 }
 
-/* The harness checks that kernels leave its counters at zero. */
+/*
+ * Allocates scratch memory for a kernel. The harness checks that the kernel leaves its counters at
+ * zero.
+ */
 static inline struct kernel_scratch scratch_new(size_t bytes)
 {
 	void *tickets = device_new(KERNEL_TICKETS * sizeof(unsigned), NULL);
@@ -141,7 +147,7 @@ static inline const char *type_name(enum ddp_type type)
 	return type == DDP_BF16 ? "bf16" : type == DDP_F16 ? "f16" : "f32";
 }
 
-/* [value] rounded to [type]: to nearest, ties to even. */
+/* Returns [value] rounded to [type]: to nearest, ties to even. */
 static inline double rounded(double value, enum ddp_type type)
 {
 	int bits = type == DDP_BF16 ? 8 : type == DDP_F16 ? 11 : 24, exponent, least;
@@ -169,7 +175,7 @@ static inline float value_of(uint16_t bits, enum ddp_type type)
 	return type == DDP_BF16 ? number_from_bf16(bits) : number_from_f16(bits);
 }
 
-/* A random number below [limit]; the same series for a seed on every machine. */
+/* Returns a random number below [limit]. A seed gives the same sequence on every machine. */
 static inline uint32_t draw(uint32_t limit)
 {
 	random_state = random_state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
@@ -181,7 +187,7 @@ static inline uint64_t draw64(void)
 	return (uint64_t)draw(UINT32_MAX) << 32 | draw(UINT32_MAX);
 }
 
-/* -1 to 1 */
+/* Returns a random number between -1 and 1. */
 static inline double draw_unit(void)
 {
 	return (double)draw(1 << 24) / (1 << 23) - 1;
@@ -190,7 +196,7 @@ static inline double draw_unit(void)
 /* --- Arrays ----------------------------------------------------------------------------- */
 
 struct array {
-	void *data; /* on the device */
+	void *data; /* memory on the device */
 	float *values;
 	enum ddp_type type;
 	size_t count;
@@ -225,8 +231,8 @@ static inline void array_fetch(struct array *array)
 }
 
 /*
- * Sets all elements to [value]; if no result has this value, elements that the kernel does not
- * write are detected.
+ * Sets all elements to [value]. If [value] differs from all results, the test detects elements that
+ * the kernel does not write.
  */
 static inline void array_set(struct array *array, double value)
 {
@@ -237,7 +243,9 @@ static inline void array_set(struct array *array, double value)
 	array_send(array);
 }
 
-/* An array that begins [skew] elements after a multiple of 256 bytes; all elements are 77. */
+/*
+ * Creates an array that begins [skew] elements after a multiple of 256 bytes. All elements are 77.
+ */
 static inline struct array *array_new(enum ddp_type type, size_t count, size_t skew)
 {
 	struct array *array = host_new(sizeof(*array));
@@ -251,7 +259,7 @@ static inline struct array *array_new(enum ddp_type type, size_t count, size_t s
 	return array;
 }
 
-/* An array with random values from [middle] - 1 to [middle] + 1. */
+/* Creates an array of random values between [middle] - 1 and [middle] + 1. */
 static inline struct array *array_random(enum ddp_type type, size_t count, size_t skew,
 					 double middle)
 {
@@ -264,8 +272,8 @@ static inline struct array *array_random(enum ddp_type type, size_t count, size_
 }
 
 /*
- * An array with small numbers, which are often equal, and rare values: NaN, infinities, -0.0 and
- * 2^-24.
+ * Creates an array of small numbers, which are often equal, and a few special values: NaN,
+ * infinities, -0.0 and 2^-24.
  */
 static inline struct array *array_rare(enum ddp_type type, size_t count, size_t skew)
 {
@@ -281,7 +289,7 @@ static inline struct array *array_rare(enum ddp_type type, size_t count, size_t 
 
 /* --- Comparisons ------------------------------------------------------------------------ */
 
-/* Unless [good], the message becomes the point's first difference. */
+/* Unless [good], records the message, if it is the first one of this point. */
 static inline void DDP_FORMAT(2, 3) expect(bool good, const char *format, ...)
 {
 	va_list arguments;
@@ -300,13 +308,16 @@ static inline void expect_within(const char *what, size_t i, double got, double 
 	       fabs(got - want), bound);
 }
 
-/* Element [i] is [want], rounded to the array's type. */
+/* Expects element [i] to be [want] rounded to the array's type. */
 static inline void expect_exact(const char *what, const struct array *array, size_t i, double want)
 {
 	expect_within(what, i, (double)array->values[i], rounded(want, array->type), 0);
 }
 
-/* Element [i] is [want] within [bound] and one rounding to the array's type; not NaN. */
+/*
+ * Expects element [i] to be [want] within [bound] plus one rounding to the array's type. NaN is an
+ * error.
+ */
 static inline void expect_near(const char *what, const struct array *array, size_t i, double want,
 			       double bound)
 {
@@ -318,7 +329,7 @@ static inline void expect_near(const char *what, const struct array *array, size
 	expect_within(what, i, (double)array->values[i], want, bound);
 }
 
-/* All elements of [array] are [want], as floats. */
+/* Expects every element of [array] to be the same float as in [want]. */
 static inline void expect_all(const char *what, const struct array *array, const float *want)
 {
 	for (size_t i = 0; i < array->count; i++)
@@ -371,7 +382,7 @@ static inline void harness_check_type(const struct test *test, enum ddp_type typ
 		printf("# %s\n", first);
 }
 
-/* Runs the tests whose names contain argv[1], if there is one. Returns main's value. */
+/* Runs the tests whose names contain argv[1], or all tests. Returns main()'s exit status. */
 static inline int harness_run(int argc, char **argv, const struct test *tests, int count)
 {
 	static const enum ddp_type types[] = {DDP_F32, DDP_BF16, DDP_F16};

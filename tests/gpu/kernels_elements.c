@@ -8,7 +8,7 @@
 
 /* --- ReLU and sums ---------------------------------------------------------------------- */
 
-/* Around the elements of one vector access, of one thread and of one block. */
+/* Numbers of elements around those of one vector access, of one thread and of one block. */
 static const size_t counts[] = {0, 1, 3, 4, 7, 8, 9, 255, 1024, 2048, 2049, 5003};
 
 enum { RELU, RELU_BACK, DROPOUT_BACK, ADD, ADD_RELU };
@@ -24,7 +24,9 @@ static float plain_act(int kind, float a, float b)
 	return kind != ADD && sum < 0 ? 0 : sum;
 }
 
-/* The bits of the skew shift a, b and y; the result replaces a or b, or is separate. */
+/*
+ * Each bit of the skew shifts one of a, b and y. The result replaces a or b, or is in other memory.
+ */
 static void check_act(const struct point *p)
 {
 	size_t count = counts[p->size], place = ((size_t)p->size + p->skew) % 3;
@@ -50,8 +52,8 @@ static void check_act(const struct point *p)
 /* --- Conversions ------------------------------------------------------------------------ */
 
 /*
- * Values halfway between two numbers of a type, and their neighbours; the largest and smallest
- * numbers, infinity and NaN.
+ * Returns values that are hard to round: halfway between two numbers of a type, and next to such
+ * values; the largest and smallest numbers; infinity and NaN.
  */
 static double edge(void)
 {
@@ -82,7 +84,7 @@ static void check_narrow(const struct point *p)
 	expect_all("widened element", back, to->values);
 }
 
-/* All numbers of a type. */
+/* Converts all numbers of a type. */
 static void check_widen(const struct point *p)
 {
 	enum { ALL = 1 << 16 };
@@ -114,7 +116,10 @@ struct draws {
 	void *device_order, *device_orders;
 };
 
-/* Seeds, epochs and orders use all their bits. Orders of samples beyond [count] are not in memory. */
+/*
+ * Draws seeds, epochs and orders whose bits are all used. The device has orders of the first
+ * [count] samples only.
+ */
 static struct draws draws_new(float rate, uint32_t count)
 {
 	struct draws draws = {.plain = {.layer = draw(100)}};
@@ -133,8 +138,8 @@ static struct draws draws_new(float rate, uint32_t count)
 }
 
 /*
- * Point: a rate and a number of elements per sample. The batch has 0, 3 or BATCH samples; the
- * result replaces the input or not.
+ * A point is a rate and a number of elements per sample. The batch has 0, 3 or BATCH samples. The
+ * result replaces the input, or is in other memory.
  */
 static void check_dropout(const struct point *p)
 {
@@ -182,7 +187,7 @@ struct layer {
 	struct kernel_pool pool;
 	size_t batch, rows, columns, channels, results;
 	struct array *x, *y, *dy, *dx;
-	uint8_t *which; /* on the device */
+	uint8_t *which; /* memory on the device */
 };
 
 static struct layer layer_new(const struct point *p, size_t batch)
@@ -202,7 +207,7 @@ static struct layer layer_new(const struct point *p, size_t batch)
 	return l;
 }
 
-/* The index in x of element [k] of the window of result [i]. */
+/* Returns the index in x of element [k] of the window of result [i]. */
 static size_t pixel(const struct layer *l, size_t i, size_t k)
 {
 	size_t size = (size_t)l->pool.size, place = i / l->channels;
@@ -215,7 +220,7 @@ static size_t pixel(const struct layer *l, size_t i, size_t k)
 	       i % l->channels;
 }
 
-/* As PyTorch's loop: a later element replaces the best if it is greater, or NaN. */
+/* Like PyTorch's loop: a later element replaces the best one if it is greater or NaN. */
 static size_t plain_which(const struct layer *l, size_t i)
 {
 	size_t best = 0;
@@ -230,8 +235,8 @@ static size_t plain_which(const struct layer *l, size_t i)
 }
 
 /*
- * Without a ReLU before the pool, and with one; then sums of channels are the gradient of a bias.
- * The last shape fills a GPU; it is checked once per type.
+ * Checks pools without and with a ReLU before them. With a ReLU, the sums of channels are the
+ * gradient of a bias. The last shape fills a GPU, and is checked only once per type.
  */
 static void check_max_pool(const struct point *p)
 {
@@ -269,7 +274,7 @@ static void check_max_pool(const struct point *p)
 	}
 }
 
-/* A pool followed by dropout in one launch has the bits of two launches. */
+/* A pool and a dropout in one launch give the same bits as in two launches. */
 static void check_pool_dropout(const struct point *p)
 {
 	struct layer one = layer_new(p, BATCH), two = one;
@@ -307,7 +312,7 @@ static void check_pool_dropout(const struct point *p)
 
 /* --- Average pools ---------------------------------------------------------------------- */
 
-/* Images, rows of each, channels. */
+/* Numbers of images, of rows in each image, and of channels. */
 static const size_t averages[][3] = {
 	{1, 1, 1}, {3, 49, 3}, {2, 16, 512}, {33, 16, 64}, {5, 7, 100}, {4, 9, 10},
 };

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels_first.c - the first convolution and its gradients, compared with sums in double precision */
+/*
+ * kernels_first.c - kernels of the first convolution and its gradients, compared with sums in
+ * double precision
+ */
 #include "harness.h"
 
 enum { SIZE = KERNEL_FIRST_SIZE, TAPS = SIZE * SIZE };
@@ -14,7 +17,7 @@ static const struct {
 
 struct layer {
 	struct kernel_first first;
-	size_t batch, rows, columns, out; /* rows and columns of results */
+	size_t batch, rows, columns, out; /* rows and columns are those of the results */
 	struct array *x, *y, *dy, *weights, *bias;
 	struct kernel_scratch scratch;
 };
@@ -35,7 +38,7 @@ static struct layer layer_new(const struct point *p)
 	return l;
 }
 
-/* The pixel at [tap] of the window of result [i]. */
+/* Returns the pixel at position [tap] of the window of result [i]. */
 static double pixel(const struct layer *l, size_t i, size_t tap)
 {
 	size_t place = i / l->out, column = place % l->columns + tap % SIZE;

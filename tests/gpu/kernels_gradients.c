@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kernels_gradients.c - gradients: conversions for all-reduces, their 2-norm, and the end of a step
+ * kernels_gradients.c - kernels of gradients: conversions for all-reduces, the 2-norm, and the end
+ * of a step
  *
- * The optimizer's results have the bits of the CPU's optim_step(), ddp_scaler_unscale() and
- * _update(), and clipping.
+ * The optimizer's results have the same bits as those of the CPU's optim_step(),
+ * ddp_scaler_unscale(), ddp_scaler_update() and clipping.
  */
 #include "device/wire.h"
 #include "gradient/statistics.h"
@@ -25,7 +26,7 @@ static void expect_converted(struct array *from, struct array *to, float factor)
 		expect_exact("element", to, i, (double)(before[i] * factor));
 }
 
-/* From f32 and to f32, f32 in place. */
+/* Converts from f32 and to f32, and from f32 to f32 in place. */
 static void check_convert(const struct point *p)
 {
 	static const float factors[] = {1, 1.0f / 3, 8};
@@ -47,7 +48,7 @@ static void check_convert(const struct point *p)
 	}
 }
 
-/* The count of finished sums, which the host reads. */
+/* Checks the count of finished sums, which the host reads. */
 static void check_count(const struct point *p)
 {
 	uint64_t begin = 40, after = 0, *counter = device_new(sizeof(begin), &begin);
@@ -81,9 +82,9 @@ static struct kernel_norm2 norm_of(const float *values, float *memory, size_t co
 }
 
 /*
- * The norm is without the loss scale 3, and some gradients are so large that their squares exceed
- * f32. An infinite or NaN gradient is detected at any position; one that becomes infinite only when
- * the scale is removed is not an overflow.
+ * The norm does not include the loss scale, which is 3. The squares of some gradients exceed f32.
+ * An infinite or NaN gradient must be detected at any position. A gradient that becomes infinite
+ * only when the scale is removed is not an overflow.
  */
 static void check_norm(const struct point *p)
 {
@@ -138,17 +139,17 @@ struct bench {
 	double clip;
 	uint64_t updates, sequence;
 	bool overflow;
-	float *slopes, *want[PARTS]; /* expected values, with margins; slopes has none */
+	float *slopes, *want[PARTS]; /* expected values, with margins; slopes has no margins */
 	struct array *parts[PARTS], *narrow, *gradients; /* with margins */
 	struct kernel_scratch scratch;
 	struct kernel_step *step;   /* on the device */
-	struct kernel_entry *rest;  /* on the device: the entry after the step's */
+	struct kernel_entry *rest;  /* on the device: the entry after this step's entry */
 	struct kernel_norm2 *norm2; /* on the device */
 	float *word;		    /* on the device */
 	struct kernel_result *results;
 };
 
-/* [value] inside, and -77 in the margins. */
+/* Creates an array with [value] between its margins, and -77 in the margins. */
 static struct array *margins_new(enum ddp_type type, size_t count, double value)
 {
 	struct array *array = array_new(type, count + 2 * MARGIN, 0);
@@ -165,7 +166,7 @@ static void *inside(const struct array *array)
 	return (char *)array->data + MARGIN * ddp_type_size(array->type);
 }
 
-/* -1 to 1, times 2^-8 to 2^7; some are 0. */
+/* Returns a random number: -1 to 1, times 2^-8 to 2^7; sometimes 0. */
 static float random_value(void)
 {
 	return draw(32) == 0 ? 0 : ldexpf((float)draw_unit(), (int)draw(16) - 8);
@@ -220,8 +221,8 @@ static void host_step(struct bench *b, uint64_t step, double rate)
 }
 
 /*
- * Begins a step as kernel_gather() does: with the state after the previous step, and the numbers of
- * this one.
+ * Begins a step like kernel_gather(): with the state after the previous step, and the numbers of
+ * this step.
  */
 static void device_step(struct bench *b, uint64_t step, double rate)
 {
@@ -248,7 +249,7 @@ static void device_step(struct bench *b, uint64_t step, double rate)
 			slots, inside(b->narrow), b->count, b->type);
 }
 
-/* The host polls a step's result while the GPU works. */
+/* Checks the result that the host can poll while the GPU works. */
 static void expect_result(const struct bench *b)
 {
 	const struct kernel_result *result = &b->results[b->sequence % KERNEL_SLOTS];
@@ -265,7 +266,10 @@ static void expect_result(const struct bench *b)
 	       "the result of step %d is wrong", (int)b->sequence);
 }
 
-/* Checks the step's state, and the next step, whose samples follow this one's. */
+/*
+ * Checks the state after this step, and the start of the next one, whose samples follow this
+ * step's.
+ */
 static void expect_next(const struct bench *b)
 {
 	struct kernel_next next;
@@ -286,7 +290,7 @@ static void expect_next(const struct bench *b)
 	       b->scaler.good_steps);
 }
 
-/* Compares all bits. If all steps were skipped, there is no narrow copy yet. */
+/* Compares all bits. If all steps so far were skipped, the narrow copy does not exist yet. */
 static void expect_arrays(const struct bench *b)
 {
 	for (int i = 0; i < PARTS; i++) {
@@ -301,7 +305,10 @@ static void expect_arrays(const struct bench *b)
 		expect_all("narrow copy: element", b->narrow, b->want[VALUES]);
 }
 
-/* Runs a step on host and device. Unless [odd] is 0, it is the gradient at [odd_place]. */
+/*
+ * Runs a step on the host and on the device. If [odd] is not 0, the gradient at [odd_place] is
+ * [odd].
+ */
 static void step(struct bench *b, double rate, float scale, float odd, size_t odd_place)
 {
 	uint64_t number = b->updates + 1;
@@ -331,7 +338,9 @@ static const struct optim rules[] = {
 };
 static const struct ddp_scaler no_scaler = {1, 2, 0.5, 0, 0};
 
-/* Each optimizer, at sizes with and without an incomplete last vector or block. */
+/*
+ * Tests each optimizer with numbers of elements that do and do not fill the last vector or block.
+ */
 static void check_rule(const struct point *p)
 {
 	static const size_t counts[] = {1, 3, 4, 518, 1024, 1027, 4992};
@@ -343,7 +352,7 @@ static void check_rule(const struct point *p)
 		step(&b, 0.1 / i, 1, 0, 0);
 }
 
-/* AdamW's bias corrections are those of the host's pow() at any step. */
+/* At every step, AdamW's bias corrections equal those that the host's pow() gives. */
 static void check_many_steps(const struct point *p)
 {
 	struct bench b = bench_new(p, &rules[5 + p->size], 5, no_scaler, 0);
@@ -353,8 +362,8 @@ static void check_many_steps(const struct point *p)
 }
 
 /*
- * Overflows in the first step and in two successive ones are skipped, also if only the last element
- * overflows. With skew 1 gradients are clipped.
+ * Overflows in the first step, and in two successive steps, are skipped, even if only the last
+ * element overflows. With skew 1 the gradients are clipped.
  */
 static void check_scaling(const struct point *p)
 {
@@ -368,7 +377,7 @@ static void check_scaling(const struct point *p)
 	expect(b.updates == 9, "%d updates, want 9", (int)b.updates);
 }
 
-/* Without a loss scale, a NaN gradient makes the values NaN. */
+/* Without a loss scale, a NaN gradient makes all values NaN. */
 static void check_clipping(const struct point *p)
 {
 	static const double limits[] = {1e-3, 1, 1e6};

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kernels_loss.c - softmax, cross entropy and its gradient, compared with double precision and with
- * the CPU's kernel
+ * kernels_loss.c - kernels of softmax, cross entropy and its gradient, compared with double
+ * precision and with the CPU's kernel
  */
 #include "harness.h"
 
-/* train/cpu/kernels.c; its header has cuda-kernels.h's names. */
+/* Declared here because the header, train/cpu/kernels.h, has the same names as cuda-kernels.h. */
 double kernels_loss(const float *logits, const int32_t *labels, size_t count, size_t classes,
 		    float smoothing, float scale, float *gradient, uint64_t *hits);
 
-/* Arguments of both kernels other than arrays. */
+/* Arguments of both kernels, except arrays. */
 struct job {
 	size_t batch, count, classes;
 	float smoothing, scale; /* scale of gradients */
@@ -41,7 +41,7 @@ static struct job job_new(enum ddp_type type, size_t batch, size_t count, size_t
 	return job;
 }
 
-/* The numbers that the step reports; [bound] is the loss's. */
+/* Checks the numbers that the step reports. [bound] is the tolerance of the loss. */
 static void expect_word(const struct job *job, double loss, double hits, double bound)
 {
 	float word[KERNEL_WORD];
@@ -56,8 +56,9 @@ static void expect_word(const struct job *job, double loss, double hits, double 
 /* --- The loss --------------------------------------------------------------------------- */
 
 /*
- * The loss of row [i], with its gradients expected. Bounds follow from f32's 2^-24 and the size of logits. NaN is
- * larger than all numbers, and the first of equal logits counts.
+ * Returns the loss of row [i], and checks the row's gradients. The tolerances follow from f32's
+ * precision of 2^-24 and from the size of the logits. NaN counts as larger than all numbers. Of
+ * equal logits, the first one counts.
  */
 static double expect_row(const struct job *job, const struct array *logits,
 			 const struct array *slopes, size_t i, double *hits)
@@ -93,7 +94,7 @@ static double expect_row(const struct job *job, const struct array *logits,
 	       (smoothing > 0 ? smoothing * mean : 0);
 }
 
-/* The CPU's results, within the rounding errors of f32. */
+/* Checks that the results equal the CPU's within the rounding errors of f32. */
 static void expect_as_cpu(const struct job *job, const struct array *logits,
 			  const struct array *slopes)
 {
@@ -127,7 +128,7 @@ static void check_job(const struct job *job, const struct point *p, struct array
 		expect_as_cpu(job, logits, slopes);
 }
 
-/* The last shape has more blocks than a block has threads. */
+/* In the last shape, the number of blocks exceeds the number of threads in a block. */
 static const struct {
 	size_t batch, classes;
 } shapes[] = {
@@ -136,7 +137,10 @@ static const struct {
 	{7, 100}, {64, 100}, {20, 1000}, {3, 1500}, {2100, 17},
 };
 
-/* The batch is full or not. Logits are multiples of a step, so that several are often the largest. */
+/*
+ * The batch may be full or not. Logits are multiples of a step, so that several logits of a row are
+ * often the largest.
+ */
 static void check_loss(const struct point *p)
 {
 	static const double sizes[] = {0.5, 8, 60};
@@ -153,7 +157,7 @@ static void check_loss(const struct point *p)
 	}
 }
 
-/* One or two logits of each row are NaN, infinite or large. */
+/* In each row, one or two logits are NaN, infinite or large. */
 static void check_rare(const struct point *p)
 {
 	const double rare[] = {(double)NAN, (double)INFINITY, -(double)INFINITY, 60000, -60000};

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kernels_norm.c - BatchNorm: statistics of one rank and of several, values and gradients, sums of
- * columns; compared with sums in double precision
+ * kernels_norm.c - kernels of BatchNorm: statistics of one rank and of several ranks, values and
+ * gradients, sums of columns; compared with sums in double precision
  */
 #include "harness.h"
 
-/* Images in memory, rows of each, channels, and images that count. */
+/* Shapes: images in memory, rows of each image, channels, and images that are part of the batch. */
 static const struct shape {
 	size_t batch, rows, channels;
 	uint32_t count;
@@ -24,7 +24,10 @@ static struct kernel_order *order_new(uint32_t count)
 
 /* --- Moments ---------------------------------------------------------------------------- */
 
-/* Running statistics, and where kernel_norm_measure() and _combine() write them. */
+/*
+ * Running statistics, and the memory to which kernel_norm_measure() and kernel_norm_combine()
+ * write.
+ */
 struct measured {
 	struct array *statistics, *running[2];
 	struct kernel_measured to;
@@ -50,9 +53,10 @@ static void measured_fetch(struct measured *m)
 }
 
 /*
- * Values around 600 with deviations below 1, whose variance sums of squares in f32 would lose;
- * images that do not count are 1e4. A second launch, whose blocks may end in another order, gives
- * the same bits; and statistics in one launch are those of kernel_norm_combine().
+ * Values are around 600 with deviations below 1, so that sums of squares in f32 would lose the
+ * variance. Values of images outside the batch are 1e4. Blocks of a second launch may end in
+ * another order, but must give the same bits. Statistics from one launch must equal those of
+ * kernel_norm_combine().
  */
 static void check_moments(const struct point *p)
 {
@@ -108,7 +112,7 @@ enum { RANKS = 4, CHANNELS = 300, PITCH = 1 + 2 * CHANNELS };
 
 static const struct kernel_norm wide_norm = {7, CHANNELS, 1e-5f, 0.1f};
 
-/* Values that each rank has. */
+/* Number of values of each rank. */
 static const struct {
 	int ranks;
 	double counts[RANKS];
@@ -116,7 +120,9 @@ static const struct {
 	{1, {96}}, {1, {1}}, {1, {0}}, {4, {96, 32, 1, 64}}, {4, {0, 40, 0, 7}}, {4, {0, 0, 0, 0}},
 };
 
-/* Running values are computed by these operations in the CPU's engine, each rounded. */
+/*
+ * Computes a running value with the same operations as the CPU engine. Each operation is rounded.
+ */
 static float moved(float running, double value)
 {
 	volatile float kept = (1 - 0.1f) * running, new = 0.1f * (float)value;
@@ -124,7 +130,7 @@ static float moved(float running, double value)
 	return kept + new;
 }
 
-/* Moments of all ranks, whose means differ. */
+/* Creates the moments of all ranks. The ranks' means differ. */
 static struct array *moments_new(int world)
 {
 	size_t ranks = (size_t)worlds[world].ranks;
@@ -144,7 +150,9 @@ static struct array *moments_new(int world)
 	return moments;
 }
 
-/* Channel [c] as if all values were on one rank; returns their number. */
+/*
+ * Computes mean and m2 of channel [c] as if one rank had all values. Returns the number of values.
+ */
 static double plain_combine(int world, const float *moments, size_t c, double *mean, double *m2)
 {
 	double n = 0;
@@ -164,7 +172,10 @@ static double plain_combine(int world, const float *moments, size_t c, double *m
 	return n;
 }
 
-/* With skew 1 there are no running values (NULL). They do not change if no rank has a value. */
+/*
+ * With skew 1 there are no running values (NULL). If no rank has a value, running values do not
+ * change.
+ */
 static void check_combine(const struct point *p)
 {
 	struct array *moments = moments_new(p->size);
@@ -248,14 +259,14 @@ static double layer_inverse(const struct layer *l, size_t i)
 	return (double)l->statistics->values[1 + l->norm.channels + i % l->norm.channels];
 }
 
-/* Element [i] of x, normalized. */
+/* Returns element [i] of x, normalized. */
 static double layer_hat(const struct layer *l, size_t i)
 {
 	return ((double)l->x->values[i] - (double)l->statistics->values[1 + i % l->norm.channels]) *
 	       layer_inverse(l, i);
 }
 
-/* y becomes the result of kernel_norm_apply() with a ReLU. */
+/* Sets y to the result of kernel_norm_apply() with a ReLU. */
 static void layer_apply(struct layer *l)
 {
 	kernel_norm_apply(stream, &l->norm, l->batch, &l->normed, NULL, true, l->y->data,
@@ -263,7 +274,7 @@ static void layer_apply(struct layer *l)
 	array_fetch(l->y);
 }
 
-/* With and without ReLU, with and without a sum. */
+/* Tests the kernel with and without a ReLU, and with and without an addition. */
 static void check_apply(const struct point *p)
 {
 	struct layer l = layer_new(p);
@@ -285,7 +296,7 @@ static void check_apply(const struct point *p)
 	}
 }
 
-/* NaN remains NaN, and a result that is too large for f16 is infinite, with a ReLU too. */
+/* NaN remains NaN. A result that exceeds f16 becomes infinite. Both also with a ReLU. */
 static void check_apply_rare(const struct point *p)
 {
 	struct layer l = layer_new(p);
@@ -303,9 +314,9 @@ static void check_apply_rare(const struct point *p)
 }
 
 /*
- * Sums of the gradient [dy], with [relu] only where y is above 0, and of its products with x. A
- * block adds the sums of its threads in f32, up to 256 one after another; a missing row changes a
- * sum by more than the limit.
+ * Checks the sums of the gradient [dy], and of its products with x. With [relu], only elements
+ * whose y is above 0 count. A block adds its threads' sums in f32, up to 256 one after the other. A
+ * missing row changes a sum by more than the tolerance.
  */
 static void expect_sums(const struct layer *l, const float *dy, bool relu)
 {
@@ -327,8 +338,9 @@ static void expect_sums(const struct layer *l, const float *dy, bool relu)
 }
 
 /*
- * Without a ReLU after the layer, with one that is known from y, and with one that is computed from
- * x; dz in other memory, in that of dy, or not written; the gradient is dy, or dy + y.
+ * Tests every combination of these: no ReLU after the layer, a ReLU that the kernel knows from y,
+ * or one that it computes from x; dz in other memory, in dy's memory, or not written; the gradient
+ * dy, or dy + y.
  */
 static void check_sums(const struct point *p)
 {
@@ -373,7 +385,10 @@ static void check_sums(const struct point *p)
 	}
 }
 
-/* The result replaces dy or not; from dz, or from dy with the ReLU computed from x again. */
+/*
+ * The result replaces dy or is in other memory. The kernel computes it from dz, or from dy with a
+ * ReLU that it computes from x.
+ */
 static void check_back(const struct point *p)
 {
 	size_t channels = shapes[p->size].channels;

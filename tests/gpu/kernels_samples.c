@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kernels_samples.c - kernel_gather(): images have the bits of batch_images(); labels, orders, and
- * the start of a step
+ * kernels_samples.c - kernel_gather(): images have the same bits as from batch_images(); labels,
+ * orders and the start of a step
  */
 #include "data/batch.h"
 #include "harness.h"
 #include "optim/loop.h"
 
-/* A set of random images, in place of train/data/set.c. */
+/*
+ * Number of images in a set of random images, which replaces train/data/set.c; and of samples in a
+ * batch.
+ */
 enum { IMAGES = 11, BATCH = 7 };
 
 struct set {
-	size_t bytes; /* per image */
+	size_t bytes; /* bytes of an image */
 	uint8_t *pixels;
 };
 
@@ -20,7 +23,7 @@ const uint8_t *set_image(struct set *set, uint64_t index)
 	return set->pixels + index * set->bytes;
 }
 
-/* For batch.c. */
+/* batch.c calls this function. */
 int set_label(const struct set *set, uint64_t index)
 {
 	return (int)((index + set->bytes) % 10);
@@ -78,7 +81,7 @@ static struct job job_new(const struct net *net, size_t count, bool augment)
 	return job;
 }
 
-/* batch_images(), followed by black images up to the batch's size. */
+/* Returns the images of batch_images(), followed by black images up to the size of the batch. */
 static float *plain_images(struct job *job)
 {
 	struct set black = {0, host_new(job->set.bytes)};

@@ -3,8 +3,9 @@
  * nccl.c - tests of ddp_nccl.so on one GPU
  *
  *     nccl 1    one rank
- *     nccl 2    two processes that NCCL takes for two hosts (NCCL_HOSTID), so that they communicate
- *     through sockets; then one of them is killed, or never arrives
+ *     nccl 2    two processes. Different NCCL_HOSTIDs make NCCL treat them as two hosts, so that
+ *               they communicate through sockets. In the last tests one process is killed or is
+ *               missing
  *
  * Data are small integers, so that sums are exact in all types and orders.
  */
@@ -117,13 +118,13 @@ static void put(void *data, size_t i, enum ddp_type type, unsigned int value)
 	}
 }
 
-/* Element [i] of rank [rank]: 0 to 9. */
+/* Returns element [i] of rank [rank], 0 to 9. */
 static unsigned int sample(size_t i, int rank)
 {
 	return (unsigned int)((i * 7 + (size_t)rank * 3 + 1) % 10);
 }
 
-/* Element [i] of the result. */
+/* Returns element [i] of the expected result. */
 static unsigned int expected(size_t i, int size, enum ddp_op op)
 {
 	unsigned int value = sample(i, 0), next = sample(i, 1);
@@ -135,7 +136,7 @@ static unsigned int expected(size_t i, int size, enum ddp_op op)
 	return (op == DDP_MAX) == (next > value) ? next : value;
 }
 
-/* All-reduces [count] elements from [send] to [recv], device memory, and compares all bits. */
+/* All-reduces [count] elements in device memory from [send] to [recv], and compares all bits. */
 static bool all_reduce_is_exact(void *send, void *recv, size_t count, enum ddp_type type,
 				enum ddp_op op, int rank, int size)
 {
@@ -200,7 +201,7 @@ static void test_bytes(int rank, int size)
 	for (size_t i = 0; i < all; i++)
 		right = right && got[i] == (char)('a' + (int)(i / BYTES));
 	ok(right, "the bytes of all ranks, in order");
-	/* the last rank sends its bytes, the others have bytes that must be replaced */
+	/* the last rank sends its bytes, and the other ranks' bytes must be replaced */
 	cudaMemcpy(data, mine, BYTES, cudaMemcpyHostToDevice);
 	OK_STATUS(engine->broadcast(device, data, BYTES, size - 1, NULL, &error), 0, &error,
 		  "broadcast");
@@ -230,7 +231,7 @@ static void test_memory(int rank, int size)
 		  "and the engine works on; close() frees this");
 }
 
-/* The engine's watchdog runs during a capture in the strictest mode. */
+/* The engine's watchdog runs during a capture in CUDA's strictest mode. */
 static void test_graph(int rank, int size)
 {
 	cudaGraphExec_t runnable = NULL;
@@ -269,7 +270,10 @@ static void test_graph(int rank, int size)
 	cudaStreamDestroy(stream);
 }
 
-/* GPUs of two hosts select NCCL; two ranks on one GPU of a host select staged sums. */
+/*
+ * For GPUs on two hosts libddp selects NCCL. For two ranks on one GPU of a host it selects staged
+ * sums.
+ */
 static void test_cards(int size)
 {
 	struct ddp_device_card cards[RANKS];
@@ -319,7 +323,7 @@ static void CUDART_CB hold(void *microseconds)
 	usleep(*(const unsigned int *)microseconds);
 }
 
-/* A stream that does not end in time. */
+/* A wait for a stream that does not end returns at its timeout. */
 static int deadline(int rank, int size)
 {
 	static unsigned int held = 1500000;
@@ -375,7 +379,7 @@ static int lose_peer(int rank, int size)
 	return tap_end();
 }
 
-/* Rank 1 never calls connect(): rank 0's ends at its deadline. */
+/* Rank 1 never calls connect(), so rank 0's connect() ends at its deadline. */
 static int never_comes(int rank, int size)
 {
 	struct ddp_error error = {0, ""};
@@ -402,8 +406,8 @@ static int never_comes(int rank, int size)
 /* --- Processes --------------------------------------------------------------------------- */
 
 /*
- * CUDA does not work after a fork, so this process never uses it. The tests of rank 1 go to the
- * file nccl.rank1.
+ * CUDA does not work after a fork, so this process never uses CUDA. Rank 1 writes its TAP lines to
+ * the file nccl.rank1.
  */
 static int run(int (*rank_main)(int rank, int size), int size, const char *what, bool second_dies)
 {
@@ -417,7 +421,7 @@ static int run(int (*rank_main)(int rank, int size), int size, const char *what,
 		if (pids[rank] == 0) {
 			if (rank == 1 && !freopen("nccl.rank1", "a", stdout))
 				_exit(EXIT_FAILURE);
-			/* hanging threads remain, so destructors must not run */
+			/* Hanging threads remain, so destructors must not run. */
 			status[0] = rank_main(rank, size);
 			fflush(stdout);
 			_exit(status[0]);

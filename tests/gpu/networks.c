@@ -2,16 +2,17 @@
 /*
  * networks.c - steps of the CUDA engine, compared with the CPU engine's plain loops
  *
- *     networks [ROW [small]]    rows whose names contain ROW; small: few samples and steps, for
- *     emulated GPUs
+ *     networks [ROW [small]]    tests the rows whose names contain ROW; small: with few samples and
+ *                               steps, for emulated GPUs
  *
- * SGD with a momentum of 1e-30: the optimizer's slot has the bits of the step's gradient, which
- * pull() copies to the model.
+ * The optimizer is SGD with a momentum of 1e-30, so that its slot has the bits of the step's
+ * gradient. pull() copies the slot to the model.
  *
  * If rounding decides a ReLU or a maximum differently, a gradient changes by more than rounding
- * does, most of all where large terms cancel, as in the shifts of the last BatchNorms. So each
- * limit applies to the median over the steps: one for the gradient of all parameters, and a wider
- * one for that of each parameter, which still detects a missing or doubled gradient.
+ * does. The change is largest where large terms cancel, as in the shifts of the last BatchNorms. So
+ * each limit applies to the median over the steps. There is a limit for the gradient of all
+ * parameters, and a wider one for the gradient of each parameter, which still detects a missing or
+ * doubled gradient.
  */
 #include "config.h"
 
@@ -43,7 +44,9 @@ static const struct row {
 	{"cifar, bf16", "cifar", DDP_BF16, false, 4, 1e-4, 2e-2, 0.5, 5e-2},
 };
 
-/* More memory than an H200 has, in layers whose elements can still be counted in 32 bits. */
+/*
+ * Needs more memory than an H200 has, in layers whose elements can still be counted with 32 bits.
+ */
 static const struct row too_large = {
 	"cifar, a batch of 32,767", "cifar", DDP_F32, false, 32767, 1e-4, 0, 0, 0};
 
@@ -63,7 +66,8 @@ struct work {
 	struct set *set;
 	struct optim optim;
 	struct side cuda, cpu;
-	double *errors; /* of each parameter in each step, then of all parameters in each step */
+	/* errors of each parameter in each step, then those of all parameters in each step */
+	double *errors;
 	struct ddp_error error;
 };
 
@@ -81,9 +85,9 @@ static void round_values(struct model *model)
 }
 
 /*
- * PyTorch's initial values, rounded to bf16 so that no type rounds them again. After BatchNorm
- * every other channel is mostly positive and the others mostly negative, because rounding decides
- * near 0.
+ * Sets PyTorch's initial values, rounded to bf16 so that no type rounds them again. After
+ * BatchNorm, channels are mostly positive and mostly negative in turn, because near 0 rounding
+ * would decide a ReLU.
  */
 static void set_values(const struct work *work, struct model *model)
 {
@@ -108,7 +112,7 @@ static int open_side(struct work *work, struct side *side, const struct engine_c
 		.optim = &work->optim,
 		.batch = work->row.batch,
 		.test_batch = 2 * work->row.batch,
-		/* The CPU's engine has no fp16; both approximate f32. */
+		/* the CPU engine has no f16; both results approximate f32's */
 		.type = cpu && work->row.type == DDP_F16 ? DDP_F32 : work->row.type,
 		.scaler = !cpu && work->row.type == DDP_F16 ? &side->scaler : NULL,
 		.tf32 = !cpu && work->row.tf32,
@@ -177,7 +181,7 @@ static void close_work(struct work *work)
 
 /* --- Steps ------------------------------------------------------------------------------ */
 
-/* Every fourth batch is short, like the last one of an epoch. */
+/* Returns the batch of a step. Every fourth batch is short, like the last one of an epoch. */
 static struct batch batch_of(const struct work *work, size_t step)
 {
 	size_t most = work->row.batch, from = step * most % (SAMPLES - most);
@@ -190,7 +194,7 @@ static struct batch batch_of(const struct work *work, size_t step)
 			      .augment = true};
 }
 
-/* A step and its result; [loss] is the mean. */
+/* Runs a step on one side. Sets [loss] to the mean loss. */
 static int step_side(struct work *work, struct side *side, size_t step, double *loss)
 {
 	struct batch batch = batch_of(work, step);
@@ -213,7 +217,7 @@ static int step_side(struct work *work, struct side *side, size_t step, double *
 			     (unsigned long long)(done.samples + late.samples));
 }
 
-/* A step on both sides, and the relative distance of their losses. */
+/* Runs a step on both sides. Sets [apart] to the relative distance of their losses. */
 static int step_both(struct work *work, size_t step, double *apart)
 {
 	double cpu = 0, cuda = 0;
@@ -225,7 +229,7 @@ static int step_both(struct work *work, size_t step, double *apart)
 	return status;
 }
 
-/* Gives both sides the CPU's weights, rounded, and its buffers. */
+/* Copies the CPU's rounded weights, and its buffers, to both sides. */
 static int same_weights(struct work *work)
 {
 	struct model *from = work->cpu.model, *to = work->cuda.model;
@@ -243,7 +247,7 @@ static int same_weights(struct work *work)
 
 /* --- Comparisons ------------------------------------------------------------------------ */
 
-/* The distance of two vectors, relative to the length of the second. */
+/* Returns the distance of two vectors, relative to the length (2-norm) of the second. */
 static double distance(const float *a, const float *b, size_t count)
 {
 	double apart = 0, length = 0;
@@ -262,7 +266,7 @@ static int by_size(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* The median error of parameter [index] over the steps; NaN counts as infinite. */
+/* Returns the median error of parameter [index] over the steps. NaN counts as infinite. */
 static double median(struct work *work, size_t index)
 {
 	double *errors = work->errors + index * work->steps;
@@ -273,7 +277,7 @@ static double median(struct work *work, size_t index)
 	return errors[work->steps / 2];
 }
 
-/* Starts each step from the same weights, and compares gradients and running statistics. */
+/* Starts every step from the same weights. Compares gradients and running statistics. */
 static int compare_gradients(struct work *work)
 {
 	const struct model *cuda = work->cuda.model, *cpu = work->cpu.model;
@@ -311,7 +315,7 @@ static int compare_gradients(struct work *work)
 	return status;
 }
 
-/* Compares the losses of two trainings, each with its own weights. */
+/* Compares the losses of two trainings. Each one continues with its own weights. */
 static int compare_losses(struct work *work)
 {
 	double apart, worst = 0;
@@ -327,7 +331,7 @@ static int compare_losses(struct work *work)
 	return status;
 }
 
-/* The test batch has another size, and is not full. */
+/* The test batch has another size than the training batch, and is not full. */
 static int compare_evaluations(struct work *work)
 {
 	struct ddp_evaluation cuda = {0}, cpu = {0};
@@ -380,7 +384,7 @@ static void compare(const struct row *row, const struct engine_class *class, boo
 	close_work(&work);
 }
 
-/* After a batch is refused for lack of memory, a small batch trains. */
+/* A batch is refused because it needs too much memory. After that, a small batch still trains. */
 static void exhaust(const struct engine_class *class)
 {
 	struct work work = {.row = too_large, .steps = 1};

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * preflight.c - the GPU tests of ddp-info --preflight on the GPUs of this machine: none fails, and all products and sums are exact
+ * preflight.c - the GPU tests of ddp-info --preflight on the GPUs of this machine: no test fails,
+ * and all products and sums are exact
  *
- * Processes pose as nodes for the sums between nodes: they share the first GPU, or NCCL takes them for hosts (NCCL_HOSTID).
+ * For sums between nodes, processes stand for nodes. Either they share the first GPU, or different
+ * NCCL_HOSTIDs make NCCL treat them as hosts.
  */
 #include "../../runtime/info/preflight-gpu.c"
 
@@ -14,12 +16,12 @@
 #include "contract.h"
 #include "tap.h"
 
-#define LIMIT 20.0 /* seconds of a sum */
+#define LIMIT 20.0 /* timeout of a sum in seconds */
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static int devices, copies, products, links;
 
-/* Set by the processes of sums. */
+/* Results that the processes of a sum set. */
 static struct {
 	int rates, bad, untested;
 } * sums;
@@ -56,7 +58,10 @@ void info_preflight_say(const char *event, const char *test, const char *kind, d
 	pthread_mutex_unlock(&mutex);
 }
 
-/* A sum of [gpus] GPUs in each of [nodes] processes; with [hosts] NCCL takes these for hosts. */
+/*
+ * Runs a sum over [nodes] processes with [gpus] GPUs each. If [hosts], NCCL treats the processes as
+ * hosts.
+ */
 static void test_sum(const char *test, int nodes, int gpus, bool hosts)
 {
 	char directory[] = "/tmp/ddp-preflight-XXXXXX", host[16];
@@ -87,7 +92,10 @@ static void test_sum(const char *test, int nodes, int gpus, bool hosts)
 		   gpus, hosts ? ", as hosts of NCCL" : "");
 }
 
-/* How many GPUs there are, found by another process: this one must not use the driver before it forks. */
+/*
+ * Returns the number of GPUs, which a child process counts: this process must not use the driver
+ * before it forks.
+ */
 static int count_gpus(void)
 {
 	pid_t pid = fork();

@@ -2,8 +2,8 @@
 /*
  * tap.h - TAP lines for the programs of tests/gpu
  *
- * Nothing of CUDA here: tests of kernels (kernels_X.c) include this, since they are compiled for
- * hosts without CUDA too.
+ * This header must not need CUDA: tests of kernels (kernels_X.c) include it, and are also compiled
+ * for hosts without CUDA.
  */
 #ifndef DDP_TESTS_TAP_H
 #define DDP_TESTS_TAP_H
@@ -31,7 +31,7 @@ static inline bool DDP_FORMAT(2, 3) ok(bool good, const char *format, ...)
 	return good;
 }
 
-/* As ok(), for a call that gave [status] and should have given [want]. */
+/* Like ok(), for a call that returned [status] and should have returned [want]. */
 #define OK_STATUS(status, want, error, ...)                                                   \
 	do {                                                                                  \
 		int status_ = (status);                                                       \
@@ -39,7 +39,7 @@ static inline bool DDP_FORMAT(2, 3) ok(bool good, const char *format, ...)
 			printf("# status %d, want %d: %s\n", status_, (want), (error)->text); \
 	} while (0)
 
-/* Returns main's value. */
+/* Prints the plan. Returns main()'s exit status. */
 static inline int tap_end(void)
 {
 	printf("1..%d\n", tap_count);

@@ -21,19 +21,21 @@ import time
 
 PART, BUILD = sys.argv[1], pathlib.Path(sys.argv[2]).resolve()
 SMALL = "small" in sys.argv  # few steps, for emulated GPUs
-LIMIT = 100  # seconds that a run may take
+LIMIT = 100  # limit of a run, in seconds
 STOPPED = 3  # exit status of a rank after a stop request
 
-# At these rates, two ways of rounding stay together.
+# With these rates, two ways of rounding give similar results.
 PLAIN = ["--log-every", 1, "--optimizer", "sgd", "--warmup", 0, "--threads", 1, "--amp", "off"]
 NETS = {"mnist": ["mnist", "--samples", 600, *PLAIN, "--lr", 0.02],
         "cifar": ["cifar", "--samples", 60, "--test-batch", 5, "--no-augment", *PLAIN, "--lr", 0.0001]}
-# Samples per step of all ranks, and steps.
+# Samples per step of all ranks together; number of steps.
 SIZES = {"mnist": (16, 20), "cifar": (8, 2 if SMALL else 10)}
 
-# part, net, options, ranks, mode, reference, limit of the losses' relative distance (0: equal)
+# Columns: part, net, options, ranks, mode, reference, limit of the losses' relative distance (0:
+# equal)
 # mode: "alone", "hosts" (two hosts to NCCL), "staged", or "switch" (NCCL_MULTI_RANK_GPU_ENABLE)
-# reference: "one" rank with the whole batch, "cpus" as many ranks on CPUs, "again" the same once more, None: the loss falls
+# reference: "one": one rank with the whole batch; "cpus": the same number of ranks on CPUs;
+# "again": the same run once more; None: the loss must fall
 MATRIX = [
     *[("train", "mnist", ["--amp", amp], 1, "alone", None, 0) for amp in ("off", "tf32", "bf16", "fp16")],
     ("train", "mnist", ["--deterministic"], 1, "alone", "again", 0),
@@ -43,7 +45,7 @@ MATRIX = [
     *[("sharing", "mnist", [], ranks, "switch", "one", 1e-3) for ranks in (2, 4, 8)],
     ("sharing", "mnist", ["--wire", "bf16"], 4, "staged", "one", 3e-2),
     ("sharing", "cifar", ["--sync-bn"], 4, "staged", "one", 1e-3),
-    # BatchNorm over a rank's own samples is another network than over all samples.
+    # BatchNorm over the samples of each rank gives other results than over all samples.
     ("sharing", "cifar", [], 4, "staged", "cpus", 1e-3),
     *[("sharing", "mnist", ["--amp", amp], 4, "staged", None, 0) for amp in ("tf32", "fp16")],
     ("sharing", "mnist", ["--amp", "bf16", "--deterministic"], 4, "staged", "again", 0),
@@ -53,7 +55,7 @@ MATRIX = [
 ]
 
 count = failed = 0
-started = []  # runs
+started = []  # runs that were started
 
 
 @atexit.register
@@ -260,7 +262,7 @@ def check_killed(ranks, victim, first, state, mode="staged"):
     statuses = run.wait(60)
     others = [rank for rank in range(ranks) if rank != victim]
     ended = all(statuses[rank] not in (0, None) for rank in others)
-    # NCCL reports only that a peer is gone.
+    # NCCL's error says only that a peer was lost.
     named = mode == "hosts" or any(f"rank {victim}" in run.outputs[rank].read_text(errors="replace") for rank in others)
     if others and not ok(ended and named, f"rank {victim} of {ranks} is killed: the others end with "
                          f"{[statuses[rank] for rank in others]}, and name it if sums are staged"):
@@ -304,7 +306,7 @@ def test_memory():
     """Each of four ranks uses at most a quarter of the GPU, as it reports itself and as the driver counts."""
     total = [int(row[0]) << 20 for row in ask_driver("--query-gpu=memory.total")][:1] or [8 << 30]
     run = Run([*NETS["mnist"], "--engine", "cuda", "--batch", 4, "--epochs", 100000, "--steps", 1000000], ranks=4)
-    run.reached(60)  # an epoch: kernels of an evaluation are loaded too
+    run.reached(60)  # one epoch, so that kernels of an evaluation are loaded too
     held = {int(row[0]): int(row[1]) << 20 for row in ask_driver("--query-compute-apps=pid,used_memory")
             if row[1].isdigit()}
     run.processes[1].terminate()
@@ -317,7 +319,7 @@ def test_memory():
        f"4 ranks report at most {max(reported, default=0) >> 20} MiB each, of {total[0] >> 20}")
     counted = [held[process.pid] for process in run.processes if process.pid in held]
     if counted:
-        # Beyond what a rank reports: kernels that libraries load later, and graphs.
+        # More than the rank reports: kernels that libraries load later, and graphs.
         ok(max(counted) <= total[0] / 4 and max(counted) <= max(reported) + (512 << 20),
            f"the driver counts at most {max(counted) >> 20} MiB for each")
 
@@ -349,7 +351,7 @@ else:
     test_launched()
     test_memory()
     test_kills(4, [0, 2, 3], [4, 1])
-    for row in rows:  # last, because it may hang according to NVIDIA's documentation
+    for row in rows:  # the last test, because it may hang according to NVIDIA's documentation
         if row[3] == "switch":
             check_row(*row)
 print(f"1..{count}")
