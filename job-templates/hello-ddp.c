@@ -51,7 +51,7 @@ int main(void)
 		printf("continuing after epoch %d of hello-checkpoints\n", (int)epoch);
 
 	for (; epoch < EPOCHS; epoch++) {
-		double sums[2] = {0, 0}; /* loss, samples */
+		double sums[2] = {0, 0}; /* sum of the losses, number of samples */
 
 		ddp_sampler_set_epoch(sampler, epoch);
 		while ((n = ddp_sampler_take(sampler, index, BATCH)) > 0) {

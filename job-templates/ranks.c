@@ -18,10 +18,10 @@
 
 #include "contract.h" /* once installed: <ddp/contract.h> */
 
-#define DEADLINE 90 /* seconds; NFS may hide a new file for 60 */
+#define DEADLINE 90 /* seconds; over NFS a new file may be invisible for 60 */
 #define MAX_SECONDS 86400
 #define MAX_RANKS 1000000
-#define MAX_NAMED 8 /* missing ranks that a message names */
+#define MAX_NAMED 8 /* number of missing ranks that a message names */
 #define CELL 128
 #define PATH_SIZE 4096
 
@@ -29,7 +29,7 @@ enum column { RANK, NODE, LOCAL_RANK, DEVICE, SHARE, ENDPOINT, COLUMNS };
 
 static const struct {
 	const char *title;
-	bool left; /* text; numbers are aligned to the right */
+	bool left; /* text is aligned to the left, numbers to the right */
 } columns[COLUMNS] = {
 	[RANK] = {"rank", false},
 	[NODE] = {"node", true},
@@ -124,7 +124,7 @@ static int row_write(const char *path, const struct row *row)
 }
 
 /*
- * Publish the row atomically, so that rank 0 never reads part of it.
+ * Publish the row atomically, so that rank 0 never reads an incomplete row.
  * Returns 0, or -1 after a message.
  */
 static int publish(const char *dir, int rank, const struct row *row)
@@ -180,7 +180,10 @@ static int64_t milliseconds(void)
 	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* Read rows until all have arrived or the time is over. Returns the number of rows that arrived. */
+/*
+ * Read rows until all rows have arrived or [seconds] have passed. Returns the number of rows that
+ * arrived.
+ */
 static int gather(const char *dir, struct row *rows, int size, int seconds)
 {
 	const struct timespec pause = {.tv_nsec = 20 * 1000 * 1000};
