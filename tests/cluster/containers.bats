@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# One container for each task: the ranks of a node share memory, or use TCP among themselves if they cannot.
+# Each task runs in a container of its own. The ranks of a node share memory or, if they cannot, use TCP.
 #
 # shellcheck disable=SC2154 # rc, out and err come from try
 # shellcheck disable=SC2016 # variables in single quotes are expanded by the task's shell
@@ -14,7 +14,7 @@ setup_file()
 	install_runtime
 	make_root
 	make_wrappers
-	# Ignore a cache in the user's home directory.
+	# So that a cache in the user's home directory is not used.
 	export XDG_CACHE_HOME=$WORK/.cache
 	mc srun -N2 --ntasks-per-node=2 --ddp "${TRAIN[@]}" "$WORK/shared" >"$TOP/shared.log"
 	mc srun -N2 --ntasks-per-node=2 --ddp env DDP_LOCAL=off "${TRAIN[@]}" "$WORK/apart" >"$TOP/apart.log"
@@ -29,7 +29,7 @@ teardown()
 	rm -rf "${WORK:?}"/* "$WORK"/.ddp
 }
 
-# Makes $ROOT, a root file system with our programs in /ddp and the libraries that they need.
+# Creates $ROOT, a root file system with our programs in /ddp and the libraries that they need.
 make_root()
 {
 	local file
@@ -52,7 +52,7 @@ make_root()
 	export ROOT
 }
 
-# wrapper NAME <COMMAND: makes the script $TOP/NAME PROGRAM..., which runs a program in a container.
+# wrapper NAME <COMMAND: creates the script $TOP/NAME PROGRAM..., which runs a program in a container.
 wrapper()
 {
 	{
@@ -64,7 +64,8 @@ wrapper()
 	chmod 755 "$TOP/$1"
 }
 
-# Scripts for one container for each task. Those named without-sockets cannot create Unix sockets, because of a seccomp filter.
+# Creates scripts that run each task in its own container. In scripts named without-sockets, a seccomp filter prevents the
+# creation of Unix sockets.
 make_wrappers()
 {
 	local bwrap="bwrap --ro-bind $ROOT / --proc /proc --dev /dev --bind $WORK $WORK --chdir $WORK"
@@ -84,7 +85,8 @@ exec $bwrap -- \"\$@\""
 	--rootfs $ROOT \"\$@\""
 }
 
-# Prints a seccomp filter in the kernel's binary form, by which socket(AF_UNIX) fails with EPERM. Call numbers of x86-64.
+# Prints a seccomp filter in the kernel's binary form. With this filter socket(AF_UNIX) fails with EPERM. The system call numbers
+# are those of x86-64.
 no_unix_sockets()
 {
 	/usr/bin/python3 -c '
@@ -105,7 +107,7 @@ needs_bwrap()
 
 needs_x86() { [ "$(uname -m)" = x86_64 ] || skip "the filter is for x86-64"; }
 
-# shares_memory WRAPPER: four ranks in containers share memory, and train to the same weights as outside.
+# the other library reads this variable
 shares_memory()
 {
 	try mc srun -N2 --ntasks-per-node=2 --ddp "$TOP/$1" ddp-info --max-bytes 65536
@@ -190,7 +192,7 @@ shares_memory()
 	try mc srun -N2 --ntasks-per-node=2 --ddp env DDP_LOCAL=on "$TOP/in-bwrap-without-sockets" ddp-info --no-test
 	[ "$rc" -ne 0 ]
 	has "$err" 'rank [13] on n[12] cannot share the memory of rank [02]: .*--security-opt.*DDP_LOCAL=auto'
-	# Rank 0's socket exists when it fails because of n2.
+	# When rank 0 fails because of n2, it has already created its socket.
 	try mc srun -N2 --ntasks-per-node=2 env DDP_LOCAL=on "$TOP/in-bwrap-n2-without-sockets" ddp-info --no-test
 	[ "$rc" -ne 0 ]
 	same "$(find "$WORK/.ddp" -name '*.socket')" ""
@@ -211,7 +213,7 @@ shares_memory()
 	same "$(grep -c 'need a rendezvous directory that all of them mount' <<<"$err")" 2
 }
 
-# Process id of rank 1 in the host's pid namespace.
+# Prints the process id of rank 1 in the host's pid namespace.
 rank_1() { ranks | awk '$2 == 1 { print $1; found = 1 } END { exit !found }'; }
 
 is_training() { rank_1 >/dev/null && grep -q '^epoch 2:' "$TOP/output"; }
@@ -231,7 +233,7 @@ is_training() { rank_1 >/dev/null && grep -q '^epoch 2:' "$TOP/output"; }
 	try mc srun -N2 --ntasks-per-node=2 --ddp "$TOP/in-bwrap-unmounted" ddp-info --no-test
 	[ "$rc" -ne 0 ]
 	has "$err" "cannot open $WORK/.ddp: No such file or directory; in a container, mount $WORK at the same path: pyxis --container-mounts=$WORK, podman -v $WORK:$WORK, "
-	# As if the container plugin hid the directory: ddp.so then leaves these variables unset.
+	# These variables are unset as if the container's plugin hid the directory from ddp.so.
 	try mc srun -N2 --ntasks-per-node=2 --ddp env -u DDP_RENDEZVOUS -u DDP_INIT_METHOD -u DDP_INIT_FILE ddp-info --no-test
 	[ "$rc" -ne 0 ]
 	has "$err" 'no directory shared by all ranks is known; srun --ddp found none that the tasks see: in a container, mount .*--ddp-rdzv=DIR'

@@ -89,7 +89,7 @@ API int cuDeviceTotalMem_v2(size_t *bytes, int device)
 API int cuDeviceGetAttribute(int *value, int attribute, int device)
 {
 	(void)device;
-	if (attribute == 16 || attribute == 75) { /* multiprocessors, and the version */
+	if (attribute == 16 || attribute == 75) { /* number of multiprocessors; version */
 		*value = attribute == 16 ? 2 : 8;
 		return 0;
 	}
@@ -105,7 +105,8 @@ API int cuDevicePrimaryCtxRetain(void **context, int device)
 	(void)device;
 	*context = &place;
 	contexts++;
-	setenv("DRIVER_CONTEXTS", contexts ? "1" : "0", 1); /* for the other library */
+	/* the other library reads this variable */
+	setenv("DRIVER_CONTEXTS", contexts ? "1" : "0", 1);
 	return 0;
 }
 
@@ -117,7 +118,7 @@ API int cuDevicePrimaryCtxRelease_v2(int device)
 	return 0;
 }
 
-/* Memory of a GPU is the host's, as for the engines of tests/runtime that compute there. */
+/* GPU memory is host memory, as in the engines of tests/runtime that compute there. */
 API int cuCtxSetCurrent(void *context)
 {
 	return context ? 0 : 201;
@@ -137,7 +138,7 @@ API int cuMemcpyDtoH_v2(void *host, unsigned long long device, size_t bytes)
 
 /* --- Functions for the preflight ----------------------------------------------------------- */
 
-/* Whether DRIVER_FAULT is this node's [fault]. */
+/* Whether DRIVER_FAULT names this node and [fault]. */
 static int has_fault(const char *fault)
 {
 	const char *text = getenv("DRIVER_FAULT"), *node = getenv("SLURMD_NODENAME");
@@ -186,7 +187,7 @@ API int cuMemFreeHost(void *host)
 	return 0;
 }
 
-/* The kernel is written to the file DRIVER_KERNEL. */
+/* Writes the kernel to the file that DRIVER_KERNEL names. */
 API int cuModuleLoadData(void **module, const void *text)
 {
 	static char place;
@@ -216,15 +217,18 @@ static float from_bf16(uint32_t bits)
 	return value;
 }
 
-/* Element [i] of 8 (the left matrix) or 4 (the right one) that a lane holds. */
+/*
+ * Returns element [i] of a lane's part of a matrix. The lane has 8 elements of the left matrix, or
+ * 4 of the right one.
+ */
 static float element(const uint32_t *words, int i)
 {
 	return from_bf16(i % 2 ? words[i / 2] >> 16 : words[i / 2] & 0xffff);
 }
 
 /*
- * The kernel of info/preflight-gpu.c: each warp multiplies matrices of 16 x 16 and 16 x 8, whose fragments the lanes hold as PTX's
- * mma.m16n8k16 has them, so many times.
+ * Runs the kernel of info/preflight-gpu.c. Each warp multiplies a 16 x 16 matrix by a 16 x 8 matrix
+ * repeatedly. The lanes have the parts of the matrices that PTX's mma.m16n8k16 prescribes.
  */
 API int cuLaunchKernel(void *function, unsigned blocks, unsigned y, unsigned z, unsigned threads,
 		       unsigned block_y, unsigned block_z, unsigned shared, void *stream,
@@ -330,7 +334,10 @@ API int nvmlDeviceGetMaxPcieLinkWidth(void *handle, unsigned *width)
 	return 0;
 }
 
-/* "link": the GPU uses less than it could; "slot": the slot allows less than those of other nodes. */
+/*
+ * Fault "link": the GPU uses a lower generation than it could. Fault "slot": the slot allows a
+ * lower generation than the slots of other nodes.
+ */
 API int nvmlDeviceGetCurrPcieLinkGeneration(void *handle, unsigned *generation)
 {
 	(void)handle;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * endless.c - ranks that all-reduce until a test ends them
+ * endless.c - ranks that call all-reduce until the test ends them
  *
- * Each rank writes its process id to the file up-<rank> after some all-reduces.
+ * After some all-reduces, each rank writes its process id to the file up-<rank>.
  */
 #include <stdio.h>
 

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-# MASTER_ADDR and MASTER_PORT: which address and port the plugin chooses for rank 0's listener.
+# MASTER_ADDR and MASTER_PORT: the address and the port that the plugin chooses for rank 0's listener.
 # shellcheck disable=SC2016,SC2154
 
 load lib
 
-# The ports in these tests are between those of minicluster (up to 29999) and the kernel's ephemeral range.
+# The ports in these tests are above minicluster's (up to 29999) and below the kernel's ephemeral range.
 setup_file()
 {
 	cluster_up --nodes 3 --cpus 8 --gpus 0
-	# Each node gets a different address in 127.0.0.0/8, all of which are this host.
+	# Each node gets its own address in 127.0.0.0/8. All these addresses belong to this host.
 	sed -i 's/^\(NodeName=n\([23]\) .*NodeAddr=127\.0\.0\.\)1 /\1\2 /' "$MINICLUSTER_DIR/slurm.conf"
 	"$minicluster" run scontrol reconfigure
 }
@@ -17,7 +17,7 @@ teardown() { other_cluster_down; }
 
 plugin_messages() { grep '^ddp:' "$TOP/err"; }
 
-# value NAME LINES: the value of NAME if all lines have the same, else "?".
+# value NAME LINES: prints the value of NAME if it is the same in all lines, and otherwise "?".
 value()
 {
 	local values
@@ -61,7 +61,7 @@ value()
 @test "a job that scontrol has shrunk: MASTER_ADDR is that of rank 0's node, not of the first in SLURM_NODELIST" {
 	local conf node
 	other_cluster --nodes 4 --gpus 0
-	# Node names of different forms: a node list and the step layout sort them differently.
+	# These node names have different forms, which a node list and the step layout sort differently.
 	conf=$MINICLUSTER_DIR/slurm.conf
 	for daemon in slurmctld slurmd-n1 slurmd-n2 slurmd-n3 slurmd-n4; do
 		kill "$(<"$MINICLUSTER_DIR/$daemon.pid")"
@@ -145,9 +145,9 @@ idle_nodes() { [ "$(mc sinfo -h -N -t idle -o %N | wc -l)" -eq "$1" ]; }
 
 # --- The computed port ----------------------------------------------------------------
 
-# compute LO HI CLUSTER.JOB.STEP ATTEMPT: the expected port. Written from the comment in core/endpoint.c, not from its code:
-# FNV-1a over "job.step.attempt.cluster", mixed as in splitmix64, selects an even port. The port and its successor are in the
-# range, and outside of the kernel's ephemeral range if possible.
+# compute LO HI CLUSTER.JOB.STEP ATTEMPT: prints the expected port. This function follows the comment in core/endpoint.c, not its
+# code. An FNV-1a hash of "job.step.attempt.cluster", mixed as in splitmix64, selects an even port. The port and the next one are
+# in the range and, if possible, outside the kernel's ephemeral range.
 compute()
 {
 	/usr/bin/python3 - "$@" <<-'END'
@@ -169,7 +169,7 @@ compute()
 	END
 }
 
-# check_computed LO HI OPTION...: steps of two jobs have the ports that compute() prints.
+# check_computed LO HI OPTION...: checks that steps of two jobs have the ports that compute() prints.
 check_computed()
 {
 	local lo=$1 hi=$2 id port
@@ -190,7 +190,7 @@ check_computed()
 
 @test "--ddp-port=LO-HI: an even port of the range, computed from job, step and cluster" {
 	check_computed 31001 31999 --ddp-port=31001-31999
-	# Six ports out of 499: nearly all must differ.
+	# Six ports are chosen out of 499, so nearly all of them must differ.
 	[ "$(sort -u "$TOP/ports" | wc -l)" -gt 3 ]
 }
 
@@ -213,7 +213,7 @@ check_computed()
 	[ "$first" -gt 3000 ] || skip "the ephemeral range begins at $first"
 	check_computed $((first - 40)) $((first + 1000)) "--ddp-port=$((first - 40))-$((first + 1000))"
 	[ "$(sort -n "$TOP/ports" | tail -n 1)" -lt "$first" ]
-	# A range completely inside the ephemeral ports is used too.
+	# A range that is completely within the ephemeral ports can be used too.
 	[ "$last" -gt $((first + 100)) ] || return 0
 	check_computed $((first + 2)) $((first + 100)) "--ddp-port=$((first + 2))-$((first + 100))"
 }
@@ -234,7 +234,7 @@ check_computed()
 
 # --- Concurrent steps and jobs --------------------------------------------------------
 
-# Writes the script print-port COUNT DIRECTORY, which prints its port when COUNT tasks run at the same time.
+# Creates the script print-port COUNT DIRECTORY. It prints its port as soon as COUNT tasks run at the same time.
 write_print_port()
 {
 	as_user tee "$WORK/print-port" >/dev/null <<-'END'
@@ -267,7 +267,7 @@ write_print_port()
 	done
 }
 
-# JAX's own Slurm detection derives the port from the job id, so two steps of a job would use the same.
+# JAX's own Slurm detection computes the port from the job id, so that two steps of a job would use the same port.
 @test "JAX_COORDINATOR_ADDRESS: the step's MASTER_ADDR and MASTER_PORT, or the user's value" {
 	got=$(mc salloc -Q -N1 -n2 bash -c 'for i in 1 2; do srun -n1 --ddp "$@" & done; wait' - \
 		"$SHOW" MASTER_ADDR MASTER_PORT JAX_COORDINATOR_ADDRESS)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ddp-run on a Slurm without the plugin: it starts ddp-exec before the program. Otherwise it behaves as in run.bats.
+# ddp-run on a Slurm without the plugin: ddp-run starts ddp-exec, which starts the program. Everything else is as in run.bats.
 # shellcheck disable=SC2016,SC2154
 
 load lib
@@ -10,7 +10,7 @@ setup_file()
 	install -m 755 "$DDP_BUILDDIR"/runtime/run/ddp-run "$DDP_BUILDDIR"/runtime/exec/ddp-exec "$TOP"
 	export DDP_RUN=$TOP/ddp-run
 	cat >"$WORK/rank.sh" <<-'END'
-		# In the first attempt rank 1 does $1 once all ranks have started; the others sleep.
+		# In the first attempt rank 1 does $1 when all ranks have started, and the other ranks sleep.
 		echo "rank $RANK of $WORLD_SIZE restart $DDP_RESTART on $SLURMD_NODENAME $TORCHELASTIC_RESTART_COUNT/$TORCHELASTIC_MAX_RESTARTS"
 		[ "$DDP_RESTART" -eq 0 ] || exit 0
 		touch "here.$RANK"
@@ -34,7 +34,7 @@ teardown()
 	rm -rf "$WORK"/.ddp "$WORK"/here.* "$WORK"/*.out
 }
 
-# batch OPTION...: runs ddp-run in a batch job on 3 nodes; sets $out, and $rc to ddp-run's exit status.
+# batch OPTION...: runs ddp-run in a batch job on 3 nodes. Sets $out to the job's output and $rc to ddp-run's exit status.
 batch()
 {
 	printf '#!/bin/bash\n"%s" "$@"\necho $? >rc.tmp\nmv rc.tmp rc\n' "$DDP_RUN" >"$WORK/job"
@@ -45,10 +45,10 @@ batch()
 	cp "$WORK/job.out" "$TOP/err"
 }
 
-# ranks SIZE ATTEMPT: number of ranks that started in this attempt.
+# ranks SIZE ATTEMPT: prints the number of ranks that started in this attempt.
 ranks() { grep -c "^rank . of $1 restart $2 on n. $2/3\$" <<<"$out"; }
 
-# .ddp contains the report and nothing else.
+# Checks that .ddp has the report and no other files.
 expect_only_report() { has "$(ls -A "$WORK/.ddp")" '^failed-mini[0-9]+-[0-9]+\.0$' && same "$(find "$WORK/.ddp" -mindepth 1 -maxdepth 1 | wc -l)" 1; }
 
 # bats test_tags=release
@@ -147,7 +147,8 @@ has_checkpoint() { [ -n "$(find "$WORK/state" -name '*.safetensors' 2>/dev/null)
 }
 
 @test "ranks without a rendezvous directory: ddp-run still finds the step and restarts it" {
-	# The working directory is writable for others, and there is no home directory, so both are refused.
+	# ddp-run refuses this working directory, because others can write to it. There is no home directory that could be used
+	# instead.
 	mkdir -m 777 "$WORK/open"
 	chmod 777 "$WORK/open"
 	export MASTER_ADDR=localhost USER_HOME=/nonexistent TMPDIR=$WORK/open
@@ -159,7 +160,7 @@ has_checkpoint() { [ -n "$(find "$WORK/state" -name '*.safetensors' 2>/dev/null)
 	same "$(grep -c '^[01] at [01], none$' <<<"$out")" 4
 }
 
-# The last test: the job stays in state completing for minutes after it lost a node.
+# This is the last test, because a job that has lost a node stays in state completing for minutes.
 # bats test_tags=release
 @test "a lost node is detected by the probe, and training continues on the others" {
 	[ "$(id -u)" -eq 0 ] || skip "to kill a slurmd needs root"

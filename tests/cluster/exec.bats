@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ddp-exec sets the same environment without the plugin as srun --ddp does, for every layout of a step.
+# Without the plugin, ddp-exec sets the same environment as srun --ddp, for every layout of a step.
 # shellcheck disable=SC2016,SC2154
 
 load lib
@@ -18,21 +18,21 @@ setup_file()
 teardown_file() { cluster_down; }
 teardown() { rm -rf "${WORK:?}"/* "$WORK"/.ddp; }
 
-# Variables that differ between any two steps. _SLURM_SPANK_OPTION_x is how Slurm passes an option of the plugin.
+# Variables that differ between any two steps. In variables named _SLURM_SPANK_OPTION_x, Slurm passes options of the plugin.
 step_variables='_SLURM_SPANK_OPTION_[a-z_]+|SLURM_(JOB_(START|END)_TIME|JOB_?ID(_(HET|PACK)_GROUP_[0-9]+)?|STEP_?ID|TASK_PID|STEP_LAUNCHER_PORT|SRUN_COMM_PORT|STEP_RESV_PORTS)|_|OLDPWD|ddp|exec'
 
-# Two heterogeneous steps with the same layout also differ in this one: Slurm 22.05 sets cyclic or block.
+# Two heterogeneous steps with the same layout also differ in this variable, which Slurm 22.05 sets to cyclic or block.
 het_variables=SLURM_DISTRIBUTION
 
-# Variables that ddp-exec cannot set, according to its manual page.
+# Prints the variables that ddp-exec cannot set, according to its manual page.
 limits()
 {
-	# Up to Slurm 22.05 only slurmctld has the job's end time.
+	# Up to Slurm 22.05 a task can get the end time of the job only from slurmctld.
 	slurm_at_least 23.02 || printf 'DDP_END_TIME|'
 }
 
-# normalize FILE PATTERN: the environments of all tasks, without the variables of PATTERN, and with placeholders for values that
-# differ between steps.
+# normalize FILE PATTERN: prints the environments of all tasks without the variables that match PATTERN. Values that differ
+# between steps are replaced by placeholders.
 normalize()
 {
 	local port ras job rendezvous magic
@@ -46,8 +46,8 @@ normalize()
 		sed "s|$rendezvous|RENDEZVOUS|g; s/$job/JOB/g; s/$magic/MAGIC/g; s/:$ras\b/:RAS/g; s/$port\b/PORT/g; s/ DDP_END_TIME=[0-9]*$/ DDP_END_TIME=TIME/" | sort
 }
 
-# same_environment COMMAND [EXCEPT]: runs the shell command once with --ddp in $ddp and once with ddp-exec in $exec. The tasks'
-# environments are the same except for variables of the pattern EXCEPT; without EXCEPT the messages are the same too.
+# same_environment COMMAND [EXCEPT]: runs the shell command twice: with the option --ddp in $ddp, and with ddp-exec in $exec. The
+# tasks' environments must be the same, except for variables that match EXCEPT. Without EXCEPT the messages must be the same too.
 same_environment()
 {
 	local except
@@ -110,7 +110,7 @@ same_environment()
 	same_environment 'srun -J x -w n1 -n3 --gres=gpu:2 --gpu-bind=map_gpu:1,1,0 $ddp $exec $ENVS'
 }
 
-# These need the number of shards of a GPU, which no variable of a task has.
+# ddp-exec cannot set these variables: they depend on the number of shards of a GPU, which no variable of a task has.
 shares='DDP_SHARE|DDP_OURS|XLA_PYTHON_CLIENT_MEM_FRACTION|CUPY_GPU_MEMORY_LIMIT|TF_FORCE_GPU_ALLOW_GROWTH|FLAGS_fraction_of_gpu_memory_to_use'
 
 # bats test_tags=release
@@ -180,7 +180,7 @@ tasks() { try mc srun -J x "$@"; }
 	same "$(sort <<<"$out")" $'text\ntwo words\ntwo words'
 	tasks -w n1 -n2 "$EXEC" sh -c 'trap "echo trapped; exit 3" TERM; [ $RANK -eq 0 ] || kill -TERM $SLURM_TASK_PID; sleep 60 & wait'
 	same "$out" trapped
-	# The program replaces ddp-exec, so its process is the task that Slurm knows.
+	# The program replaces ddp-exec, so its process is the one that Slurm started as the task.
 	tasks -w n1 -n1 "$EXEC" sh -c '[ $$ -eq $SLURM_TASK_PID ] && cat /proc/$$/comm'
 	same "$out" sh
 }
@@ -227,7 +227,7 @@ tasks() { try mc srun -J x "$@"; }
 
 @test "files of killed tasks do not disturb a later step with the same id" {
 	local pids
-	# Rank 0 waits for rank 1, which never starts ddp-exec.
+	# Rank 0 waits for rank 1, but rank 1 never starts ddp-exec.
 	background "$minicluster" run salloc -Q -w n1 -n2 srun -J x --chdir="$WORK" sh -c '[ $SLURM_PROCID -eq 1 ] && sleep 1000; exec '"$EXEC"' true'
 	within 20 sh -c 'ls "$0"/.ddp/exec-*/*.ranks/hello' "$WORK"
 	mapfile -t pids < <(pgrep -f "^$EXEC true")
@@ -235,7 +235,7 @@ tasks() { try mc srun -J x "$@"; }
 	old=$(basename "$WORK"/.ddp/exec-*)
 	kill -9 "${pids[@]}"
 	end_jobs
-	# A step with the same job and step id, as after slurmctld lost its state.
+	# A new step has the same job and step id, as can happen after slurmctld lost its state.
 	id=${old#exec-} id=${id%%.*}
 	tasks -w n1 -n2 sh -c 'SLURM_JOB_ID=$0 '"$EXEC"' sh -c "echo \$DDP_JOB"' "$id"
 	same "$rc:$(sort -u <<<"$out" | cut -d . -f 2)" "0:$id"
@@ -277,7 +277,7 @@ tasks() { try mc srun -J x "$@"; }
 	has "$(<"$WORK/out")" '/\.ddp/mini'
 }
 
-# Runs a step whose tasks have different working directories, so that they share none.
+# not_shared: runs a step whose tasks have different working directories, so that no directory is shared.
 not_shared()
 {
 	try mc env DDP_TIMEOUT=3 "$@" srun -J x --chdir=/ -w 'n[1-2]' ${layout--N2} -n2 sh -c 'mkdir -p -m 700 "$0.$SLURM_PROCID" && cd "$0.$SLURM_PROCID" &&
@@ -300,7 +300,7 @@ not_shared()
 
 @test "a port in use on rank 0's node is an error, and no program starts" {
 	/usr/bin/python3 -c 'import socket, signal; s = socket.socket(); s.bind(("", 61999)); s.listen(); signal.pause()' 3>&- &
-	listener=$! # for stop_listening
+	listener=$! # stop_listening uses this variable
 	export listener
 	within 10 grep -q ':F22F ' /proc/net/tcp
 	tasks -w n1 -n2 "$EXEC" --ddp-port=61999 touch ran

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-# Errors as the user sees them: the message, the exit status, and that no file, process or port remains.
+# Errors as the user sees them: the message and the exit status. No file, process or port may remain.
 #
 # shellcheck disable=SC2016 # variables in single quotes are expanded by the task's shell
 # shellcheck disable=SC2154 # rc, out and err come from try
 
 load lib
 
-# Slurm reserves no ports, so that MASTER_PORT is computed. $PORT is one of the unused ports that minicluster claimed for MpiParams.
+# Slurm reserves no ports here, so that the plugin computes MASTER_PORT. $PORT is an unused port, one of those that minicluster
+# claimed for MpiParams.
 setup_file()
 {
 	cluster_up --nodes 2 --conf MpiParams=
@@ -38,7 +39,7 @@ n2 idle none"; }
 refusal=(RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT)
 unset_all="RANK=UNSET WORLD_SIZE=UNSET LOCAL_RANK=UNSET MASTER_ADDR=UNSET MASTER_PORT=UNSET"
 
-# listen PORT [FAMILY]: listens on a port of every address, as the user that runs the tests.
+# listen PORT [FAMILY]: starts a listener on the port, on all addresses, as the user that runs the tests.
 listen()
 {
 	/usr/bin/python3 -c 'import socket, sys, time
@@ -95,7 +96,7 @@ time.sleep(600)' "$1" "${2-AF_INET}" >"$TOP/listener" 3>&- &
 }
 
 @test "a port in use does not matter if MASTER_ADDR is another host" {
-	# All nodes are one host, so only the address can show that the port is meant elsewhere.
+	# All nodes are this host, so only the address can show that a port belongs to another node.
 	listen "$PORT"
 	try mc env MASTER_ADDR=store.example MASTER_PORT="$PORT" srun -w n1 --ddp "$SHOW" RANK MASTER_ADDR MASTER_PORT
 	same "$rc:$err" "0:"
@@ -110,7 +111,7 @@ time.sleep(600)' "$1" "${2-AF_INET}" >"$TOP/listener" 3>&- &
 		has "$err" "^srun: error: ddp: MASTER_PORT=$port in your environment is not a port, 1 to 65535; unset it and one is chosen$"
 		missing "$WORK/ran"
 	done
-	# With SLURM_DDP=1 instead of the option, srun fails only if plugstack.conf has required.
+	# With SLURM_DDP=1 instead of --ddp, srun fails only if plugstack.conf has "required".
 	try mc env SLURM_DDP=1 MASTER_PORT=abc srun "$SHOW" "${refusal[@]}"
 	same "$rc" 0
 	same "${out#*@n? }" "$unset_all"
@@ -147,7 +148,7 @@ time.sleep(600)' "$1" "${2-AF_INET}" >"$TOP/listener" 3>&- &
 }
 
 @test "--kill-on-bad-exit ends the other tasks, and the directory is removed" {
-	# srun has the highest exit status of all tasks; the task that Slurm ends has 5.
+	# srun's exit status is the highest of all tasks. The task that Slurm ends exits with 5.
 	try mc srun -N2 --kill-on-bad-exit=1 --ddp sh -c 'if [ "$RANK" = 1 ]; then
 		until [ -e ready ]; do sleep 0.05; done; exit 7; fi
 		trap "exit 5" TERM; touch ready; sleep 600 & wait'
@@ -166,7 +167,7 @@ time.sleep(600)' "$1" "${2-AF_INET}" >"$TOP/listener" 3>&- &
 }
 
 @test "a requeued job has a new directory and attempt number, and that of the first attempt is removed" {
-	# Without sbatch -W, which polls at growing intervals.
+	# Not sbatch -W, which polls at growing intervals.
 	try mc sbatch --requeue -o job.out --wrap 'srun --ddp sh -c '\''
 		touch "$DDP_RENDEZVOUS/of.$DDP_ATTEMPT"
 		{ echo "$DDP_JOB $DDP_ATTEMPT $DDP_RENDEZVOUS"; (cd "$DDP_RENDEZVOUS" && echo of.*); } >>attempts
@@ -183,8 +184,8 @@ of.1"
 
 # --- slurmctld does not answer -----------------------------------------------------------
 
-# Installs a SPANK plugin that holds srun after the step was created and before ddp.so queries slurmctld, so that the test can
-# stop slurmctld in between.
+# Installs a SPANK plugin that stops srun between the creation of the step and ddp.so's query to slurmctld. In this time the test
+# can stop slurmctld.
 build_hold_plugin()
 {
 	spank_plugin hold <<-'C'
@@ -209,7 +210,7 @@ build_hold_plugin()
 	sed 's/^MessageTimeout=.*/MessageTimeout=1/' "$MINICLUSTER_DIR/slurm.conf" >"$TOP/impatient.conf"
 }
 
-# without_slurmctld COMMAND...: runs srun; slurmctld is stopped from the step's creation until its tasks have run.
+# without_slurmctld COMMAND...: runs srun. From the creation of the step until its tasks have run, slurmctld is stopped.
 without_slurmctld()
 {
 	local ctld
@@ -257,7 +258,7 @@ UNSET UNSET slurmctld does not say"
 
 # --- Tasks with private file systems ---------------------------------------------------------
 
-# Installs a SPANK plugin that mounts a private file system at $PRIVATE for each task, as job_container/tmpfs does.
+# Installs a SPANK plugin that mounts a private file system at $PRIVATE for each task, like job_container/tmpfs.
 install_private_plugin()
 {
 	spank_plugin private <<-'C'
@@ -298,12 +299,12 @@ install_private_plugin()
 3@n2 RANK=3 DDP_RENDEZVOUS=UNSET DDP_INIT_METHOD=UNSET DDP_ERROR=UNSET"
 		same "$(count_lines "$err" "^ddp: no rendezvous directory: tasks on node n1 do not see $WORK/own/\.ddp/[^ ]*, although the node does: they have other mounts (No such file or directory); give a directory that tasks see with --ddp-rdzv=DIR; DDP_INIT_METHOD stays unset, env:// is not concerned$")" 1
 	done
-	# A directory that the tasks see is used without a message.
+	# If the tasks see the directory, it is used and there is no message.
 	PRIVATE=$WORK/own try mc srun -N2 --ddp --ddp-rdzv="$WORK" sh -c '[ -d "$DDP_RENDEZVOUS" ]'
 	same "$rc:$err" 0:
 }
 
-# container DIRECTORY: from now on, jobs on n2 have a DIRECTORY of their own, until its slurmd is restarted.
+# container DIRECTORY: gives each job on n2 its own DIRECTORY, until slurmd of n2 is restarted.
 container()
 {
 	local name=JobContainerType=job_container
@@ -313,8 +314,8 @@ container()
 	slurmd_n2 true
 }
 
-# in_container DIRECTORY ARGUMENT...: can fail on Slurm 26.05, which sometimes does not create the mount of a job that starts while
-# another ends.
+# in_container DIRECTORY ARGUMENT...: runs a step on n2. This can fail on Slurm 26.05, which sometimes does not mount the
+# directory of a job that starts while another job ends.
 in_container()
 {
 	try mc_in "$1" srun -D / -w n2 -n2 --ddp "${@:2}"
@@ -351,7 +352,7 @@ in_container()
 	same "$(count_lines "$err" ddp:)" 1
 	has "$err" "^ddp: no rendezvous directory: $message; DDP_INIT_METHOD stays unset"
 
-	# As if srun ran in a batch script on n1.
+	# SLURMD_NODENAME is set as if srun ran in a batch script on n1.
 	try mc env SLURMD_NODENAME=n1 srun -N2 --ddp --ddp-rdzv="$WORK/half" "$SHOW" RANK DDP_ERROR
 	same "$rc" 0
 	has "$out" "^0@n1 RANK=0 DDP_ERROR=UNSET$"
@@ -407,7 +408,7 @@ in_container()
 	done
 }
 
-# long_directory N: creates a working directory whose path has N characters, and prints it.
+# long_directory N: creates a working directory whose path has N characters, and prints the path.
 long_directory()
 {
 	local piece path=$WORK
@@ -450,7 +451,7 @@ long_directory()
 	missing "$MINICLUSTER_DIR"
 	has_not "$(cat /proc/mounts)" "$TOP"
 	has_not "$(find /tmp -maxdepth 1 -name 'minicluster-port-*' -printf '%l\n')" "^$MINICLUSTER_DIR$"
-	# Other programs may have shared memory for a moment.
+	# Other programs may have shared memory for a moment, so wait.
 	within 60 no_shared_memory
 }
 
@@ -459,7 +460,7 @@ no_shared_memory()
 	[ -z "$(comm -13 <(sort "$TOP/shm") <(find /dev/shm -maxdepth 1 -mindepth 1 -newer "$TOP/optional" -user nobody -printf '%f\n' | sort))" ]
 }
 
-# No process has this cluster in its arguments or environment, except the tests' own.
+# Checks that no process has this cluster in its arguments or environment, except the tests' own processes.
 nothing_runs()
 {
 	local file pid

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Faults at random moments of a training under ddp-run: each training finishes, with weights that are bit-equal to those of an
-# undisturbed one. Some faults of each kind; with DDP_LONG more than a hundred.
+# Faults at random moments of a training under ddp-run. Each training must finish, with weights that are bit-equal to those of a
+# training without faults. A run has some faults of each kind; with DDP_LONG it has more than a hundred.
 #
 # shellcheck disable=SC2154 # rc, out and err come from try
 
@@ -15,7 +15,7 @@ setup_file()
 	[ "$(id -u)" -eq 0 ] || skip "to kill a slurmd needs root"
 	cluster_up "${options[@]}"
 	install_runtime
-	# Ignore a cache in the user's home directory.
+	# So that a cache in the user's home directory is not used.
 	export XDG_CACHE_HOME=$WORK/.cache
 	: >"$TOP/stopped"
 	mc srun -N1 -n1 --ddp "${training[@]}" -m undisturbed
@@ -25,7 +25,8 @@ teardown_file() { cluster_down; }
 
 setup() { RANDOM=$((${DDP_SEED:-$$} % 32768)); }
 
-# Replaces the cluster, since Slurm keeps a lost node busy for minutes. It does not kill stopped slurmstepds.
+# Replaces the cluster, since Slurm keeps a lost node busy for minutes. Stopped slurmstepds are killed, because minicluster cannot
+# stop them.
 reset_cluster()
 {
 	xargs -r kill -9 <"$TOP/stopped" 2>/dev/null || true
@@ -48,7 +49,8 @@ has_saved() { has_ended || find "$WORK/state" -name 'checkpoint-*.safetensors' -
 
 parent() { ps -o ppid= "$1" | tr -d ' '; }
 
-# fault KIND: applies a fault to a random rank or its daemons, and writes it to $TOP/faults. Fails if there is no rank.
+# fault KIND: applies a fault to a random rank or to the daemons of its node, and appends it to $TOP/faults. Fails if there is no
+# rank.
 fault()
 {
 	local kind=$1 pid rank attempt node
@@ -86,8 +88,9 @@ submit()
 	mc sbatch -Q --no-kill -N4 -o job.out job
 }
 
-# survives KIND...: trains with these faults, one after the other. Some come while the previous one is still being handled. Up to
-# three of the four nodes can be lost. The training may finish before the last faults, but two thirds must have happened.
+# survives KIND...: trains with these faults, one after the other. A fault may come while ddp-run still handles the previous one.
+# Up to three of the four nodes can be lost. The training may finish before the last faults, but two thirds of the faults must
+# have happened.
 survives()
 {
 	local kind last=-1 unsaved=0
@@ -95,7 +98,7 @@ survives()
 	for kind; do
 		((RANDOM % 4 == 0)) || within 90 has_newer_attempt "$last"
 		sleep "$((RANDOM % 2)).$((RANDOM % 10))"
-		# ddp-run stops after three attempts in a row without a new checkpoint.
+		# ddp-run stops after three successive attempts without a new checkpoint.
 		if has_saved; then
 			unsaved=0
 		elif ((unsaved == 0)); then
@@ -116,7 +119,8 @@ survives()
 	check_reports
 }
 
-# If a killed rank is the only fault of an attempt, the report names it as the first to fail, with its signal.
+# Checks the reports of attempts whose only fault was a killed rank. They must name this rank as the first to fail, with its
+# signal.
 check_reports()
 {
 	python3 - "$WORK" "$TOP/faults" <<-'END'

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The plugin's devices and shares for the GPUs and shards that a real Slurm assigns to tasks.
+# Devices and shares that the plugin sets, for the GPUs and shards that a real Slurm assigns to tasks.
 # shellcheck disable=SC2154
 
 load lib
@@ -12,10 +12,10 @@ teardown() { other_cluster_down; }
 
 names="LOCAL_RANK DDP_DEVICE DDP_SHARE CUDA_VISIBLE_DEVICES"
 
-# The plugin's messages among all that srun printed.
+# Prints the plugin's messages, from everything that srun printed.
 plugin_messages() { grep '^ddp:' "$TOP/err"; }
 
-# nccl_warning NODE RANKS GPUS: the warning that NCCL refuses several ranks on one GPU.
+# nccl_warning NODE RANKS GPUS: prints the warning that NCCL refuses several ranks on one GPU.
 nccl_warning()
 {
 	local several=''
@@ -153,7 +153,7 @@ ddp: n2: 3 tasks on 2 devices, which they share in turn"
 	has "$(plugin_messages)" "--gpus-per-node=4 --gpu-bind=none keeps them"
 }
 
-# Only tasks in a job of sbatch or salloc have --gpus-per-task in their environment, not those of srun alone.
+# Only tasks in a job of sbatch or salloc have --gpus-per-task in their environment. Tasks of srun alone do not.
 # bats test_tags=release
 @test "--gpus-per-task=2 in salloc, with --gpu-bind=none in the step: each task uses the first device of its pair" {
 	got=$(mc salloc -Q -N1 -w n1 -n2 --gpus-per-task=2 \
@@ -192,7 +192,7 @@ ddp: n2: 3 tasks on 2 devices, which they share in turn"
 3@n1 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=0.5 CUDA_VISIBLE_DEVICES=1"
 }
 
-# These nodes have no CPU affinity of GPUs, so all GPUs are equally close.
+# In this cluster GPUs have no CPU affinity, so all GPUs of a node are equally close.
 @test "--gpu-bind=closest with equally close GPUs: each task sees all" {
 	got=$(show "$names" -N1 -w n1 -n2 --gres=gpu:2 --gpu-bind=closest --ddp)
 	same "$got" "0@n1 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=1 CUDA_VISIBLE_DEVICES=0,1
@@ -258,8 +258,8 @@ ddp: n2: 3 tasks on 2 devices, which they share in turn"
 1@n1 DDP_SHARE=0.125"
 }
 
-# With --gpu-bind, Slurm erases CUDA_VISIBLE_DEVICES of a shard step. --gpu-bind=none cannot be tested:
-# slurmstepd 22.05.8 crashes on such a step, with and without the plugin.
+# For a shard step with --gpu-bind, Slurm erases CUDA_VISIBLE_DEVICES. --gpu-bind=none is not tested: slurmstepd 22.05.8 crashes
+# on such a step, with and without the plugin.
 @test "a shard step with --gpu-bind: the plugin restores the CUDA_VISIBLE_DEVICES that Slurm erased" {
 	want="0@n1 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=0.25 CUDA_VISIBLE_DEVICES=0
 1@n1 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=0.25 CUDA_VISIBLE_DEVICES=0"
@@ -341,7 +341,7 @@ share_names="DDP_SHARE XLA_PYTHON_CLIENT_MEM_FRACTION PYTORCH_CUDA_ALLOC_CONF CU
 2@n1 $row"
 }
 
-# Nodes without GPUs, since Slurm removes the user's CUDA_VISIBLE_DEVICES on nodes with GPUs.
+# This test needs nodes without GPUs, since Slurm removes the user's CUDA_VISIBLE_DEVICES on nodes with GPUs.
 @test "CUDA_VISIBLE_DEVICES with UUIDs or MIG devices is kept, and its devices are counted" {
 	other_cluster --nodes 2 --gpus 0
 	export CUDA_VISIBLE_DEVICES=GPU-8f2c-01,GPU-8f2c-02
@@ -352,8 +352,8 @@ share_names="DDP_SHARE XLA_PYTHON_CLIENT_MEM_FRACTION PYTORCH_CUDA_ALLOC_CONF CU
 1@n1 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=0.5 CUDA_VISIBLE_DEVICES=MIG-9a17-01"
 }
 
-# Reads the output of show; prints the largest sum of shares on one GPU, in millionths. The nodes do not constrain
-# devices, so CUDA_VISIBLE_DEVICES has the GPUs' own numbers.
+# Reads the output of show, and prints the largest sum of shares on one GPU, in millionths. The nodes do not constrain devices, so
+# CUDA_VISIBLE_DEVICES has the GPUs' own numbers.
 largest_sum_of_shares()
 {
 	awk '{
@@ -387,12 +387,12 @@ largest_sum_of_shares()
 		-n2 --gpus-per-task=2
 		-n2 --gpus-per-task=2 --gpu-bind=none
 	END
-	# DDP_SHARE may be unset here.
+	# In this case DDP_SHARE may be unset.
 	got=$(show "$names" -N1 -w n1 -n3 --gres=gpu:2 --gpu-bind=mask_gpu:0x2,0x3,0x1 --ddp)
 	[ "$(largest_sum_of_shares <<<"$got")" -le 1000000 ]
 }
 
-# Slurm 23.11 and later. Another job has three shards of one GPU.
+# Needs Slurm 23.11 or later. Another job has three shards of one GPU.
 # bats test_tags=release
 @test "shards of several GPUs in one step: DDP_SHARE is the rank's part of its own GPU, unset for a part of the job's shards" {
 	need_gpus
@@ -404,7 +404,7 @@ largest_sum_of_shares()
 	same "$got" "0@n1 DDP_DEVICE=0 DDP_SHARE=0.25
 1@n1 DDP_DEVICE=1 DDP_SHARE=1
 2@n1 DDP_DEVICE=2 DDP_SHARE=0.25"
-	# If a step has only some of the job's shards, Slurm does not show on which GPUs they are.
+	# If a step has only some of the job's shards, Slurm does not show which GPUs have these shards.
 	got=$(mc salloc -Q -n2 --gres=shard:6 srun --gres=shard:5 --ddp "$SHOW" DDP_SHARE 2>"$TOP/err" | sort)
 	same "$got" "0@n1 DDP_SHARE=UNSET
 1@n1 DDP_SHARE=UNSET"

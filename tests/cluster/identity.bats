@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Identity variables of a task (RANK, WORLD_SIZE, LOCAL_RANK, NODE_RANK, torchrun's and ours) for every layout of a step.
+# Variables that identify a task (RANK, WORLD_SIZE, LOCAL_RANK, NODE_RANK, torchrun's and libddp's), for every layout of a step.
 # shellcheck disable=SC2001,SC2016,SC2086,SC2154
 
 load lib
@@ -10,7 +10,7 @@ teardown() { other_cluster_down; }
 
 names="WORLD_SIZE RANK LOCAL_RANK LOCAL_WORLD_SIZE NODE_RANK GROUP_RANK GROUP_WORLD_SIZE"
 
-# Turns rows "rank node world local-rank local-world node-rank nodes" into the lines that show prints for $names.
+# Reads rows "rank node world local-rank local-world node-rank nodes", and prints the lines that show prints for $names.
 rows()
 {
 	while read -r rank node world local local_world node_rank nodes; do
@@ -116,7 +116,7 @@ uneven="right for --ddp, wrong for code that computes a node as rank / LOCAL_WOR
 3@n2 PET_NODE_RANK=3 NODE_RANK=3 DDP_NODE_RANK=3 SLURM_NODEID=1"
 }
 
-# The nodes of the job and of each component are in different orders.
+# The job and each component list their nodes in a different order.
 # bats test_tags=release
 @test "heterogeneous step with -m arbitrary in both components: node ranks follow the ranks" {
 	printf '%s\n' n2 n1 | as_user tee "$WORK/hosts" >/dev/null
@@ -189,10 +189,11 @@ uneven="right for --ddp, wrong for code that computes a node as rank / LOCAL_WOR
 
 # --- Heterogeneous --------------------------------------------------------------------
 
-# The variables of $names, and those that must be equal on all ranks.
+# The variables of $names, and variables that must be the same on all ranks.
 het_names="$names MASTER_ADDR MASTER_PORT DDP_JOB DDP_RENDEZVOUS DDP_ERROR"
 
-# expect_shared LINES EXPECTED MASTER_ADDR: the ranks have the EXPECTED identity, and one value each of the shared variables.
+# expect_shared LINES EXPECTED MASTER_ADDR: checks that the ranks have the EXPECTED identity, and that each shared variable is the
+# same on all ranks.
 expect_shared()
 {
 	local shared
@@ -266,7 +267,7 @@ expect_shared()
 	)" n2.fast
 }
 
-# srun calls the plugin for the component that starts first, which is not always the one with rank 0.
+# srun calls the plugin for the component that starts first. This is not always the component with rank 0.
 @test "heterogeneous srun, five times and with --het-group=1,2: MASTER_ADDR is always that of rank 0's node" {
 	for _ in 1 2 3 4 5; do
 		got=$(mc srun --ddp --ddp-master-suffix=.fast -w n3 -n1 "$SHOW" $het_names : \
@@ -461,8 +462,8 @@ pet="PET_NNODES PET_NODE_RANK PET_NPROC_PER_NODE PET_MASTER_ADDR PET_MASTER_PORT
 	job=$(mc sbatch --parsable --requeue -N1 -w n1 -n1 -o /dev/null again.job)
 	within 30 grep -q DDP_ATTEMPT=0 "$WORK/again.out"
 	mc scontrol requeue "$job"
-	# Slurm holds a requeued job until its credentials expire, unless starttime is changed. Not earlier than 2 s: slurmd
-	# rejects credentials that are issued in the second in which it revoked the old ones.
+	# Slurm holds a requeued job until its credentials expire, unless the job's starttime is changed. Wait at least 2 s:
+	# slurmd rejects credentials that are issued in the second in which it revoked the old ones.
 	within 30 is_held "$job"
 	"$minicluster" run scontrol update "jobid=$job" starttime=now+2
 	within 60 grep -q DDP_ATTEMPT=1 "$WORK/again.out"

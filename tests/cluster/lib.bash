@@ -15,11 +15,11 @@ DDP_BUILDDIR=${DDP_BUILDDIR:-$DDP_SRCDIR}
 DDP_PLUGIN=${DDP_PLUGIN:-$DDP_BUILDDIR/spank-plugin/.libs/ddp.so}
 export DDP_SRCDIR DDP_BUILDDIR DDP_PLUGIN
 
-# A copy that every user can run, which is not certain in a private home directory.
+# A copy of minicluster that every user can run. A script in a private home directory might not be readable.
 minicluster=${TOP:+$TOP/minicluster}
 
-# cluster_up OPTION...: starts this file's cluster with these options of "minicluster up", and creates $WORK, the user's directory
-# on storage that all nodes share.
+# cluster_up OPTION...: starts this file's cluster with these options of "minicluster up". Creates $WORK, a directory of the user
+# that all nodes share.
 cluster_up()
 {
 	TOP=$(mktemp -d "${TMPDIR:-/tmp}/ddp-test.XXXXXX")
@@ -27,7 +27,7 @@ cluster_up()
 	MINICLUSTER_DIR=$TOP/cluster
 	WORK=$TOP/work
 	mkdir -m 755 "$WORK"
-	# Copies that every user can read, which is not certain in the build directory.
+	# Copies that every user can read. The build directory might not be readable.
 	install -m 755 "$DDP_PLUGIN" "$TOP/ddp.so"
 	minicluster=$TOP/minicluster
 	install -m 755 "$DDP_SRCDIR/contrib/minicluster" "$minicluster"
@@ -40,7 +40,7 @@ cluster_up()
 	start_cluster "$@"
 }
 
-# start_cluster OPTION...: starts the cluster of cluster_up() with these options, and prints its log if that fails.
+# start_cluster OPTION...: starts the cluster of cluster_up() with these options. If that fails, prints the cluster's log.
 start_cluster()
 {
 	"$minicluster" up --plugin "$TOP/ddp.so" "$@" >"$TOP/up.log" 2>&1 || {
@@ -49,14 +49,15 @@ start_cluster()
 	}
 }
 
-# restart_cluster OPTION...: replaces the cluster, for teardown(), since Slurm keeps a lost node busy for minutes.
+# restart_cluster OPTION...: replaces the cluster by a new one. teardown() calls this, since Slurm keeps a lost node busy for
+# minutes.
 restart_cluster()
 {
 	"$minicluster" down >"$TOP/up.log" 2>&1 || {
 		cat "$TOP/up.log" >&2
 		return 1
 	}
-	# A second try, since processes of the lost node may still end, and hold ports.
+	# Try twice, since processes of the lost node may still be ending, and hold ports.
 	start_cluster "$@" || start_cluster "$@"
 }
 
@@ -66,7 +67,7 @@ cluster_down()
 	rm -rf "$TOP"
 }
 
-# Run a command as the first and as the second unprivileged user.
+# as_user and as_other_user run a command as the first and as the second unprivileged user.
 as_user()
 {
 	if [ "$(id -u)" -eq 0 ]; then
@@ -82,7 +83,7 @@ as_other_user()
 	HOME=/ setpriv --reuid=daemon --regid=daemon --clear-groups "$@"
 }
 
-# mc COMMAND...: runs a command on the cluster as the user, in $WORK, for $MC_SECONDS (120) at most.
+# mc COMMAND...: runs a command on the cluster, as the user, in $WORK, for at most $MC_SECONDS (120) seconds.
 mc()
 {
 	(cd "$WORK" && as_user timeout -k 5 "${MC_SECONDS:-120}" "$minicluster" run "$@")
@@ -100,7 +101,7 @@ show()
 	mc srun "$@" "$SHOW" $names 2>"$TOP/err" | sort -n
 }
 
-# slurm_at_least RELEASE: this Slurm is of release "23.11", for example, or a later one.
+# slurm_at_least RELEASE: succeeds if this Slurm has this release, such as "23.11", or a later one.
 slurm_at_least()
 {
 	local version
@@ -108,7 +109,7 @@ slurm_at_least()
 	[ "$(printf '%s\n' "$1" "${version##* }" | sort -V | head -n 1)" = "$1" ]
 }
 
-# same GOT WANTED: fails and prints both unless they are equal.
+# same GOT WANTED: if the two texts differ, prints both and fails.
 same()
 {
 	[ "$1" = "$2" ] && return 0
@@ -117,7 +118,8 @@ same()
 	return 1
 }
 
-# has TEXT PATTERN: fails and prints the text unless a line matches the extended regular expression; has_not: if one does.
+# has TEXT PATTERN: unless a line of the text matches the extended regular expression, prints the text and fails. has_not: fails
+# if a line matches.
 has()
 {
 	grep -qE -- "$2" <<<"$1" && return 0
@@ -132,8 +134,8 @@ has_not()
 	return 1
 }
 
-# try COMMAND...: sets $out, $err and $rc (exit status). $err is without srun's lines about waiting for resources, which depend on
-# earlier tests.
+# try COMMAND...: runs the command and sets $out, $err and $rc (exit status). $err is without srun's lines about waiting for
+# resources, because these depend on earlier tests.
 try()
 {
 	rc=0
@@ -142,7 +144,8 @@ try()
 	export out err rc
 }
 
-# Starts a program as the user in the background. $! is the program itself, so that it can be killed.
+# background PROGRAM...: starts a program as the user in the background. $! is the program's own process, so that a test can kill
+# it.
 background()
 {
 	if [ "$(id -u)" -eq 0 ]; then
@@ -151,25 +154,25 @@ background()
 	HOME=$WORK background_as_is "$@"
 }
 
-# The same as the user that runs the tests.
+# background_as_is PROGRAM...: does the same as the user that runs the tests.
 background_as_is() { "$@" 3>&- & }
 
-# Removes srun's lines about waiting. Makes the plugin's errors from nodes look as up to Slurm 25.05; later releases print the time
-# in place of "slurmstepd-NODE", and the plugin prints the node.
+# Removes srun's lines about waiting from stdin. Gives the plugin's errors from nodes the form that they have up to Slurm 25.05.
+# Later releases print the time in place of "slurmstepd-NODE", and the plugin prints the node.
 not_waiting()
 {
 	grep -vE '^srun: (job [0-9]+ (queued and waiting for|has been allocated) resources|Job [0-9]+ step creation .*, retrying.*|Step created for .*)$' |
 		sed -E 's/^\[[0-9T:.-]+\] error: ddp: (n[0-9]+): /slurmstepd-\1: error: ddp: /'
 }
 
-# mc_in DIRECTORY COMMAND...: like mc, in another working directory.
+# mc_in DIRECTORY COMMAND...: like mc, but in another working directory.
 mc_in()
 {
 	(cd "$1" && shift && as_user timeout -k 5 "${MC_SECONDS:-120}" "$minicluster" run "$@")
 }
 
-# within SECONDS COMMAND...: waits until COMMAND succeeds, or fails after SECONDS. COMMAND runs at most five times a second, since
-# many commands start several processes.
+# within SECONDS COMMAND...: repeats COMMAND until it succeeds, and fails after SECONDS. Runs COMMAND at most five times a second,
+# since many commands start several processes.
 within()
 {
 	local end=$((SECONDS + $1)) pause=0.05
@@ -184,16 +187,16 @@ within()
 	done
 }
 
-# squeue -h without the processes that mc starts, for commands that are polled.
+# queue: runs squeue -h without the additional processes that mc starts. For conditions that are polled.
 queue() { SLURM_CONF=$MINICLUSTER_DIR/slurm.conf timeout -k 5 120 squeue -h "$@"; }
 
-# batch OPTION...: submits a batch job with these arguments of sbatch and waits until it has ended, which is faster than sbatch -W.
-# $job is its id, $out its output.
+# batch OPTION...: submits a batch job with these arguments of sbatch, and waits until the job has ended. This is faster than
+# sbatch -W. Sets $job to the job's id, and $out to its output.
 batch()
 {
 	job=$(mc sbatch --parsable -o batch.out "$@") || return 1
 	within 60 gone "$job"
-	# srun prints a line if a step has to wait for the previous one.
+	# If a step has to wait for the previous one, srun prints a line, which is removed here.
 	out=$(grep -vE '^srun: (Job|Step) ' "$WORK/batch.out" || true)
 	export out job
 }
@@ -205,8 +208,8 @@ gone()
 	[ -z "$left" ] || grep -q 'Invalid job id' <<<"$left"
 }
 
-# other_cluster: a cluster with other options for one test. plugin_arguments: other arguments in the plugin's line of
-# plugstack.conf. Tests of a file that uses them must call other_cluster_down in teardown().
+# other_cluster: starts a cluster with other options for one test. plugin_arguments: changes the arguments in the plugin's line of
+# plugstack.conf. A file whose tests use these must call other_cluster_down in teardown().
 other_cluster()
 {
 	other_cluster_is_up=yes
@@ -226,27 +229,27 @@ other_cluster_down()
 	unset other_cluster_is_up other_arguments
 }
 
-# Users other than root may be unable to create GPU device nodes, see minicluster(1).
+# Skips a test if minicluster could not create GPU device nodes, which may need root; see minicluster(1).
 need_gpus()
 {
 	[ -s "$MINICLUSTER_DIR/gres.conf" ] || skip "this user can make no GPU device nodes"
 }
 
-# Some Debian packages of Slurm are built without the PMIx plugin.
+# Some Debian packages of Slurm do not have the PMIx plugin.
 needs_pmix()
 {
 	[ -f "$DDP_MODULES/ddp_pmix.so" ] || skip "built without PMIx"
 	mc srun --mpi=list 2>&1 | grep -q pmix || skip "this Slurm has no PMIx"
 }
 
-# Skips a test that mounts a file system if this is not possible.
+# Skips a test that mounts a file system, if this is not possible.
 need_root()
 {
 	[ "$(id -u)" -eq 0 ] || skip "needs root"
 	unshare -m true 2>/dev/null || skip "this host lets nobody mount (unshare -m fails)"
 }
 
-# start_slurmd NODE [OPTION...]: starts the node's slurmd with the environment of an init system.
+# start_slurmd NODE [OPTION...]: starts the node's slurmd, with the environment that an init system would set.
 start_slurmd()
 {
 	local node=$1
@@ -254,7 +257,7 @@ start_slurmd()
 	(cd / && env -i PATH="$PATH:/usr/sbin:/sbin" LANG=C.UTF-8 timeout 60 slurmd "$@" -f "$MINICLUSTER_DIR/slurm.conf" -N "$node" </dev/null 3>&-)
 }
 
-# slurmd_n2 COMMAND: restarts slurmd of n2 in a mount namespace in which the shell command was run first.
+# slurmd_n2 COMMAND: runs the shell command in a new mount namespace, and restarts slurmd of n2 there.
 slurmd_n2()
 {
 	local pid
@@ -279,13 +282,13 @@ end_jobs()
 		kill "$pid" 2>/dev/null || true
 	done
 	no_jobs && return
-	# By job id: "scancel -u nobody" does not return on Slurm 25.11.
+	# Cancel jobs by id: "scancel -u nobody" does not return on Slurm 25.11.
 	mc sh -c 'squeue -h -o %A | sort -u | xargs -r scancel' >/dev/null 2>&1 || true
 	within 30 no_jobs
 }
 
-# mps_listen SOCKET STARTER: creates the socket of an MPS daemon, which listens until stop_listening. STARTER is background or
-# background_as_is.
+# mps_listen SOCKET STARTER: creates the socket of an MPS daemon, which listens until stop_listening. STARTER is "background" or
+# "background_as_is", and selects the daemon's user.
 mps_listen()
 {
 	local socket=$1
@@ -301,7 +304,7 @@ signal.pause()' "$socket"
 	within 60 grep -q "$socket" /proc/net/unix
 }
 
-# Ends the daemon, whose socket file remains.
+# Ends the listener of mps_listen. Its socket file remains.
 stop_listening()
 {
 	[ -n "${listener-}" ] || return 0
@@ -310,8 +313,8 @@ stop_listening()
 	unset listener
 }
 
-# For setup_file(): installs libddp and its programs where every user can read them. Concurrent suites take turns, since libtool
-# relinks in the build directory.
+# For setup_file(): installs libddp and its programs in a directory that every user can read. Concurrent suites take turns, since
+# libtool links again in the build directory.
 install_runtime()
 {
 	flock "$DDP_BUILDDIR/Makefile" make -C "$DDP_BUILDDIR/runtime" install DESTDIR="$TOP/inst" >"$TOP/install.log" 2>&1 ||
@@ -321,11 +324,11 @@ install_runtime()
 	DDP_MODULES=$(dirname "$(find "$INST" -name ddp_onednn.so)")
 	LD_LIBRARY_PATH=$(dirname "$(find "$INST" -name libddp.so)")
 	PATH=$INST/bin:$PATH
-	# All traffic between the "nodes" stays on this host.
+	# All traffic between nodes stays on this host.
 	export INST DDP_MODULES LD_LIBRARY_PATH PATH DDP_SOCKET_IFNAME=lo
 }
 
-# run_once OPTION...: runs ddp-run for one attempt, which fails. $dir is the report's directory, $text the report.
+# run_once OPTION...: runs ddp-run with one attempt, which must fail. Sets $dir to the report's directory and $text to the report.
 run_once()
 {
 	try mc ddp-run --restarts 0 "$@"
