@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * autotune.c - choice of the fastest algorithm of each pass of a layer, and between lists and dense
- * gradients
+ * autotune.c - chooses the fastest algorithm for each pass of a layer, and lists or dense gradients
  *
- * Algorithms round differently, so all ranks must use the same: rank 0 measures, or reads the
- * result of an earlier run from the memo, and broadcasts it. Choices are written as text: "conv2
- * forward winograd, conv2 gradients list". An item is a layer, a pass and the choice.
+ * Algorithms round differently, so all ranks must use the same ones. Rank 0 measures them, or reads
+ * the result of an earlier run from the memo (net/memo.h), and broadcasts its choices. Choices are
+ * written as text, such as "conv2 forward winograd, conv2 gradients list": each item has a layer, a
+ * pass and the choice.
  */
 #include "config.h"
 
@@ -43,7 +43,9 @@ static void read_model_name(char *name, size_t size)
 		fclose(file);
 }
 
-/* Composes the memo's key for [what] of [op], with everything that its time depends on. */
+/*
+ * Composes the memo's key for [what] of [op]. It has everything that the measured time depends on.
+ */
 static void make_key(const struct engine *engine, const struct program_op *op, const char *what,
 		     char key[KEY])
 {
@@ -61,7 +63,7 @@ static void make_key(const struct engine *engine, const struct program_op *op, c
 		op->piece, engine->threads, what);
 }
 
-/* Copies the choice for [what] of layer [layer] from [choices] to [choice], if it is there. */
+/* If [choices] has a choice for [what] of layer [layer], copies it to [choice]. */
 static void restore(const char *choices, const char *layer, const char *what, char choice[CHOICE])
 {
 	char begin[CHOICE + GRAPH_NAME];
@@ -80,16 +82,16 @@ static void restore(const char *choices, const char *layer, const char *what, ch
 /* --- Timing -------------------------------------------------------------------------------- */
 
 /*
- * seconds after which the time of a run is known well enough; factor to the best time beyond which
- * another run cannot win; runs
+ * ENOUGH: seconds of a run that is long enough to be measured. FAR: after a run that takes this
+ * many times the best time, more runs are useless. The enum has the number of runs.
  */
 #define ENOUGH 20e-3
 #define FAR 1.5
 enum { RUNS = 3 };
 
 /*
- * Clock for timing. With one thread, the CPU time of the thread, which other processes do not
- * affect. With several threads, which wait for each other, wall time.
+ * Clock for timing. With one thread it is the thread's CPU time, which other processes do not
+ * affect. With several threads it is wall time, since threads wait for each other.
  */
 static double seconds_of(const struct engine *engine)
 {
@@ -103,8 +105,8 @@ static double seconds_of(const struct engine *engine)
 typedef int work(const void *what);
 
 /*
- * Time of the shortest of a few runs, after a warm-up run. Stops early if a run is long enough to
- * measure, or much slower than [best]. Returns -1 if it cannot run.
+ * Time of the shortest of a few runs after a warm-up run. Stops early if a run is long enough to be
+ * measured, or much slower than [best]. Returns -1 if a run fails.
  */
 static double shortest(const struct engine *engine, work *run, const void *what, double best)
 {
@@ -127,8 +129,8 @@ static double shortest(const struct engine *engine, work *run, const void *what,
 }
 
 /*
- * Time of the fastest algorithm of [pass] of [layer], and its number in [chosen]. Returns -1, with
- * number 0, if none can run.
+ * Finds the fastest algorithm of [pass] of [layer]. Returns its time, and its number in [chosen].
+ * If no algorithm can run, returns -1 and number 0.
  */
 static double fastest(const struct engine *engine, struct math_layer *layer, enum math_pass pass,
 		      const float *weights, const float *bias, work *run, const void *what,
@@ -155,17 +157,17 @@ static double fastest(const struct engine *engine, struct math_layer *layer, enu
 /* --- Lists or dense gradients ---------------------------------------------------------------- */
 
 /*
- * The gradients of a convolution before a max-pool are computed either from the list of its nonzero
- * output gradients, or by dense passes over all of them. The results are equal except for rounding.
- * Which is faster depends on the CPU: one with bfloat16 matrix instructions is faster with dense
- * passes. Both are timed on random values with the share of zeros that a network in training has.
+ * The gradients of a convolution before a max-pool are computed from a list of its nonzero output
+ * gradients, or by dense passes over all output gradients. The results are equal except for
+ * rounding. The faster way depends on the CPU: with bfloat16 matrix instructions, dense passes are
+ * faster. Both ways are timed with random values, of which as many are zero as in a training.
  */
 
 enum { LIST_IMAGES = 32, ARRAYS = 9, ALIGN = 64 };
 
 static const char gradients_of[] = "gradients", list[] = "list", dense[] = "dense";
 
-/* Data for timing both. */
+/* Data for timing lists and dense passes. */
 struct trial {
 	const struct engine *engine;
 	const struct program_op *op;
@@ -192,7 +194,7 @@ static void *zeros(struct trial *trial, size_t bytes)
 		       memset(ddp_xaligned(ALIGN, whole, "timing layers"), 0, whole);
 }
 
-/* Fills [to] with positive values in a [part] / 4 of the elements, and [other] elsewhere. */
+/* Fills [to]: [part] of 4 elements get positive values, the others get [other]. */
 static void fill(const struct trial *trial, char *to, size_t count, uint32_t part, float other)
 {
 	size_t size = ddp_type_size(trial->engine->setup.type);
@@ -273,7 +275,7 @@ static int run_list(const void *what)
 	return 0;
 }
 
-/* The other kernels of the dense backward pass: dropout, pool and ReLU. */
+/* Runs what a dense backward pass needs besides the convolution: dropout, pool and ReLU. */
 static int run_masks(const void *what)
 {
 	const struct trial *trial = what;
@@ -333,7 +335,10 @@ static bool is_dense_faster(const struct engine *engine, const struct program_op
 	return faster;
 }
 
-/* Decides for [op] on rank 0, from setup->choices, the memo or a measurement. */
+/*
+ * Returns whether [op] should use dense passes: by setup->choices, the memo or a measurement. On
+ * rank 0.
+ */
 static bool choose_dense(const struct engine *engine, const struct program_op *op,
 			 struct memo *memo)
 {
@@ -402,7 +407,7 @@ static int *number_of(const struct site *site)
 	return &site->engine->units[site->index].choices[site->pass];
 }
 
-/* Index of the site in arrays over all sites. */
+/* Index of the site (a pass of a layer) in arrays over all sites. */
 static size_t place_of(const struct site *site)
 {
 	return (size_t)site->index * MATH_PASSES + site->pass;
@@ -439,7 +444,7 @@ static int choose(const struct site *site, int number, struct ddp_error *error)
 	return site->engine->math->choose(layer_of(site), site->pass, number, error);
 }
 
-/* Runs the pass as in a step, in the step's memory. */
+/* Runs the pass in the same memory as a training step. */
 static int run_site(const void *what)
 {
 	const struct site *site = what;
@@ -483,7 +488,7 @@ static int measure(const struct site *site)
 	return chosen;
 }
 
-/* Report that startup takes longer than usual. */
+/* Prints that startup takes longer than usual. */
 static void announce(const struct engine *engine, int count)
 {
 	const struct engine_setup *setup = &engine->setup;
@@ -498,7 +503,8 @@ static void announce(const struct engine *engine, int count)
 }
 
 /*
- * Reads the algorithm of [site] from the memo. Otherwise [name] is empty. Sets [key] in both cases.
+ * Reads the name of the algorithm for [site] from the memo; empty if it is missing. Always sets
+ * [key].
  */
 static bool read_memo(const struct site *site, const struct memo *memo, char key[KEY],
 		      char name[CHOICE])
@@ -512,7 +518,8 @@ static bool read_memo(const struct site *site, const struct memo *memo, char key
 
 /*
  * Sets the name of the algorithm of each site on rank 0, from setup->choices, the memo or a
- * measurement. A name stays empty if there is one algorithm only, or setup->choices lacks it.
+ * measurement. A name stays empty if the site has only one algorithm, or if setup->choices has none
+ * for it.
  */
 static void choose_names(struct engine *engine, char (*names)[CHOICE])
 {
@@ -539,7 +546,9 @@ static void choose_names(struct engine *engine, char (*names)[CHOICE])
 	{
 		char *name = names[place_of(&site)];
 
-		/* A site of the same shape may have been measured in this loop. */
+		/*
+		 * The memo may also have a site of the same shape that this loop measured before.
+		 */
 		if (choices || algorithms(&site) <= 1 || read_memo(&site, &memo, key, name))
 			continue;
 		snprintf(name, CHOICE, "%s", algorithm(&site, measure(&site)));
@@ -549,8 +558,8 @@ static void choose_names(struct engine *engine, char (*names)[CHOICE])
 }
 
 /*
- * All ranks use rank 0's [names]. A site whose algorithm a rank cannot use gets the exact
- * algorithm, number 0, on all ranks.
+ * Sets the algorithms that rank 0 named in [names] on all ranks. If a rank cannot use one of them,
+ * all ranks use the exact algorithm (number 0) for that site.
  */
 static int agree(struct engine *engine, char (*names)[CHOICE], int32_t *can, size_t count,
 		 struct ddp_error *error)

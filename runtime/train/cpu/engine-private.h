@@ -34,7 +34,7 @@ struct engine {
 	struct program *program;
 	struct unit *units; /* by operation */
 	enum program_mode mode;
-	bool back; /* in the backward pass, where recomputed values are in other areas */
+	bool back; /* set in the backward pass, in which recomputed values are in other areas */
 
 	char *memory;
 	size_t bytes;
@@ -47,12 +47,12 @@ struct engine {
 	bool stale;	/* the layers must reload the model's values */
 	bool sync_norm; /* SyncBatchNorm, with several ranks */
 	double seconds[ENGINE_PHASES];
-	bool *lists, *dense; /* by node: a list is possible; dense passes are used */
+	bool *lists, *dense; /* by node: the list kernels support the layer; it uses dense passes */
 	char describe[256];
 	struct ddp_text choices;
 };
 
-/* As engine_cpu.open(), with the library [math]. Collective. */
+/* Does the work of engine_cpu.open(), with the library [math]. Collective. */
 int engine_create(struct engine **engine, const struct engine_setup *setup, const struct math *math,
 		  struct ddp_error *error);
 
@@ -65,21 +65,24 @@ void *engine_area(const struct engine *engine, int area);
 int engine_fail(const struct engine *engine, int status, struct ddp_error *error);
 
 /*
- * Chooses the algorithm of each pass of each layer: from setup->choices or, without it, the fastest
- * one on rank 0, measured now or in an earlier run. Fills engine->choices. Collective.
+ * Chooses the algorithm for each pass of each layer: the one in setup->choices or, without it, the
+ * fastest one on rank 0, measured now or in an earlier run. Fills engine->choices. Collective.
  */
 int engine_choose(struct engine *engine, struct ddp_error *error);
 
 /*
- * Chooses between lists and dense passes, before the layers are created. Fills lists and dense.
- * Collective.
+ * Chooses between lists and dense passes. Called before the layers are created. Fills engine->lists
+ * and engine->dense. Collective.
  */
 int engine_choose_lists(struct engine *engine, struct ddp_error *error);
 
 /* The convolution at [node] in the form that the list kernels use. */
 struct kernel_window engine_window(const struct graph_node *node);
 
-/* The CPU engine's options for program_create(). [lists]: use all lists that are possible. */
+/*
+ * The CPU engine's options for program_create(). [lists]: use a list for every layer that supports
+ * it.
+ */
 struct program_options engine_program_options(enum ddp_type type, bool dropout, bool lists);
 
 /* The library's options for the layer of [op]. */
@@ -89,7 +92,8 @@ struct math_options engine_math_options(const struct engine *engine, const struc
 int engine_threads(struct ddp *ddp, int *threads, struct ddp_error *error);
 
 /*
- * Runs all operations over [count] images. [batch]: seed and samples for dropout; NULL: evaluation.
+ * Runs the forward pass of all operations over [count] images. [batch] has the seed and the samples
+ * for dropout; NULL: evaluation.
  */
 int engine_forward(struct engine *engine, const struct batch *batch, size_t count,
 		   struct ddp_error *error);

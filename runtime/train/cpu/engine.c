@@ -23,7 +23,7 @@ enum { PAGE = 2 << 20 };
 /* bytes that fit into the second-level cache of every CPU with AVX2 or more */
 enum { CACHE = 1 << 20 };
 
-/* minimum limit, as an evaluation may need this much although training needs less */
+/* An evaluation may always use this much memory, even if training needs less. */
 static const size_t test_memory_min = (size_t)8 << 20;
 
 /* Allocates the memory, in huge pages if the system provides them on request. */
@@ -41,7 +41,7 @@ static int allocate(struct engine *engine, struct ddp_error *error)
 	return 0;
 }
 
-/* Plans memory. The test set is evaluated in pieces small enough to need no more than training. */
+/* Plans memory. The test set is evaluated in pieces that need no more memory than training. */
 static void place(struct engine *engine)
 {
 	const struct engine_setup *setup = &engine->setup;
@@ -117,7 +117,10 @@ struct program_options engine_program_options(enum ddp_type type, bool dropout, 
 	};
 }
 
-/* Compiles the program with all possible lists, then again without those that are slower. */
+/*
+ * Compiles the program with all possible lists, then again without lists that are slower than dense
+ * passes.
+ */
 static int compile(struct engine *engine, struct ddp_error *error)
 {
 	const struct engine_setup *setup = &engine->setup;
@@ -152,8 +155,9 @@ static int create_units(struct engine *engine, struct ddp_error *error)
 }
 
 /*
- * Threads of a rank: OMP_NUM_THREADS, which srun --ddp and torchrun set. Without it, the CPUs that
- * the rank may use, divided by the number of the node's ranks that may use some of them too.
+ * Threads of a rank: OMP_NUM_THREADS, which srun --ddp and torchrun set. Without that variable: the
+ * CPUs that the rank may use, divided by the number of ranks of the node that share some of these
+ * CPUs.
  */
 struct seat {
 	int node;
@@ -173,7 +177,7 @@ static int count_sharers(const struct seat *seats, int count, const struct seat 
 	return found > 0 ? found : 1;
 }
 
-/* Returns the number at the start of OMP_NUM_THREADS, or 0. */
+/* Returns the first number in OMP_NUM_THREADS ("8,2"), or 0. */
 static int read_omp_num_threads(void)
 {
 	const char *text = getenv("OMP_NUM_THREADS");
@@ -190,7 +194,10 @@ int engine_threads(struct ddp *ddp, int *threads, struct ddp_error *error)
 	int status, omp_threads = read_omp_num_threads(), cpus;
 
 	CPU_ZERO(&mine.cpus);
-	/* Machine with more CPUs than cpu_set_t holds: one thread, unless --threads is given. */
+	/*
+	 * If the machine has more CPUs than cpu_set_t holds, use one thread, unless --threads is
+	 * given.
+	 */
 	if (sched_getaffinity(0, sizeof(mine.cpus), &mine.cpus) < 0)
 		CPU_SET(0, &mine.cpus);
 	status = ddp_all_gather(ddp, &mine, seats, sizeof(mine));
@@ -281,8 +288,8 @@ static int cpu_open(struct engine **engine, const struct engine_setup *setup,
 	const struct math *math;
 
 	/*
-	 * OMP threads that spin while they wait would take CPU time from other ranks. libgomp reads
-	 * this variable when it is loaded.
+	 * OpenMP threads that spin while they wait would take CPU time from other ranks. libgomp
+	 * reads this variable when it is loaded, which is later.
 	 */
 	setenv("OMP_WAIT_POLICY", "passive", 0);
 	math = ddp_module_open("onednn", "math", MATH_VERSION, sizeof(*math), NULL, &missing);
@@ -323,10 +330,7 @@ static float *logits(const struct engine *engine, size_t count)
 	return wide;
 }
 
-/*
- * Computes loss and hits, stores them in the step vector, and computes the gradient of the last
- * value.
- */
+/* Computes loss and hits for the step vector, and the gradient of the last value. */
 static void loss(const struct engine *engine, size_t count, size_t global)
 {
 	const struct program *program = engine->program;
@@ -347,7 +351,10 @@ static void loss(const struct engine *engine, size_t count, size_t global)
 	word[MODEL_SAMPLES] = (float)count;
 }
 
-/* Waits for the sums over all ranks. With virtual ranks, they start with the last one. */
+/*
+ * Waits for the sums over all ranks. With virtual ranks, the sums start when the last virtual rank
+ * has run.
+ */
 static int finish(struct engine *engine, struct ddp_error *error)
 {
 	struct model *model = engine->setup.model;
@@ -374,7 +381,8 @@ static void read_step_vector(const struct engine *engine, struct engine_step *do
 }
 
 /*
- * Updates the parameters. If they are shared, each rank updates its part and waits for the others.
+ * Updates the parameters. If all ranks share them, each rank updates its part and waits for the
+ * other ranks.
  */
 static int optimize(struct engine *engine, uint64_t step, double rate, struct ddp_error *error)
 {

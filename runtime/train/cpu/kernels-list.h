@@ -3,11 +3,12 @@
  * kernels-list.h - a convolution's gradients, computed from the list of its nonzero output
  * gradients
  *
- * Each listed gradient affects a window of 3 x 3 input pixels. Its products with the input are
- * added to the gradient of one output channel's weights. Its products with the weights are added to
- * the gradient of the input. Sums stay in registers as long as possible. For weights that is while
- * the gradients of one channel are visited, in bands of rows that fit into the first-level cache.
- * For the input it is while all channels of one pixel are visited.
+ * Each listed gradient affects a window of 3 x 3 input pixels. Products of the gradient and the
+ * input are added to the gradient of one output channel's weights. Products of the gradient and the
+ * weights are added to the gradient of the input. Sums stay in registers as long as possible. Sums
+ * for weights stay while the gradients of one output channel are visited, in bands of rows that fit
+ * into the first-level cache. Sums for the input stay while all output channels of one pixel are
+ * visited.
  */
 enum { TAPS = 9, LINE = 64, LINES = 8 /* prefetched at a time */ };
 
@@ -29,8 +30,8 @@ INLINE v_f32 source_value(const struct source *source, size_t at, size_t n, bool
 }
 
 /*
- * Lists the channels from [c] on, at most KERNEL_WORD, of the pooled pixel whose channel 0 is at
- * [at].
+ * Makes the list for one pooled pixel, whose channel 0 is at [at]: for at most KERNEL_WORD channels
+ * from [c] on.
  */
 INLINE void list_word(const struct source *source, size_t at, size_t c, size_t out, float *values,
 		      uint64_t *bits, float *sums, bool half)
@@ -89,9 +90,9 @@ static TARGET void list(const struct kernel_window *window, size_t images, const
 /* --- Blocks of input channels --------------------------------------------------------------- */
 
 /*
- * Input channels are divided into blocks of as many as fit into registers, so that all distances
- * within a block are constants. [rows] rows of [in] channels become in / width blocks, each with
- * [rows] rows of [width].
+ * A block has as many input channels ([width]) as fit into registers, so that all distances within
+ * a block are constants. [rows] rows of [in] channels become in / width blocks of [rows] rows with
+ * [width] channels.
  */
 enum { VECTORS = LANES == 16 ? 2 : 1 };
 
@@ -139,7 +140,7 @@ INLINE void prefetch_lines(struct prefetch *prefetch)
 		__builtin_prefetch(prefetch->next, 0, 2);
 }
 
-/* The image [i] of [bytes] bytes; empty if there is none. */
+/* The memory of image [i], which has [bytes] bytes; empty if there are not that many images. */
 INLINE struct prefetch prefetch_image(const void *images, size_t i, size_t count, size_t bytes)
 {
 	const char *next = (const char *)images + i * bytes;
@@ -149,7 +150,10 @@ INLINE struct prefetch prefetch_image(const void *images, size_t i, size_t count
 
 /* --- Gradient of the weights ---------------------------------------------------------------- */
 
-/* Start pixels of the windows of the gradients of LANES channels of pooled pixel [p]. */
+/*
+ * For LANES channels of pooled pixel [p]: the first input pixel of the window that the gradient
+ * affects.
+ */
 INLINE v_i32 window_pixels(const struct kernel_list *list, size_t p, size_t c, int32_t first,
 			   int32_t width)
 {
@@ -161,8 +165,8 @@ INLINE v_i32 window_pixels(const struct kernel_list *list, size_t p, size_t c, i
 }
 
 /*
- * Appends the nonzero gradients of [n] pooled pixels of image [i], from [at] on, to the arrays of
- * LANES channels.
+ * For LANES channels, appends the nonzero gradients of image [i], from pooled pixel [at] on, for
+ * [n] pixels, to the arrays of these channels.
  */
 INLINE void band_append(struct kernel_list *list, size_t width, size_t i, size_t at, size_t n,
 			size_t c)
@@ -198,7 +202,10 @@ INLINE void band_fill(struct kernel_list *list, size_t width, size_t i, size_t h
 			band_append(list, width, i, at, count_in_vector(at, end), c);
 }
 
-/* Adds the products of all [count] gradients of one channel. */
+/*
+ * Adds the products of one output channel's [count] gradients with the input to the gradient of its
+ * weights.
+ */
 INLINE void channel_weights(const float *x, size_t width, const float *values,
 			    const uint32_t *places, size_t count, float *weights, size_t vectors)
 {
@@ -293,8 +300,8 @@ INLINE void window_add(v_f32 *sums, v_f32 value, const float *weights)
 }
 
 /*
- * Adds the gradients of all output channels at one pooled pixel to LANES input channels. [pitch]:
- * elements between pixels of dx.
+ * Adds the gradients of all output channels at one pooled pixel to LANES input channels of dx.
+ * [pitch]: distance of dx's pixels, in elements.
  */
 INLINE void pixel_data(const uint64_t *bits, size_t words, const float *values,
 		       const float *weights, float *dx, size_t row, size_t pitch)
@@ -333,7 +340,7 @@ INLINE void image_data(const struct kernel_list *list, size_t width, size_t i, c
 		}
 }
 
-/* Converts and masks an image's [count] sums while they are in the cache. */
+/* Converts and masks the [count] sums of an image while they are in the cache. */
 INLINE void image_done(const float *sums, const void *y, void *dx, size_t count, bool half)
 {
 	for (size_t i = 0; i < count; i += LANES) {

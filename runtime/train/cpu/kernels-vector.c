@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kernels-vector.c - the kernels of one instruction set
+ * kernels-vector.c - the kernels for one instruction set
  *
- * [half]: data in memory is bf16, else f32. It is a constant after inlining, so kernels do not
- * branch on it.
+ * Parameter [half] says whether data in memory is bf16, else it is f32. After inlining it is a
+ * constant, so kernels do not branch on it.
  */
 #include "config.h"
 
@@ -19,13 +19,13 @@
 			function(__VA_ARGS__, false); \
 	} while (0)
 
-/* Compiled to a fused multiply-add if the CPU has it. */
+/* Becomes a fused multiply-add if the instruction set has one. */
 INLINE v_f32 multiply_add(v_f32 a, v_f32 b, v_f32 c)
 {
 	return a * b + c;
 }
 
-/* max(0, value); NaN is kept. */
+/* max(0, value); NaN stays NaN. */
 INLINE v_f32 positive(v_f32 value)
 {
 	return only(~(value <= 0), value);
@@ -56,7 +56,10 @@ INLINE void store_same(void *to, size_t at, v_f32 value, bool half)
 		store(to, at, value, false);
 }
 
-/* As above, for the first [n] elements, at most LANES. The others are loaded as 0. */
+/*
+ * Load or store only the first [n] elements, at most LANES. When loading, the other elements become
+ * 0.
+ */
 INLINE v_f32 load_some(const void *from, size_t at, size_t n, bool half)
 {
 	size_t size = half ? 2 : 4;
@@ -110,7 +113,7 @@ INLINE void store_bytes(uint8_t *to, size_t n, v_i32 value)
 	memcpy(to, &part, n);
 }
 
-/* The [n] bits of [bits] from bit [at] on. Bytes without any of them are not read. */
+/* The [n] bits of [bits] from bit [at] on. Bytes without any of these bits are not read. */
 INLINE uint32_t some_bits(const uint8_t *bits, size_t at, size_t n)
 {
 	uint32_t word = 0;
@@ -220,8 +223,8 @@ static TARGET void widen(const void *from, float *to, size_t count, enum ddp_typ
 /* --- 2 x 2 max-pooling, and means over whole images ------------------------------------------ */
 
 /*
- * The channels of the window's four pixels start at [at], at + channels, at + row and at + row +
- * channels.
+ * Takes the maximum of a window's four pixels, whose channels start at [at], at + channels, at +
+ * row and at + row + channels.
  */
 INLINE void max_window(const void *x, size_t at, size_t row, size_t channels, void *y, size_t to,
 		       uint8_t *which, bool half)
@@ -349,12 +352,13 @@ static TARGET void average_pool_back(const void *dy, void *dx, size_t images, si
 /* --- BatchNorm ------------------------------------------------------------------------------- */
 
 /*
- * Sums over rows are computed in blocks that fit into the first-level cache: in f32 within a block
- * and in f64 over the blocks. Channels are divided into strips whose values fit on the stack.
+ * Sums over rows are computed in blocks that fit into the first-level cache. Sums within a block
+ * are f32, sums over blocks are f64. Channels are divided into strips, whose values fit on the
+ * stack.
  */
 enum { STRIP = 512, BLOCK = 16384 /* bytes of f32 */ };
 
-/* Rows of a block of [width] channels, few enough for sums in f32. */
+/* Rows of a block with [width] channels: few enough that f32 is accurate for its sums. */
 INLINE size_t block_rows(size_t width)
 {
 	size_t rows = BLOCK / (4 * width);
@@ -363,7 +367,7 @@ INLINE size_t block_rows(size_t width)
 }
 
 /*
- * Per channel of a strip: the value of one block, with its rounding error, and the sum over blocks.
+ * For each channel of a strip: the value of one block, its rounding error, and the sum over blocks.
  */
 struct strip {
 	float here[STRIP], error[STRIP];
@@ -396,7 +400,10 @@ struct block {
 	size_t at, rows, width, pitch;
 };
 
-/* The second pass corrects the rounding error of the mean. */
+/*
+ * Computes mean and squared deviations of a block. The pass for the deviations also corrects the
+ * rounding error of the mean.
+ */
 INLINE void block_moments(const struct block *block, const void *x, struct strip *mean,
 			  struct strip *m2, bool half)
 {
@@ -494,7 +501,7 @@ static TARGET void norm(const struct kernel_norm *norm, const void *x, const voi
 	FOR_TYPE(norm_all, norm, x, add, y, relu);
 }
 
-/* The gradient of elements from [at] on, masked where y <= 0. */
+/* The gradient of the elements from [at] on, set to 0 where y <= 0. */
 INLINE v_f32 passed(const void *dy, const void *y, size_t at, size_t n, bool half)
 {
 	v_f32 value = load_some(dy, at, n, half);
@@ -555,7 +562,7 @@ static TARGET void norm_sums(const struct kernel_norm *norm, const void *x, cons
 	FOR_TYPE(norm_sums_all, norm, x, y, dy, sums);
 }
 
-/* Per channel: dx = factor * (dy - middle - (x - mean) * slope). */
+/* Coefficients for each channel: dx = factor * (dy - middle - (x - mean) * slope). */
 struct coefficients {
 	float factor[STRIP], middle[STRIP], slope[STRIP];
 };

@@ -7,7 +7,7 @@
 
 #include "kernels.h"
 
-/* bytes of an image that stay in the first-level cache while all channels read them */
+/* BAND: bytes of an image that stay in the first-level cache while all channels read them */
 enum { BAND = 34 << 10, LINE = 64 };
 
 const struct kernels *const kernels_tables[DDP_SIMD_COUNT] = {&kernels_plain, &kernels_avx2,
@@ -125,7 +125,7 @@ static size_t row_largest(const float *row, size_t classes)
 	return best;
 }
 
-/* Loss of one row, in f64: classes are few, so its cost does not matter. */
+/* Loss of one row. It is computed in f64, whose cost does not matter for few classes. */
 static double row_loss(const float *row, size_t label, size_t classes, double smoothing,
 		       double scale, float *gradient, uint64_t *hits)
 {

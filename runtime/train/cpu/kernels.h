@@ -4,8 +4,8 @@
  *
  * Activations are N, H, W, C in [type], f32 or bf16. With bf16 the arithmetic is f32 and results
  * are rounded once. "rows" are N x H x W. All kernels are compiled from kernels-vector.c, and
- * DDP_SIMD selects the instruction set as it does for sums. Kernels depend on their arguments only
- * and use one thread.
+ * DDP_SIMD selects the instruction set as it does for sums. Kernels use one thread and have no
+ * state.
  */
 #ifndef TRAIN_KERNELS_H
 #define TRAIN_KERNELS_H
@@ -28,13 +28,14 @@ struct kernel_window {
 enum { KERNEL_WORD = 64 };
 
 /*
- * List of a convolution's gradients that are not zero after the backward pass of max-pooling, ReLU
- * and dropout; at most a quarter are not.
+ * List of a convolution's output gradients that are not zero after the backward pass of dropout,
+ * max-pooling and ReLU. At most a quarter of all are not zero.
  *
- * [values] has one gradient per pooled result, [pitch] for each pixel, 0 if it was masked. [bits]
- * has, for each pixel and each word of channels, four words: a bit is set in the first if the
- * gradient belongs to the first of the window's four pixels, and so on. A list must be made and
- * read by kernels of the same instruction set, as the order depends on it.
+ * [values] has one gradient for each pooled result, 0 if it was masked; pooled pixels are [pitch]
+ * values apart. [bits] has four words for each pooled pixel and each KERNEL_WORD channels, one word
+ * for each of the window's four pixels. A channel's bit is set in the word of the pixel to which
+ * its gradient belongs. The order depends on the instruction set, so kernels of the same
+ * instruction set must make and read a list.
  */
 struct kernel_list {
 	size_t images; /* capacity */
@@ -46,10 +47,10 @@ struct kernel_list {
 
 	/* Scratch memory for one image. */
 	float *image;	/* the convolution's input or its gradient, in blocks of channels */
-	float *weights; /* in blocks of channels */
-	size_t band, channel_size; /* pooled rows per pass; their pixels, rounded up to vectors */
-	float *channel; /* gradients of each channel, [channel_size] apart, in the order of pixels */
-	uint32_t *place;  /* and the pixels at which their windows start */
+	float *weights; /* the weights, in blocks of channels */
+	size_t band, channel_size; /* pooled rows per pass; their pixels, in whole vectors */
+	float *channel;	  /* gradients by channel, [channel_size] apart, in the order of pixels */
+	uint32_t *place;  /* for each of these gradients: first input pixel of its window */
 	uint32_t *filled; /* number of gradients of each channel */
 };
 
@@ -63,7 +64,7 @@ void kernel_list_destroy(struct kernel_list *list);
 
 size_t kernel_list_count(const struct kernel_list *list);
 
-/* BatchNorm's values; arrays of [channels]. */
+/* BatchNorm's values. Arrays have [channels] elements. */
 struct kernel_norm {
 	size_t rows, channels;
 	const float *scale, *shift;
@@ -75,9 +76,9 @@ struct kernels {
 
 	/*
 	 * Max-pooling with 2 x 2 windows and stride 2 of [images] x height x width x channels. An
-	 * odd last row or column is left out. [which] is the position of each maximum in its
-	 * window, 0 to 3. As in PyTorch, the first of equal values counts, and NaN is larger than
-	 * all numbers.
+	 * odd last row or column is ignored. [which] is the position of each maximum in its window,
+	 * 0 to 3. As in PyTorch, NaN is larger than all numbers, and the first of equal values is
+	 * the maximum.
 	 */
 	void (*max_pool)(const void *x, void *y, uint8_t *which, size_t images, int height,
 			 int width, int channels, enum ddp_type type);
@@ -95,35 +96,35 @@ struct kernels {
 	/* dx = dy where y > 0, else 0. dx and dy may be equal. */
 	void (*relu_back)(const void *dy, const void *y, void *dx, size_t count,
 			  enum ddp_type type);
-	/* y = max(0, x); NaN is kept. x and y may be equal. */
+	/* y = max(0, x); NaN stays NaN. x and y may be equal. */
 	void (*relu)(const void *x, void *y, size_t count, enum ddp_type type);
 
-	/* y = a + b; with [relu] max(0, a + b). y may be equal to a or b. */
+	/* y = a + b, or with [relu] max(0, a + b). y may be equal to a or b. */
 	void (*add)(const void *a, const void *b, void *y, size_t count, bool relu,
 		    enum ddp_type type);
 
 	/*
-	 * Means and sums of squared deviations over the rows, computed without the cancellation
-	 * that sums of squares have.
+	 * Means and sums of squared deviations over the rows. They are not computed from sums of
+	 * squares, which would lose precision by cancellation.
 	 */
 	void (*moments)(const void *x, size_t rows, size_t channels, float *mean, float *m2,
 			enum ddp_type type);
 	/*
-	 * y = (x - mean) * inverse * scale + shift, plus [add] unless it is NULL; with [relu]
-	 * max(0, that). x and y may be equal.
+	 * y = (x - mean) * inverse * scale + shift, plus [add] unless it is NULL. With [relu],
+	 * negative results become 0. x and y may be equal.
 	 */
 	void (*norm)(const struct kernel_norm *norm, const void *x, const void *add, void *y,
 		     bool relu, enum ddp_type type);
 	/*
 	 * sums[c] = sum of dy; sums[channels + c] = sum of dy * (x - mean) * inverse. If [y] is not
-	 * NULL, only elements with y > 0 count (backward pass of the ReLU after it).
+	 * NULL, only elements with y > 0 count: the backward pass of a ReLU after BatchNorm.
 	 */
 	void (*norm_sums)(const struct kernel_norm *norm, const void *x, const void *y,
 			  const void *dy, float *sums, enum ddp_type type);
 	/*
 	 * dx = scale * inverse * (dy - sums[c] / n - xhat * sums[channels + c] / n), with xhat = (x
-	 * - mean) * inverse and the sums over [n] rows. If [dy_out] is not NULL, it is set to dy
-	 * masked by y > 0, the gradient of a fused addition's other input.
+	 * - mean) * inverse and the sums over [n] rows. If [dy_out] is not NULL, it gets dy where y
+	 * > 0, else 0: the gradient of the second input of a fused addition.
 	 */
 	void (*norm_back)(const struct kernel_norm *norm, const void *x, const void *y,
 			  const void *dy, const float *sums, double n, void *dx, void *dy_out,
@@ -146,10 +147,10 @@ struct kernels {
 
 	/*
 	 * Gradients of the convolution's weights (O, H, W, I) and input from the list of [images].
-	 * Nothing but zeros is left out. The weights that list_data() reads and list_weights()
-	 * writes are f32, and all elements of the results are written. If the input was the output
-	 * of a ReLU, [y] is the input, and dx is masked as by relu_back(); otherwise NULL. Both use
-	 * the list's scratch memory and do not change the list.
+	 * The results are those of a dense pass, except for rounding. All elements of the results
+	 * are written. Weights and their gradients are f32. [y] is the convolution's input if a
+	 * ReLU made it, else NULL. If [y] is not NULL, dx is masked as in relu_back(). Both
+	 * functions use the list's scratch memory, but do not change the list.
 	 */
 	void (*list_weights)(const struct kernel_window *window, struct kernel_list *list,
 			     size_t images, const void *x, float *weights, enum ddp_type type);
@@ -164,9 +165,9 @@ struct kernels {
 
 /*
  * Softmax and cross entropy of [count] rows of [classes] f32 logits with label [smoothing], as in
- * PyTorch. Returns the sum of losses. Adds to [hits] the number of rows whose largest logit is the
- * label's (the first of equal ones). Writes the gradient times [scale] to [gradient] (f32), unless
- * it is NULL.
+ * PyTorch. Returns the sum of losses. Adds to [hits] the number of rows whose label has the largest
+ * logit (the first one if several are equal). Writes the gradient times [scale] to [gradient]
+ * (f32), unless it is NULL.
  */
 double kernels_loss(const float *logits, const int32_t *labels, size_t count, size_t classes,
 		    float smoothing, float scale, float *gradient, uint64_t *hits);
@@ -176,8 +177,8 @@ extern const struct kernels kernels_plain, kernels_avx2, kernels_avx512;
 extern const struct kernels *const kernels_tables[DDP_SIMD_COUNT];
 
 /*
- * The kernels that DDP_SIMD names or, by default, the best for this CPU. Returns NULL with
- * DDP_ERR_ENVIRONMENT if the CPU lacks what DDP_SIMD names.
+ * The kernels for the instruction set in DDP_SIMD or, by default, the best one of this CPU. Returns
+ * NULL with DDP_ERR_ENVIRONMENT if the CPU does not support DDP_SIMD.
  */
 const struct kernels *kernels_choose(struct ddp_error *error);
 

@@ -4,8 +4,8 @@
  *
  * All arithmetic is f32. Images of another type are converted before use.
  *
- * The forward pass and the gradient of the input share one loop, gather(). Each result is a sum
- * over taps, each of which multiplies one position of the source with one matrix of the window.
+ * The forward pass and the gradient of the input share one loop, gather(). A tap is a position of
+ * the window. Each result is a sum over taps: the source pixel at the tap times the tap's matrix.
  * load() packs the matrices.
  */
 #include "config.h"
@@ -19,15 +19,19 @@
 
 enum { WIDTH = 16, ALIGNMENT = 64 };
 
-/* Compiled to the vector instructions of the target CPU. Results do not depend on them. */
+/*
+ * Compiled to the vector instructions of the target CPU. Results do not depend on these
+ * instructions.
+ */
 typedef float vector __attribute__((vector_size(WIDTH * sizeof(float))));
 
 /*
- * One direction: a matrix of [from] x [to] for each position of the window, with [to] in vectors.
+ * Weights for one direction: a matrix of [from] x [to] for each position of the window. [to] is in
+ * vectors.
  */
 struct side {
 	int from, to;
-	size_t vectors;	 /* to hold [to] channels */
+	size_t vectors;	 /* vectors that hold [to] channels */
 	vector *weights; /* order: vectors, window, from */
 };
 
@@ -36,7 +40,7 @@ struct math_layer {
 	int height, width; /* of the results */
 	struct side forward, back;
 	vector *bias;	/* forward.vectors */
-	vector *sums;	/* one output vector's gradient of weights: window x from */
+	vector *sums;	/* weight gradient of one vector of output channels: window x from */
 	float *image;	/* an input image as f32 */
 	float *results; /* results of one image, or their gradient, as f32 */
 };
@@ -152,7 +156,7 @@ static int plain_create(struct math_layer **result, const struct math_options *o
 	return 0;
 }
 
-/* Packs the weights, which are O, H, W, I. */
+/* Packs the weights, whose order is O, H, W, I. */
 static int plain_load(struct math_layer *layer, const float *weights, const float *bias,
 		      struct ddp_error *error)
 {
@@ -195,7 +199,7 @@ static void add_product(vector *sum, const float *row, const vector *matrix, int
 	*sum = even + odd;
 }
 
-/* The source position that tap [tap] of result [at] reads, or -1 for the padding. */
+/* The source position that tap [tap] of result [at] reads, or -1 if it is in the padding. */
 static int source_forward(const struct math_options *options, int at, int tap, int limit)
 {
 	int place = at * options->stride + tap - options->pad;
@@ -371,7 +375,9 @@ static void widen_pair(struct math_layer *layer, size_t i, const void *x, const 
 	      type);
 }
 
-/* A convolution sums each image first, then the images, which rounds less. */
+/*
+ * A convolution sums within each image first, and then over images, which reduces rounding errors.
+ */
 static int plain_back_weights(struct math_layer *layer, size_t count, const void *x, const void *dy,
 			      float *weights, float *bias, struct ddp_error *error)
 {

@@ -2,9 +2,9 @@
 /*
  * math.h - interface to libraries for convolutions and dense layers of the CPU engine
  *
- * The library is a module (ddp_onednn.so). Without it, loops in plain C (math_plain) are used,
- * which are also the reference for tests. Parameters and their gradients are f32, in the layouts of
- * graph.h. Layouts of the library are not visible outside of it. Activations are N, H, W, C in
+ * The library is a module (ddp_onednn.so). Without the module, loops in plain C (math_plain) are
+ * used. They are also the reference for tests. Parameters and their gradients are f32, in the
+ * layouts of graph.h. Other layouts are internal to the library. Activations are N, H, W, C in
  * [type].
  */
 #ifndef TRAIN_MATH_H
@@ -21,8 +21,8 @@ struct math_options {
 	int height, width, in; /* of the input; a dense layer: 1, 1, inputs */
 	int out, size, stride, pad;
 	bool dense;
-	bool bias, relu;    /* relu: the forward pass ends with it */
-	bool first;	    /* the gradient of its input is not needed */
+	bool bias, relu;    /* relu: the forward pass ends with a ReLU */
+	bool first;	    /* the gradient of the layer's input is not needed */
 	enum ddp_type type; /* of activations: DDP_F32 or DDP_BF16 */
 	size_t batch;	    /* capacity in images */
 	int threads;
@@ -44,7 +44,10 @@ struct math {
 	/* "oneDNN 2.6.3" and the instructions in use. Constant memory. */
 	const char *(*describe)(void);
 
-	/* Whether activations of [type] are fast on this CPU; if not, [error] has the reason. */
+	/*
+	 * Whether the library is fast with activations of [type] on this CPU. If it is not, [error]
+	 * has the reason.
+	 */
 	bool (*has)(enum ddp_type type, struct ddp_error *error);
 
 	/*
@@ -55,8 +58,8 @@ struct math {
 		      struct ddp_error *error);
 
 	/*
-	 * Number of algorithms of [pass] (at least 1), the name of each ("direct", "winograd"), and
-	 * the choice of one. Number 0 is the exact one, and the initial choice.
+	 * The algorithms of [pass]: their number (at least 1), their names ("direct", "winograd"),
+	 * and the choice of one. Algorithm 0 is the exact one, and is chosen initially.
 	 */
 	int (*algorithms)(const struct math_layer *layer, enum math_pass pass);
 	const char *(*algorithm)(const struct math_layer *layer, enum math_pass pass, int number);
@@ -64,14 +67,14 @@ struct math {
 		      struct ddp_error *error);
 
 	/*
-	 * Sets the parameters; [bias] may be NULL. The arrays must stay valid until the next load.
+	 * Sets the parameters; [bias] may be NULL. The arrays must stay valid until the next call.
 	 */
 	int (*load)(struct math_layer *layer, const float *weights, const float *bias,
 		    struct ddp_error *error);
 
 	/*
-	 * Forward pass of the first [count] images. Primitives for a new count are created on first
-	 * use.
+	 * Forward pass of the first [count] images. The first call with a new [count] takes longer,
+	 * as the library prepares for it.
 	 */
 	int (*forward)(struct math_layer *layer, size_t count, const void *x, void *y,
 		       struct ddp_error *error);

@@ -55,10 +55,10 @@ int engine_fail(const struct engine *engine, int status, struct ddp_error *error
 /* --- BatchNorm --------------------------------------------------------------------------- */
 
 /*
- * BatchNorm with PyTorch's definitions: a batch is normalised with its biased variance, and the
- * running variance averages the unbiased one. With SyncBatchNorm the means, the variances and the
- * sums of the backward pass are over all ranks. The gradients of scale and shift are this rank's
- * share.
+ * BatchNorm as PyTorch defines it: a batch is normalised with its biased variance, and the running
+ * variance is an average of unbiased variances. With SyncBatchNorm the means, the variances and the
+ * sums of the backward pass are over all ranks. The gradients of scale and shift are sums over this
+ * rank's samples only, as libddp sums gradients later.
  */
 
 #define EPSILON 1e-5
@@ -81,7 +81,8 @@ static struct kernel_norm norm_of(const struct engine *engine, int index, size_t
 }
 
 /*
- * Computes means and sums of squared deviations [m2], over the rows of this rank or of all ranks.
+ * Computes means and sums of squared deviations ([m2]) over the rows of this rank or, with
+ * SyncBatchNorm, of all ranks.
  */
 static int measure(struct engine *engine, int index, const struct kernel_norm *norm, float *m2,
 		   struct ddp_error *error)
@@ -130,8 +131,8 @@ static void invert(const struct kernel_norm *norm, const float *variance, double
 }
 
 /*
- * BatchNorm of operation [index]. [train]: normalise with the batch's statistics and update the
- * running ones; otherwise normalise with the running ones.
+ * BatchNorm of operation [index]. With [train], normalises with the statistics of the batch, and
+ * updates the running statistics. Otherwise normalises with the running statistics.
  */
 static int norm_forward(struct engine *engine, int index, size_t count, bool train,
 			struct ddp_error *error)
@@ -220,9 +221,10 @@ static int norm_backward(struct engine *engine, int index, size_t count, void *d
 /* --- Max-pooling with windows other than 2 x 2 -------------------------------------------------- */
 
 /*
- * Same rules as the kernels for 2 x 2: layout N, H, W, C; the stride is the window's size;
- * incomplete windows are left out; the first of equal maxima counts, and nan is the largest value.
- * [which] is the position in the window. No predefined network uses this.
+ * The rules are those of the kernels for 2 x 2: layout N, H, W, C; the stride is the window's size;
+ * incomplete windows are ignored; nan is the largest value, and the first of equal values is the
+ * maximum. [which] is the position of the maximum in the window. No predefined network uses this
+ * code.
  *
  * The window's size is at most 15, so that the position fits into a byte.
  */
@@ -330,7 +332,7 @@ void *engine_value(const struct engine *engine, int index)
 										: value->data);
 }
 
-/* Load the model's parameters into the library's layers after a change. */
+/* If the model's parameters have changed, loads them into the library's layers. */
 static int load(struct engine *engine, struct ddp_error *error)
 {
 	for (int i = 0; engine->stale && i < engine->program->op_count; i++) {
@@ -377,7 +379,8 @@ static void max_pool(const struct engine *engine, const struct program_op *op, c
 }
 
 /*
- * Runs a convolution and the max-pool after it, in pieces whose sizes differ by at most one image.
+ * Runs a convolution and the max-pool after it, in pieces of images. Piece sizes differ by at most
+ * one.
  */
 static int pooled(const struct engine *engine, int index, size_t count, struct ddp_error *error)
 {
@@ -491,8 +494,8 @@ int engine_forward(struct engine *engine, const struct batch *batch, size_t coun
 /* --- Backward pass ----------------------------------------------------------------------- */
 
 /*
- * The ReLU that ends an operation masks the gradient of the operation's output in place. The
- * gradient is not read again after it was passed on to the operation's inputs.
+ * The ReLU that ends an operation masks the gradient of the operation's output in place. Nothing
+ * reads that gradient after it was passed on to the operation's inputs.
  */
 
 struct back {
@@ -501,7 +504,10 @@ struct back {
 	struct unit *unit;
 	int index;
 	size_t count;
-	/* gradient of the output of the operation or, with a list, of the last one in it */
+	/*
+	 * gradient of the output of the operation or, with a list, of the last operation that the
+	 * list covers
+	 */
 	void *dy;
 	void *dx; /* gradient of the input: NULL if not needed, its area, or the temporary area */
 };
@@ -523,8 +529,8 @@ static int ready(const struct back *back, int parameter)
 	int status;
 
 	/*
-	 * SyncBatchNorm's all-reduce must not run while gradients are being summed; see
-	 * ready_all().
+	 * SyncBatchNorm's all-reduce must not run while gradients are summed. So with
+	 * SyncBatchNorm, ready_all() reports all gradients after the pass.
 	 */
 	if (parameter < 0 || engine->sync_norm)
 		return 0;
@@ -548,7 +554,9 @@ static float *gradient_of(const struct back *back, int parameter)
 	return parameter < 0 ? NULL : model_gradient(back->engine->setup.model, (size_t)parameter);
 }
 
-/* For a rank without samples in this step. */
+/*
+ * Sets the gradients of the operation's parameters to 0, for a rank without samples in this step.
+ */
 static void clear_parameters(const struct back *back)
 {
 	const struct graph *graph = back->engine->setup.model->graph;
@@ -750,7 +758,7 @@ static int run_op_back(struct engine *engine, int index, size_t count, struct dd
 	return status;
 }
 
-/* Reports all parameters, from the last to the first, if ready() could not. */
+/* With SyncBatchNorm, reports all parameters as ready, from the last to the first. */
 static int ready_all(struct engine *engine, struct ddp_error *error)
 {
 	const struct model *model = engine->setup.model;

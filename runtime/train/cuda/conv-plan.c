@@ -9,14 +9,19 @@
 #include "base/xalloc.h"
 #include "conv-plan.h"
 
-/* Limits of scratch memory: a base, as for cublasLt, and a fraction of the rank's memory. */
+/*
+ * Limits of scratch memory: a base (the same as for cublasLt), and a fraction of the rank's memory.
+ */
 #define WORKSPACE_BASE ((size_t)32 << 20)
 enum { WORKSPACE_PART = 8 };
 
-/* ALIGNMENT: the engine's arenas have a larger one. RESULTS: more than heuristics propose. */
+/*
+ * ALIGNMENT: bytes; the engine's arenas are aligned to more. RESULTS: more than the heuristics
+ * propose.
+ */
 enum { ALIGNMENT = 16, RESULTS = 40 };
 
-/* Intermediate tensors of a graph, which are not stored in memory. */
+/* Numbers of a graph's intermediate tensors, which are not stored in memory. */
 enum { INNER_SUM = CONV_TENSORS, INNER_BIASED };
 
 /* Only the forward pass includes the bias and the ReLU. */
@@ -27,7 +32,10 @@ static bool has_bias(const struct conv_problem *problem)
 
 /* --- Sizes and titles ----------------------------------------------------------------------- */
 
-/* In cuDNN's order, N, C, H, W or O, I, H, W. The strides describe N, H, W, C. */
+/*
+ * Shape of a tensor. Sizes are in cuDNN's order: N, C, H, W or O, I, H, W. The strides describe the
+ * layout N, H, W, C.
+ */
 struct shape {
 	int64_t sizes[4];
 };
@@ -121,7 +129,7 @@ static bool is_ok(const struct conv_parts *parts)
 	return parts->status == CUDNN_STATUS_SUCCESS;
 }
 
-/* Returns NULL after a failure. */
+/* Adds a descriptor. Returns NULL after a failure. */
 static cudnnBackendDescriptor_t add(struct conv_parts *parts, cudnnBackendDescriptorType_t type)
 {
 	cudnnBackendDescriptor_t it = NULL;
@@ -168,7 +176,9 @@ static cudnnBackendDescriptor_t finish(struct conv_parts *parts, cudnnBackendDes
 	return it;
 }
 
-/* Gets up to [capacity] values. Returns their number, 0 after a failure. */
+/*
+ * Gets at most [capacity] values of an attribute. Returns the number of values; 0 after a failure.
+ */
 static int64_t get(struct conv_parts *parts, cudnnBackendDescriptor_t it,
 		   cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
 		   int64_t capacity, void *values)
@@ -222,7 +232,7 @@ static cudnnBackendDescriptor_t add_outer(struct conv_parts *parts,
 	return add_tensor(parts, tensor, shape_of(problem, tensor), of);
 }
 
-/* Intermediate tensors are f32. */
+/* An intermediate tensor, whose type is f32. */
 static cudnnBackendDescriptor_t add_inner(struct conv_parts *parts,
 					  const struct conv_problem *problem, int64_t number)
 {
@@ -375,9 +385,9 @@ static bool is_exact(const struct layer_options *options)
 }
 
 /*
- * Whether the arithmetic is acceptable: sums in f32, and no large Winograd tiles, whose errors
- * exceed the tolerance of gradient tests. If exact f32 products are requested, tensor cores are not
- * allowed, as they round f32 to tf32.
+ * Whether the arithmetic is acceptable. Sums must be f32. Large Winograd tiles are rejected, since
+ * their errors exceed the tolerance of the gradient tests. If exact f32 products are requested,
+ * tensor cores are rejected, since they round f32 to tf32.
  */
 static bool is_acceptable(const struct layer_options *options, unsigned int notes)
 {
@@ -394,12 +404,15 @@ static bool is_acceptable(const struct layer_options *options, unsigned int note
 /* --- Plans ---------------------------------------------------------------------------------- */
 
 struct engine_notes {
-	bool usable;	/* has the requested arithmetic, and scratch memory within the limit */
+	bool usable;	/* the arithmetic is acceptable, and scratch memory is within the limit */
 	bool preferred; /* see sweeps */
 	bool tensor_cores;
 };
 
-/* Engine 0 is cuDNN's last resort: it needs no scratch memory, and is slow. */
+/*
+ * Reads the properties of a proposal's engine. Engine 0 is cuDNN's last resort: it needs no scratch
+ * memory, and is slow.
+ */
 static struct engine_notes read_engine(const struct conv_problem *problem,
 				       cudnnBackendDescriptor_t config)
 {
@@ -423,7 +436,7 @@ static struct engine_notes read_engine(const struct conv_problem *problem,
 	return it;
 }
 
-/* Builds the plan of a proposal. A failure affects only this proposal. */
+/* Builds the plan of a proposal. If that fails, the other proposals can still be used. */
 static void build(struct conv_plan *plan, cudnnBackendDescriptor_t config, int number,
 		  bool tensor_cores, char why[CONV_WHY])
 {
@@ -444,7 +457,10 @@ static void build(struct conv_plan *plan, cudnnBackendDescriptor_t config, int n
 	empty(&parts);
 }
 
-/* Adds candidates from one kind of heuristics, in its order from number [first] on. */
+/*
+ * Adds candidates from the heuristics of [mode], in the order of the heuristics, from number
+ * [first] on.
+ */
 static void propose(struct conv_plan *plan, const struct conv_gpu *gpu, cudnnBackendHeurMode_t mode,
 		    bool only_preferred, int first, int most, char why[CONV_WHY])
 {
@@ -476,9 +492,9 @@ static void propose(struct conv_plan *plan, const struct conv_gpu *gpu, cudnnBac
 }
 
 /*
- * Passes over the proposals, until one yields a plan. Engines that are not preferred are engine 0
- * and, with --deterministic (no timing), engines without tensor cores, which the heuristics propose
- * first for 1x1 windows with a stride.
+ * Sweeps over the proposals. They end with the first sweep that gives a plan. Engine 0 is not
+ * preferred. With --deterministic, which does not time plans, engines without tensor cores are not
+ * preferred either: the heuristics propose them first for 1x1 windows with a stride.
  */
 static const struct {
 	cudnnBackendHeurMode_t mode;

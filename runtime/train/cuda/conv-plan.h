@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * conv-plan.h - a pass of a convolution as a cuDNN graph, and execution plans for it
+ * conv-plan.h - describes a pass of a convolution as a cuDNN graph, and builds plans to execute it
  *
- * Only conv_plan_run() calls the CUDA runtime. The other functions also work on a machine without a
- * GPU, as in tests, given a GPU's properties (CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR).
+ * Only conv_plan_run() calls the CUDA runtime. For tests, the other functions also work on a
+ * machine without a GPU, if they get the properties of a GPU (CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR).
  */
 #ifndef TRAIN_CUDA_CONV_PLAN_H
 #define TRAIN_CUDA_CONV_PLAN_H
@@ -17,10 +17,10 @@
 
 #include "layer.h"
 
-/* CONV_PARTS: more descriptors than a graph and its proposals have. */
+/* CONV_PARTS: maximum number of descriptors; a graph and its proposals have fewer. */
 enum { CONV_PARTS = 96, CONV_WHY = 512, CONV_TRIES = 3 };
 
-/* Numbers of tensors, in graphs and in variant packs. */
+/* Numbers that identify tensors in graphs and in variant packs. */
 enum conv_tensor { CONV_X = 1, CONV_WEIGHTS, CONV_Y, CONV_BIAS, CONV_TENSORS };
 
 struct conv_problem {
@@ -30,15 +30,18 @@ struct conv_problem {
 	size_t workspace; /* bytes of scratch memory that cuDNN may use */
 };
 
-/* The GPU of [handle] or, without a GPU, one with [properties]. */
+/*
+ * The GPU to build plans for: that of [handle] or, on a machine without a GPU, one with
+ * [properties].
+ */
 struct conv_gpu {
 	cudnnHandle_t handle;
 	cudnnBackendDescriptor_t properties;
 };
 
 /*
- * Descriptors with a common lifetime. After the first failure, which is stored with the operation
- * and cuDNN's text, all functions do nothing. All zeros: empty.
+ * Descriptors with a common lifetime; all zeros: none. The first failure is stored, with the name
+ * of the operation and cuDNN's text. After a failure, all functions do nothing.
  */
 struct conv_parts {
 	cudnnBackendDescriptor_t list[CONV_PARTS];
@@ -47,7 +50,7 @@ struct conv_parts {
 	char text[384]; /* "pointwise operation: CUDNN_STATUS_BAD_PARAM: ..." */
 };
 
-/* A plan, and its number in the heuristics' list of proposals. */
+/* A plan, and the number of its proposal in the heuristics' list. */
 struct conv_candidate {
 	cudnnBackendDescriptor_t plan;
 	size_t workspace;
@@ -55,9 +58,11 @@ struct conv_candidate {
 	bool tensor_cores;
 };
 
-/* Usable plans among the first proposals of the heuristics, or the one that was chosen. */
+/*
+ * Usable plans among the first proposals of the heuristics. After the choice, only the chosen plan.
+ */
 struct conv_plan {
-	struct conv_plan *next; /* for the owner's list */
+	struct conv_plan *next; /* next in the list of the owner */
 	struct layer_options options;
 	struct conv_problem problem;
 	struct conv_parts parts;
@@ -66,10 +71,10 @@ struct conv_plan {
 };
 
 /*
- * The problem of a pass, for a rank that may use [memory] bytes of the GPU. Limits cuDNN's scratch
- * memory to a base plus the weights plus twice the input and output of the pass, and to a part of
- * [memory]. Exact f32 products need a copy of their input and output. Without the memory for it,
- * cuDNN uses an engine that is 5 to 20 times slower.
+ * The problem of a pass, for a rank that may use [memory] bytes of the GPU. cuDNN's scratch memory
+ * is limited to a base plus the size of the weights plus twice the size of input and output, and to
+ * a fraction of [memory]. Engines for exact f32 products need a copy of input and output. Without
+ * enough memory for these copies, cuDNN uses an engine that is 5 to 20 times slower.
  */
 struct conv_problem conv_problem(const struct layer_options *options, enum layer_pass pass,
 				 size_t memory);
@@ -79,20 +84,20 @@ size_t conv_bytes(const struct conv_problem *problem, enum conv_tensor tensor);
 /* For messages: "conv2, forward pass (64x24x24x32 to 64, 5x5, ...)". */
 void conv_title(const struct conv_problem *problem, char *text, size_t size);
 
-/* Whether plans of one problem can be used for the other: equal graphs and limits. */
+/* Whether plans of one problem can be used for the other, because graphs and limits are equal. */
 bool conv_is_same(const struct conv_problem *one, const struct conv_problem *other);
 
 /*
- * Builds plans for at most [most] <= CONV_TRIES of the proposals of cuDNN's heuristics (mode A), in
- * its order from number [first] on, wrapping around at the end. Leaves out proposals that need too
- * much scratch memory or use another arithmetic than requested. Engine 0, cuDNN's last resort, and
- * mode FALLBACK are used only if there is nothing else. With --deterministic, proposals that use
- * tensor cores come first. Returns NULL with [why] if there is none.
+ * Builds at most [most] <= CONV_TRIES plans for proposals of cuDNN's heuristics (mode A). Starts
+ * with proposal [first] and wraps around at the end. Proposals that need too much scratch memory or
+ * use other arithmetic than requested are skipped. Engine 0, cuDNN's last resort, and mode FALLBACK
+ * are used only if no other proposal is usable. With --deterministic, proposals that use tensor
+ * cores are first. Returns NULL with the reason in [why] if no plan can be built.
  */
 struct conv_plan *conv_plan_create(const struct conv_problem *problem, const struct conv_gpu *gpu,
 				   int first, int most, char why[CONV_WHY]);
 
-/* Destroys all plans of the list except [index], which becomes the first. */
+/* Destroys all candidates except candidate [index], which gets index 0. */
 void conv_plan_keep(struct conv_plan *plan, int index);
 void conv_plan_destroy(struct conv_plan *plan);
 

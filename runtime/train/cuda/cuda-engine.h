@@ -8,8 +8,8 @@
  *
  * A step is a sequence of kernels over memory at fixed addresses. The first step is enqueued
  * directly, so that libraries load and NCCL connects. The second step is captured into a graph,
- * which all further steps launch. Values that differ between steps are in device memory (data.h). If
- * gradients are summed in host memory, the sums are made between two graphs.
+ * which all further steps launch. Values that differ between steps are in device memory (data.h).
+ * If gradients are summed in host memory, a step has two graphs, with the sums between them.
  */
 #ifndef TRAIN_CUDA_ENGINE_H
 #define TRAIN_CUDA_ENGINE_H
@@ -22,10 +22,10 @@
 #include "net/program.h"
 
 /*
- * Steps that may be under way when another one is enqueued. It is equal on all ranks, so that all
- * stop at the same step. It is 0 if steps are enqueued call by call. A GPU's queue holds some
- * hundreds of entries, and a host that fills it behind a sum that a lost rank never joins would
- * hang in the driver.
+ * Maximum number of steps under way when another one is enqueued. It is equal on all ranks, so that
+ * all ranks stop at the same step. It is 0 if steps are enqueued call by call: a GPU's queue holds
+ * some hundreds of entries, and if a lost rank never joins a sum, a host that fills the queue
+ * behind this sum would hang in the driver.
  */
 enum { CUDA_LAG = 8, CUDA_LAG_BY_CALL = 0 };
 
@@ -34,10 +34,13 @@ _Static_assert((int)CUDA_LAG < (int)KERNEL_SLOTS - 1, "too few results for steps
 /* State of an operation, in addition to its row of the program. */
 struct unit {
 	struct layer *layer; /* MATH; NULL: the first convolution, which kernel_first() computes */
-	bool narrow; /* cuDNN writes the gradient of its weights in the type of activations */
-	/* MATH: the bias's gradient is computed with the weights' or by the pool after it */
+	bool narrow;	     /* cuDNN writes the weights' gradient in the type of activations */
+	/*
+	 * MATH: the gradient of the bias is computed together with that of the weights, or by the
+	 * pool after the layer
+	 */
 	bool has_sums;
-	int sums; /* MAX_POOL: bias of the layer before it whose gradient it computes, or -1 */
+	int sums; /* MAX_POOL: parameter, a bias, whose gradient the pool computes; or -1 */
 	struct kernel_first first;
 	struct kernel_dropout dropout;
 	struct kernel_norm norm;
@@ -48,35 +51,38 @@ struct unit {
 struct cuda_memory {
 	char *areas;
 	size_t areas_bytes;
-	void *scratch; /* of one kernel or library call at a time, on COMPUTE */
+	void *scratch; /* used by one kernel or library call at a time, on COMPUTE */
 
 	/* With the layout of the model's arrays; see model.h. */
 	float *values, *gradients;
 	float *slots[MODEL_SLOTS];
 	void *narrow;	       /* values in the type of activations; NULL if that is f32 */
-	void *narrow_gradient; /* of one convolution's weights, as written by cuDNN */
+	void *narrow_gradient; /* gradient of one convolution's weights, as written by cuDNN */
 	float *buffers;
 
-	const struct kernel_state *state; /* of the step under way */
+	const struct kernel_state *state; /* state of the step under way */
 	unsigned *tickets;		  /* for kernels: see struct kernel_scratch */
 	struct kernel_norm2 *norm2;
 	float *moments;	 /* BatchNorm: moments of this rank */
-	float *gathered; /* and of all ranks */
+	float *gathered; /* BatchNorm: moments of all ranks */
 	float *sums;	 /* BatchNorm: backward sums over all ranks */
 	float *logits;	 /* of the test batch, in f32 */
 
 	/* Host memory that the device can access. */
 	float *logits_host;
 	struct kernel_result *results; /* of steps, a ring buffer */
-	uint64_t *progress;	       /* number of buckets of gradients that were summed */
+	uint64_t *progress;	       /* number of summed buckets */
 };
 
-/* How steps are enqueued from the second one on. */
+/* How the second and later steps are enqueued. */
 enum cuda_manner {
 	CUDA_ONE_GRAPH, /* the whole step is one graph */
-	/* the backward pass and the optimizer, with sums through host memory in between */
+	/*
+	 * two graphs, with sums through host memory in between: up to the backward pass, and the
+	 * optimizer
+	 */
 	CUDA_TWO_GRAPHS,
-	/* no graph: sums of BatchNorm or of virtual ranks occur in the middle of a step */
+	/* no graph, because BatchNorm or virtual ranks need sums in the middle of a step */
 	CUDA_BY_CALL,
 };
 
@@ -85,7 +91,7 @@ enum { CUDA_GRAPHS = 2 };
 struct engine {
 	struct engine_setup setup;
 	struct device *device;
-	int ranks; /* that sum on devices; 1 with virtual ranks, which are summed on the host */
+	int ranks; /* ranks that sum on devices; 1 with virtual ranks, whose sums are on the host */
 	bool sync_norm; /* SyncBatchNorm, with several ranks */
 	bool scaling;	/* loss scaling by setup.scaler */
 
@@ -103,10 +109,10 @@ struct engine {
 	enum program_mode mode;
 	size_t batch; /* images */
 	struct data_block block;
-	bool finish_later; /* the sums are awaited separately, after the backward pass */
+	bool finish_later; /* the backward pass does not wait for the sums; the caller does */
 	/*
-	 * gradients are copied to the host after the backward pass, instead of being summed by
-	 * bucket
+	 * Gradients are copied to the host after the backward pass, and not summed bucket by
+	 * bucket.
 	 */
 	bool by_host;
 	size_t part; /* index of the virtual rank */
@@ -114,12 +120,12 @@ struct engine {
 	enum cuda_manner manner;
 	struct device_graph *graphs[CUDA_GRAPHS]; /* the second is for CUDA_TWO_GRAPHS only */
 	uint64_t launched, results_read; /* steps enqueued; steps whose results were read */
-	uint64_t updates;		 /* optimizer steps known to be done */
-	uint64_t table_step;		 /* the step that reads the last table sent to the device */
+	uint64_t updates;		 /* optimizer steps that are known to be done */
+	uint64_t table_step;		 /* step that reads the table sent last */
 	bool pushed;			 /* the next step is the first after a push */
-	bool broken;			 /* a call failed: nothing may be waited for */
+	bool broken;			 /* a call failed, so no function may wait for the device */
 
-	struct engine_step held; /* results that were read and not yet reported to the caller */
+	struct engine_step held; /* results that were read, but not yet reported to the caller */
 	struct kernel_result last;
 
 	char describe[256], name[192];
@@ -142,14 +148,14 @@ void *cuda_stream(const struct engine *engine);
 /* Enqueues the forward pass of engine->mode over engine->batch images. */
 int cuda_forward(struct engine *engine, struct ddp_error *error);
 /*
- * Enqueues the loss and the backward pass. Reports each parameter's gradient to libddp when it is
- * enqueued.
+ * Enqueues the loss and the backward pass. Reports the gradient of a parameter to libddp as soon as
+ * its kernels are enqueued.
  */
 int cuda_backward(struct engine *engine, struct ddp_error *error);
 
 /*
- * Copies libddp's error to [error], with the number of sums of gradients that were done. Returns
- * [status].
+ * Copies libddp's error to [error], and adds the number of gradient sums that were complete.
+ * Returns [status].
  */
 int cuda_fail(const struct engine *engine, int status, struct ddp_error *error);
 
@@ -165,7 +171,7 @@ int cuda_evaluate(struct engine *engine, const struct batch *batch,
 int cuda_push(struct engine *engine, struct ddp_error *error);
 int cuda_pull(struct engine *engine, struct ddp_error *error);
 
-/* Waits for COMPUTE, with the time limit. */
+/* Waits for all work on COMPUTE, with the time limit of libddp. */
 int cuda_wait(struct engine *engine, struct ddp_error *error);
 
 #endif /* TRAIN_CUDA_ENGINE_H */

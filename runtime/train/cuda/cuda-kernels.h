@@ -2,16 +2,15 @@
 /*
  * cuda-kernels.h - the CUDA engine's own kernels
  *
- * Each function enqueues a kernel on [stream] and returns; device_check() reports launch errors.
+ * Each function enqueues a kernel on [stream] and returns. device_check() reports launch errors.
  * Pointers are to device memory unless stated otherwise. Activations are N, H, W, C in [type] (f32,
  * bf16, f16). Arithmetic is f32, and results are rounded once. All kernels are deterministic: they
  * sum in a fixed order, without atomic additions.
  *
  * STEP DATA. Values that differ between steps are in device memory, in struct kernel_step, not in
- * arguments, because a captured graph is launched for every step. A batch has a capacity of
- * [batch] samples, of which order->count are used. The unused ones are computed too, but their
- * images are black, their gradients are zero, and they do not count in means, so they have no
- * effect.
+ * arguments, because a captured graph is launched for every step. A batch has a capacity of [batch]
+ * samples, of which order->count are used. Unused samples are computed too, but have no effect:
+ * their images are black, their gradients are zero, and means do not include them.
  *
  * The sources (*.cu) are CUDA C++ with the macros of gpu/launch.cuh, so that tests can compile them
  * for the host.
@@ -30,8 +29,8 @@ extern "C" {
 #endif
 
 /*
- * Scratch memory for one kernel at a time. [tickets] are counters by which blocks find out which of
- * them is the last. They must be zero, and kernels reset them.
+ * Scratch memory for one kernel at a time. [tickets] are counters that tell a block whether it is
+ * the last one. They must be zero before a kernel, which resets them.
  */
 enum { KERNEL_TICKETS = 33 };
 struct kernel_scratch {
@@ -42,11 +41,11 @@ struct kernel_scratch {
 /* --- Step data and results ---------------------------------------------------------------------- */
 
 /*
- * Tables on the device describe the announced steps: an entry for each step, and for each of its
- * samples the index in the set and the position in the epoch's order. kernel_gather(), the first
- * kernel of a step, makes the next entry the current one. kernel_optimize(), the last kernel,
- * selects the entry after it. So the host writes nothing for a step, except whether it wants to
- * stop.
+ * Tables on the device describe the announced steps. They have an entry for each step, and the
+ * index in the set and the position in the epoch's order for each sample. The first kernel of a
+ * step, kernel_gather(), makes the next entry the current one. The last kernel, kernel_optimize(),
+ * advances to the following entry. So a step needs no data from the host, except whether this rank
+ * wants to stop.
  */
 struct kernel_entry {
 	double rate;
@@ -55,7 +54,7 @@ struct kernel_entry {
 	uint32_t count; /* samples of this rank */
 };
 
-/* Computed with the host's pow(), as the device's rounds differently. */
+/* Corrections are computed on the host, since pow() on the device rounds differently. */
 struct optim_correction;
 
 struct kernel_order {
@@ -63,7 +62,7 @@ struct kernel_order {
 	float share;
 	uint32_t count, stop; /* this rank wants to stop */
 	struct {
-		float rate, root, shrink; /* as in struct optim_numbers */
+		float rate, root, shrink; /* members of struct optim_numbers */
 	} pace;
 };
 
@@ -84,8 +83,9 @@ struct kernel_next {
 	const uint64_t *places;
 	const struct kernel_entry *following;
 	/*
-	 * Element [i] is for optimizer step first + i. If steps can be skipped, only the device
-	 * knows the number of optimizer steps. NULL: no optimizer.
+	 * Element [i] is for optimizer step first + i. There is one for each possible step: if
+	 * steps can be skipped, only the device knows the number of optimizer steps. NULL: no
+	 * optimizer.
 	 */
 	const struct optim_correction *corrections;
 	uint64_t first;
@@ -93,8 +93,8 @@ struct kernel_next {
 };
 
 /*
- * Step data on the device. Only the first and the last kernel of a step write it. The others read
- * order and state.
+ * Step data on the device. Only the first and the last kernel of a step write this struct. The
+ * other kernels read order and state.
  */
 struct kernel_step {
 	struct kernel_order order;
@@ -103,10 +103,10 @@ struct kernel_step {
 };
 
 /* Results of the last KERNEL_SLOTS steps, in memory of device_alloc_host(). */
-enum { KERNEL_WORD = 4 }; /* stop, loss, hits, samples: the start of model.h's step vector */
+enum { KERNEL_WORD = 4 }; /* stop, loss, hits, samples, as in model.h's step vector */
 enum { KERNEL_SLOTS = 16 };
 struct kernel_result {
-	uint32_t stop;		 /* from the host, before the step: this rank wants to stop */
+	uint32_t stop;		 /* written by the host before the step: this rank wants to stop */
 	float word[KERNEL_WORD]; /* sums over all ranks */
 	uint32_t skipped;
 	float scale;
@@ -127,10 +127,11 @@ struct kernel_images {
 };
 
 /*
- * Makes step->next the current step and writes its images to [x], its labels to [labels] and its
- * positions in the epoch's order to [orders]. Images are cropped and mirrored by ddp_random(),
- * normalised, and N, H, W, C; in f32 their bits equal those of batch_images(). Labels and positions
- * of unused samples are 0. Reads the stop request from the step's slot of [results]; NULL: none.
+ * Makes step->next the current step. Writes the images of the step to [x], the labels to [labels],
+ * and the positions in the epoch's order to [orders]. Images are cropped and mirrored by
+ * ddp_random(), normalised, and in the order N, H, W, C. In f32 their bits equal those of
+ * batch_images(). Labels and positions of unused samples are 0. Reads the stop request from the
+ * step's slot in [results]; NULL: no request.
  */
 void kernel_gather(void *stream, const struct kernel_images *images, struct kernel_step *step,
 		   const struct kernel_result *results, size_t batch, void *x, int32_t *labels,
@@ -138,7 +139,7 @@ void kernel_gather(void *stream, const struct kernel_images *images, struct kern
 
 /* --- Loss --------------------------------------------------------------------------------------- */
 
-/* Softmax and cross entropy, as in the CPU's kernels.h. */
+/* Softmax and cross entropy, defined as in cpu/kernels.h. */
 struct kernel_loss {
 	const struct kernel_order *order;
 	const struct kernel_state *state;
@@ -148,8 +149,8 @@ struct kernel_loss {
 	float *word; /* output: {stop, loss, hits, count} of this rank, unscaled */
 };
 /*
- * [gradients]: gradient of the sum of losses, times order->share and state->scale; 0 for unused
- * samples. kernel_loss_bytes(): bytes of scratch memory.
+ * [gradients] gets the gradient of the sum of losses, multiplied by order->share and state->scale.
+ * It is 0 for unused samples. kernel_loss_bytes(): bytes of scratch memory.
  */
 size_t kernel_loss_bytes(size_t batch);
 void kernel_loss(void *stream, const struct kernel_loss *loss, const void *logits, void *gradients,
@@ -160,12 +161,12 @@ void kernel_loss(void *stream, const struct kernel_loss *loss, const void *logit
 /* In these functions, results and arguments may be the same array. */
 void kernel_relu(void *stream, const void *x, void *y, size_t count, enum ddp_type type);
 /*
- * dx = dy * scale where y > 0, else 0. With a scale other than 1, this is the backward pass of a
- * ReLU and the dropout after it, where y is the result of dropout. No random numbers are needed.
+ * dx = dy * scale where y > 0, else 0. If y is the result of a dropout after a ReLU, and [scale] is
+ * that of the dropout, this is the backward pass of both. It needs no random numbers.
  */
 void kernel_relu_back(void *stream, const void *dy, const void *y, float scale, void *dx,
 		      size_t count, enum ddp_type type);
-/* y = a + b; with [relu] max(0, a + b). */
+/* y = a + b, or with [relu] max(0, a + b). */
 void kernel_add(void *stream, const void *a, const void *b, void *y, size_t count, bool relu,
 		enum ddp_type type);
 void kernel_narrow(void *stream, const float *from, void *to, size_t count, enum ddp_type type);
@@ -192,19 +193,20 @@ struct kernel_pool {
 };
 
 /*
- * [which]: position of the maximum in its window. The first of equal values counts; NaN is larger
- * than all numbers. If [dropout] is not NULL, it is applied to the results, with the same bits as a
- * separate call.
+ * [which] gets the position of the maximum in its window. NaN is larger than all numbers, and the
+ * first of equal values is the maximum. If [dropout] is not NULL, the results go through that
+ * dropout, with the same bits as in a separate call.
  */
 void kernel_max_pool(void *stream, const struct kernel_pool *pool,
 		     const struct kernel_dropout *dropout, const struct kernel_order *order,
 		     const uint64_t *orders, size_t batch, const void *x, void *y, uint8_t *which,
 		     enum ddp_type type);
 /*
- * Backward pass of, in this order, dropout with [scale] (1: none), the pool and, if [y] is not
- * NULL, the ReLU before the pool. [y] is the result of the pool, or of dropout. All of dx is
- * written: dy * scale where y > 0. If [sums] is not NULL, it gets the sum of each channel of dx,
- * the gradient of a bias; this needs kernel_sums_bytes() of scratch memory.
+ * Backward pass of up to three operations: dropout with [scale] (1: no dropout), the pool and, if
+ * [y] is not NULL, the ReLU before the pool. [y] is the result of the dropout or, without dropout,
+ * of the pool. All of dx is written: dy * scale at the maxima where y > 0, else 0. If [sums] is not
+ * NULL, it gets the sum of each channel of dx, which is the gradient of a bias. This needs
+ * kernel_sums_bytes() of scratch memory.
  */
 void kernel_max_pool_back(void *stream, const struct kernel_pool *pool, size_t batch,
 			  const void *dy, const uint8_t *which, const void *y, float scale,
@@ -218,8 +220,8 @@ void kernel_average_pool_back(void *stream, size_t batch, size_t rows, size_t ch
 /* --- BatchNorm ---------------------------------------------------------------------------------- */
 
 /*
- * [rows] of one image. [statistics] in the functions below: n, then [channels] means and [channels]
- * values of 1 / deviation.
+ * [rows] is the number of rows of one image. In the functions below, [statistics] has n, then
+ * [channels] means, then [channels] values of 1 / deviation.
  */
 struct kernel_norm {
 	size_t rows, channels;
@@ -230,10 +232,11 @@ struct kernel_norm {
 size_t kernel_sums_bytes(size_t rows, size_t channels);
 
 /*
- * Outputs for a batch. If [moments] is NULL: statistics, and the running values are updated unless
- * NULL, as in PyTorch (with the unbiased variance). Otherwise only moments, for other ranks: the
- * number of values per channel, [channels] means, [channels] sums of squared deviations, computed
- * without the cancellation of sums of squares.
+ * Outputs for a batch. If [moments] is NULL, the outputs are the statistics. The running values,
+ * unless NULL, are then updated as in PyTorch (with the unbiased variance). If [moments] is not
+ * NULL, it is the only output, for exchange with other ranks: the number of values per channel,
+ * [channels] means, and [channels] sums of squared deviations, which are computed without the
+ * cancellation of sums of squares.
  */
 struct kernel_measured {
 	float *moments, *statistics, *running_mean, *running_variance;
@@ -243,7 +246,7 @@ void kernel_norm_measure(void *stream, const struct kernel_norm *norm,
 			 const struct kernel_scratch *scratch, const struct kernel_measured *to,
 			 enum ddp_type type);
 /*
- * Combines the moments of [ranks] ranks, in this order and in double precision, to statistics. With
+ * Combines the moments of [ranks] ranks to statistics, in rank order and in double precision. With
  * one rank the bits equal those of kernel_norm_measure().
  */
 void kernel_norm_combine(void *stream, const struct kernel_norm *norm, const float *moments,
@@ -256,16 +259,19 @@ struct kernel_normed {
 	const void *x;
 	const float *statistics, *scale, *shift;
 };
-/* y as above, plus [add] unless NULL; with [relu] max(0, that). y may be equal to x or add. */
+/*
+ * Computes y of struct kernel_normed, plus [add] unless NULL. With [relu], negative results become
+ * 0. y may be equal to x or add.
+ */
 void kernel_norm_apply(void *stream, const struct kernel_norm *norm, size_t batch,
 		       const struct kernel_normed *normed, const void *add, bool relu, void *y,
 		       enum ddp_type type);
 /*
- * dz = dy, plus [more] unless NULL, masked by a ReLU after BatchNorm. The mask is y > 0 if [y] is
- * not NULL. Otherwise, if normed->shift is not NULL, the mask is computed from x, and y is not
- * read. Otherwise there is no ReLU. dz may be equal to dy; NULL: not written. [sums]: [channels]
+ * dz = dy, plus [more] unless NULL, masked by a ReLU after BatchNorm. If [y] is not NULL, the mask
+ * is y > 0. If [y] is NULL and normed->shift is not, the mask is computed from x. If both are NULL,
+ * there is no ReLU. dz may be equal to dy; if it is NULL, it is not written. [sums] gets [channels]
  * sums of dz, which are the gradient of shift, and [channels] sums of dz * (x - mean) * inverse,
- * the gradient of scale.
+ * which are the gradient of scale.
  */
 void kernel_norm_sums(void *stream, const struct kernel_norm *norm, size_t batch,
 		      const struct kernel_normed *normed, const void *y, const void *dy,
@@ -273,23 +279,23 @@ void kernel_norm_sums(void *stream, const struct kernel_norm *norm, size_t batch
 		      enum ddp_type type);
 /*
  * dx = scale * inverse * (dz - sums[c] / n - xhat * sums[channels + c] / n); 0 for unused samples.
- * [sums] are over all ranks. dx may be equal to dz. If normed->shift is not NULL, [dz] is dy, and
- * the ReLU's mask is computed from x.
+ * [sums] are over all ranks. dx may be equal to dz. If normed->shift is not NULL, the caller passes
+ * dy as [dz], and the ReLU's mask is computed from x.
  */
 void kernel_norm_back(void *stream, const struct kernel_norm *norm,
 		      const struct kernel_order *order, size_t batch,
 		      const struct kernel_normed *normed, const float *sums, const void *dz,
 		      void *dx, enum ddp_type type);
 
-/* sums[c] over [rows] rows of [channels], in f32: the gradient of a bias. */
+/* Sums each of [channels] channels over [rows] rows, in f32: the gradient of a bias. */
 void kernel_column_sums(void *stream, const void *dy, size_t rows, size_t channels,
 			const struct kernel_scratch *scratch, float *sums, enum ddp_type type);
 
 /* --- First convolution -------------------------------------------------------------------------- */
 
 /*
- * From one channel to 32, with 3 x 3 windows, stride 1 and no padding, which has too few channels
- * for matrix units. Outputs are aligned to 16 bytes.
+ * A convolution from one channel to 32, with 3 x 3 windows, stride 1 and no padding. One channel is
+ * too few for matrix units. Outputs are aligned to 16 bytes.
  */
 enum { KERNEL_FIRST_OUT = 32, KERNEL_FIRST_SIZE = 3 };
 struct kernel_first {
@@ -305,7 +311,7 @@ void kernel_first_back(void *stream, const struct kernel_first *first, size_t ba
 
 /* --- Optimizer ---------------------------------------------------------------------------------- */
 
-/* The 2-norm of the unscaled gradients, and whether any is not finite. */
+/* The 2-norm of the unscaled gradients, and whether an element is not finite. */
 struct kernel_norm2 {
 	double norm;
 	uint32_t overflow;
@@ -316,14 +322,14 @@ void kernel_norm2(void *stream, const float *gradients, size_t count,
 		  struct kernel_norm2 *norm2);
 
 /*
- * optim_step() for [count] elements with equal bits, on gradients divided by the loss scale and
- * clipped to the norm [clip] (0: not clipped). Does nothing if there is a loss scale and [norm2]
- * reports an overflow. [norm2] is NULL without clipping and loss scale. If [narrow] is not NULL, it
- * gets the values in [type].
+ * Does what optim_step() does, with equal bits, for [count] elements. Gradients are first divided
+ * by the loss scale and clipped to the norm [clip] (0: not clipped). If there is a loss scale and
+ * [norm2] reports an overflow, the values do not change. [norm2] is NULL if there is neither
+ * clipping nor a loss scale. If [narrow] is not NULL, it gets the values in [type].
  *
  * Also ends the step: updates scale and good_steps as ddp_scaler_update() does, advances
- * step->next, and writes [word] and the state to the step's slot of the results in host memory.
- * This overlaps with the writing of the last values.
+ * step->next, and writes [word] and the state to the step's slot of the results in host memory. The
+ * result may arrive before the last values are written.
  */
 struct optim;
 struct kernel_end {

@@ -17,7 +17,7 @@ static size_t steps_of(size_t samples, size_t each)
 	return samples > each ? (samples + each - 1) / each : 1;
 }
 
-/* The table starts with struct kernel_next. After the last entry there is an entry of zeros. */
+/* The table starts with struct kernel_next. The last entry is followed by an entry of zeros. */
 static struct data_layout layout_of(size_t samples, size_t steps)
 {
 	struct data_layout layout;
@@ -119,7 +119,7 @@ int data_open(struct data **result, const struct data_setup *setup, struct ddp_e
 
 enum { PIECE = 4 << 20 };
 
-/* Copies the images to the device in pieces, as they are not contiguous in a file. */
+/* Copies the images to the device in pieces, as images are not contiguous in a file. */
 static int copy_set(struct data *data, struct ddp_error *error)
 {
 	const struct data_setup *setup = &data->setup;
@@ -231,7 +231,10 @@ bool data_is_next(const struct data *data, const struct batch *batch, size_t glo
 	return true;
 }
 
-/* Computes the corrections of all steps that may come, from optimizer step [updates] + 1 on. */
+/*
+ * Computes the corrections for all steps that the table may need, from optimizer step [updates] + 1
+ * on.
+ */
 static void set_corrections(struct data *data, uint64_t updates)
 {
 	size_t count = data->count - data->next + KERNEL_SLOTS;

@@ -15,7 +15,9 @@
 /* Memory that a CUDA context takes with the libraries that a training loads. */
 #define USUAL_CONTEXT ((size_t)512 << 20)
 
-/* device_close(): maximum number of polls and their interval; interval of polls elsewhere. */
+/*
+ * CLOSE_x: maximum number and interval of polls in device_close(). WAIT_x: interval of other polls.
+ */
 enum { CLOSE_STEPS = 5000, CLOSE_NANOSECONDS = 1000000, WAIT_NANOSECONDS = 50000 };
 
 struct device {
@@ -23,8 +25,8 @@ struct device {
 	char who[DDP_CARD_WHO]; /* "GPU 1 (NVIDIA H200)", for messages */
 	struct ledger ledger;
 	cudaStream_t streams[DEVICE_STREAMS];
-	cudaEvent_t ordered[DEVICE_STREAMS]; /* events of device_order(), by the earlier stream */
-	double timeout_s;		     /* of a waiting call; 0: none */
+	cudaEvent_t ordered[DEVICE_STREAMS]; /* events for device_order(), by the earlier stream */
+	double timeout_s;		     /* time limit of a waiting call; 0: none */
 };
 
 struct device_graph {
@@ -32,7 +34,7 @@ struct device_graph {
 	size_t nodes;
 };
 
-/* Returns 0, or the error for CUDA's [result]. [what]: the operation, for the message. */
+/* Returns 0, or the error for CUDA's [result]. [what] names the operation in the message. */
 static int cuda_error(const struct device *device, cudaError_t result, const char *what,
 		      struct ddp_error *error)
 {
@@ -77,9 +79,10 @@ int device_list(char (*uuids)[DEVICE_UUID], int most, struct ddp_error *error)
 /* --- Open -------------------------------------------------------------------------------------- */
 
 /*
- * Determines how much memory CUDA's context uses. Nothing else is allocated yet, so this is the
- * driver's count for this process. In containers that hide processes the driver has no count; then
- * the size is estimated: the usual one, but no more than all processes use together.
+ * Determines how much memory CUDA's context uses. Nothing else is allocated yet, so the size is
+ * what the driver counts for this process. In containers that hide processes the driver has no
+ * count. Then the size is an estimate: the usual size, or what all processes use together, if that
+ * is less.
  */
 static int measure_memory(struct device *device, double share, struct ddp_error *error)
 {
@@ -120,7 +123,7 @@ static int open_card(struct device *device, double share, struct ddp_error *erro
 
 	if (!status)
 		status = cuda_error(device, cudaSetDevice(info->index), "opening it", error);
-	/* Sleep instead of spinning while waiting, as there may be only one CPU per rank. */
+	/* Let waiting calls sleep, not spin, as a rank may have only one CPU. */
 	if (!status && cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync) != cudaSuccess)
 		(void)cudaGetLastError();
 	if (!status)
@@ -160,7 +163,10 @@ void *device_stream(const struct device *device, enum device_stream stream)
 
 /* --- Close ------------------------------------------------------------------------------------- */
 
-/* Returns false while work is under way. After an error, CUDA frees its objects without waiting. */
+/*
+ * Returns false while work is under way. Returns true after an error, since CUDA then frees objects
+ * without waiting.
+ */
 static bool is_idle(const struct device *device)
 {
 	bool idle = true;
@@ -352,8 +358,8 @@ size_t device_context(const struct device *device)
 }
 
 /*
- * Attributes to CUDA what the driver counts for this process and this file did not allocate. The
- * driver may round up allocations.
+ * The driver counts the memory of this process. What this file did not allocate is attributed to
+ * CUDA. The driver may round up allocations.
  */
 void device_measure(struct device *device)
 {
@@ -366,9 +372,9 @@ void device_measure(struct device *device)
 /* --- Copies ------------------------------------------------------------------------------------ */
 
 /*
- * Copies of pageable memory may return before they are done: CUDA promises it neither way, and it
- * happens if the GPU reads host memory directly. So wait for them. They are not used in graphs, and
- * the emulation rejects them there.
+ * A copy of pageable memory may return before it is done: CUDA does not specify this, and it
+ * happens if the GPU reads host memory directly. So wait for such copies. Graphs must not contain
+ * them; the emulation rejects that.
  */
 int device_copy(struct device *device, enum device_stream stream, void *to, const void *from,
 		size_t bytes, struct ddp_error *error)
@@ -388,7 +394,10 @@ int device_copy(struct device *device, enum device_stream stream, void *to, cons
 
 /* --- Order ------------------------------------------------------------------------------------- */
 
-/* An event may be recorded again as soon as a stream waits for it; that wait is not affected. */
+/*
+ * Each stream needs only one event: recording an event again does not affect a wait that was
+ * enqueued before.
+ */
 int device_order(struct device *device, enum device_stream later, enum device_stream earlier,
 		 struct ddp_error *error)
 {
@@ -418,8 +427,8 @@ int device_ended(struct device *device, enum device_stream stream, struct ddp_er
 /* --- Graphs ------------------------------------------------------------------------------------ */
 
 /*
- * Relaxed mode: calls of libraries during the capture, in this thread or in threads of NCCL, do not
- * invalidate it.
+ * In relaxed mode, calls of libraries during the capture do not invalidate it, whether in this
+ * thread or in threads of NCCL.
  */
 int device_capture_begin(struct device *device, struct ddp_error *error)
 {
@@ -429,7 +438,7 @@ int device_capture_begin(struct device *device, struct ddp_error *error)
 	return cuda_error(device, result, "starting the capture of a graph", error);
 }
 
-/* Nodes keep the priorities of the streams on which they were captured. */
+/* The flag lets nodes keep the priorities of the streams on which they were captured. */
 int device_capture_end(struct device *device, struct device_graph **graph, struct ddp_error *error)
 {
 	const unsigned int flags = cudaGraphInstantiateFlagUseNodePriority;

@@ -2,8 +2,8 @@
 /*
  * device.h - a GPU for the CUDA engine: memory, streams, order between streams, graphs
  *
- * No CUDA types here; a stream is a void pointer. device.c calls the CUDA runtime. Tests link
- * tests/emulated/device-host.c instead, whose device is host memory.
+ * This header has no CUDA types; a stream is a void pointer. device.c calls the CUDA runtime.
+ * Instead of device.c, tests link tests/emulated/device-host.c, whose device is host memory.
  *
  * Functions enqueue work and return, unless they are said to wait. Functions that return int return
  * 0 or DDP_ERR_x, with a text that names the GPU, the operation and, if known, a remedy.
@@ -31,35 +31,36 @@ struct device_info {
 	int major, minor;	/* compute capability */
 	int cuda;		/* version of the runtime: 1000 major + 10 minor */
 	size_t total;		/* bytes of memory */
-	size_t limit;		/* of these, available to this rank: its share */
+	size_t limit;		/* part of [total] that this rank may use */
 };
 
 /*
- * Whether this machine has a usable GPU; if not, [error] has the reason (no driver, or an old one).
- * Opens nothing.
+ * Whether this machine has a usable GPU. If not, [error] has the reason, such as no driver or an
+ * old one. Opens no GPU.
  */
 bool device_available(struct ddp_error *error);
 
 /*
- * Counts the GPUs that this process sees, and sets [uuids] of the first [most] as in device_info.
- * Opens none. Returns the number, or an error with the reason why there is none.
+ * Counts the GPUs that this process sees, and sets [uuids] of the first [most], as in device_info.
+ * Opens no GPU. Returns the number of GPUs, or an error with the reason why there is no GPU.
  */
 int device_list(char (*uuids)[DEVICE_UUID], int most, struct ddp_error *error);
 
 /*
- * Opens GPU [index] and makes it the calling thread's. [share]: fraction of its memory for this
- * rank, including what CUDA itself uses; 0: all. Fails if less memory is free.
+ * Opens GPU [index] and makes it the current one of the calling thread. [share]: fraction of the
+ * GPU's memory for this rank, including the memory that CUDA itself uses; 0: all. Fails if less
+ * memory is free.
  */
 int device_open(struct device **device, int index, double share, struct ddp_error *error);
 
 /*
- * Returns whether all work is done, or ends within some seconds. If not (a sum that a lost rank
- * never joins), no memory or cuDNN object may be freed, as CUDA would wait for the work. The end of
- * the process frees it. NULL is legal: true.
+ * Returns whether all work is done, or ends within some seconds. If it returns false, for example
+ * because a lost rank never joins a sum, no memory or cuDNN object may be freed, as CUDA would wait
+ * for the work. They are freed at the end of the process. Returns true for NULL.
  */
 bool device_is_idle(const struct device *device);
 
-/* Does not wait for work that may never end. NULL is legal. */
+/* Closes the device, without waiting for work that may never end. NULL is legal. */
 void device_close(struct device *device);
 
 const struct device_info *device_info(const struct device *device);
@@ -69,9 +70,9 @@ void *device_stream(const struct device *device, enum device_stream stream);
 
 /*
  * Allocate zeroed device memory, aligned to 256 bytes, or host memory that the GPU can access.
- * Messages use [what], such as "activations of 512 samples", and [remedy], such as "lower --batch",
- * unless NULL. They wait. Memory is freed by device_close() at the latest. Device memory counts
- * against the limit.
+ * Messages use [what], such as "activations of 512 samples", and, unless it is NULL, [remedy], such
+ * as "lower --batch". Both functions wait. device_close() frees what was not freed before. Device
+ * memory counts towards the limit.
  */
 int device_alloc(struct device *device, void **memory, size_t bytes, const char *what,
 		 const char *remedy, struct ddp_error *error);
@@ -81,8 +82,8 @@ void device_free(struct device *device, void *memory);
 
 /*
  * Divides one allocation into several arrays. A function that sets pointers with device_part() is
- * called twice: first with [base] NULL, which adds up [bytes] and returns NULL; then with [base]
- * set and [bytes] 0.
+ * called twice. In the first call [base] is NULL: device_part() returns NULL and adds up [bytes].
+ * In the second call [base] is the allocation, and [bytes] is 0 at the start.
  */
 struct device_parts {
 	char *base;
@@ -106,56 +107,62 @@ static inline void *device_part(struct device_parts *parts, size_t bytes)
 }
 
 /*
- * Memory that libddp allocates on the device for this rank. device_may() checks that [bytes] more
- * for [what] are within the limit. device_count() adds an allocation.
+ * For memory that libddp allocates on the device for this rank: device_may() checks that [bytes]
+ * more for [what] are within the limit. device_count() adds an allocation to the count.
  */
 int device_may(struct device *device, size_t bytes, const char *what, const char *remedy,
 	       struct ddp_error *error);
 void device_count(struct device *device, void *memory, size_t bytes);
 
-/* Bytes of device memory that are allocated, and their maximum so far. */
+/* Bytes of device memory that are allocated now; [most]: maximum so far. */
 size_t device_used(const struct device *device, size_t *most);
 
 /*
- * Bytes that CUDA and its libraries use, also part of this rank's share. device_measure() updates
- * it after libraries were loaded. It is an estimate if the driver does not report it.
+ * Bytes that CUDA and its libraries use, which count as part of this rank's share. device_measure()
+ * updates the number after libraries were loaded. If the driver does not report it, the number is
+ * an estimate.
  */
 size_t device_context(const struct device *device);
 void device_measure(struct device *device);
 
 /*
- * Copies between host and device, in either direction, or on the device. Copies of host memory that
- * is not from device_alloc_host() wait for all work on [stream].
+ * Copies between host and device, in either direction, or on the device. If the host memory is not
+ * from device_alloc_host(), waits for all work on [stream].
  */
 int device_copy(struct device *device, enum device_stream stream, void *to, const void *from,
 		size_t bytes, struct ddp_error *error);
 
 /* --- Order between streams ---------------------------------------------------------------- */
 
-/* Makes work enqueued on [later] from now on wait for all work now on [earlier]. */
+/*
+ * Makes all work that is enqueued on [later] after this call wait for all work enqueued on
+ * [earlier] before this call.
+ */
 int device_order(struct device *device, enum device_stream later, enum device_stream earlier,
 		 struct ddp_error *error);
 
-/* Whether all work on [stream] is done: 1 yes, 0 no, or an error. */
+/* Returns 1 if all work on [stream] is done, 0 if not, or an error. */
 int device_ended(struct device *device, enum device_stream stream, struct ddp_error *error);
 
 /*
- * Sets the time limit of device_wait() and other waiting calls, in seconds; 0, the default: none.
- * They wait for work of this GPU only, not of other ranks, so only a GPU that hangs reaches it.
+ * Sets the time limit of device_wait() and other waiting calls, in seconds; 0: no limit (the
+ * default). These calls wait for work of this GPU only, not of other ranks, so the limit is reached
+ * only if the GPU hangs.
  */
 void device_set_timeout(struct device *device, double seconds);
 
 /* Waits for all work on [stream]. For single ranks, setup and tests. */
 int device_wait(struct device *device, enum device_stream stream, struct ddp_error *error);
 
-/* After kernel launches: returns an error that names [what] if one failed. */
+/* Called after kernel launches. If a launch failed, returns an error that names [what]. */
 int device_check(struct device *device, const char *what, struct ddp_error *error);
 
 /* --- Graphs ------------------------------------------------------------------------------- */
 
 /*
- * Between begin and end, work enqueued on COMPUTE, and on streams that device_order() has connected
- * with it, is recorded and not run. Before the end, the streams must be connected back to COMPUTE.
+ * Between begin and end, work enqueued on COMPUTE is recorded and not run. The same is true of a
+ * stream that device_order() has made wait for COMPUTE. Before the end, COMPUTE must be made to
+ * wait for that stream.
  */
 int device_capture_begin(struct device *device, struct ddp_error *error);
 int device_capture_end(struct device *device, struct device_graph **graph, struct ddp_error *error);
@@ -163,7 +170,7 @@ int device_capture_end(struct device *device, struct device_graph **graph, struc
 int device_launch(struct device *device, struct device_graph *graph, struct ddp_error *error);
 
 /*
- * Must be called before the communicator whose collectives the graph contains is aborted. NULL is
+ * If the graph contains collectives, must be called before their communicator is aborted. NULL is
  * legal.
  */
 void device_graph_destroy(struct device_graph *graph);

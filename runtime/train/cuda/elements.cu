@@ -2,9 +2,10 @@
 /*
  * elements.cu - element-wise operations
  *
- * All are bound by memory. Each element is read and written once, 16 bytes per thread and adjacent
- * for adjacent threads, so enough bytes are in flight. Arrays that are not aligned to 16 bytes are
- * processed element by element. One thread processes the last incomplete pack.
+ * All operations are bound by memory. Each element is read and written once. A thread accesses a
+ * pack of 16 bytes, and adjacent threads access adjacent packs, so enough bytes are in flight.
+ * Arrays that are not aligned to 16 bytes are processed element by element. One thread processes
+ * the last, incomplete pack.
  */
 #include "cuda-kernels.h"
 #include "gpu/launch.cuh"
@@ -75,7 +76,10 @@ void kernel_add(void *stream, const void *a, const void *b, void *y, size_t coun
 
 /* --- Conversions -------------------------------------------------------------------------------- */
 
-/* Four elements per thread, 16 bytes of f32. Arenas and their views are aligned to more. */
+/*
+ * Converts four elements per thread, which are 16 bytes of f32. Arenas and their views are aligned
+ * to more.
+ */
 template <typename FROM, typename TO>
 static void convert(void *stream, const FROM *from, TO *to, size_t count)
 {

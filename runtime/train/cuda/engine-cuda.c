@@ -2,7 +2,7 @@
 /*
  * engine-cuda.c - the GPU engine: open, memory and close
  *
- * step.c has the steps, walk.c the operations, data.c the data set on the device.
+ * step.c runs steps, walk.c enqueues operations, data.c has the data set on the device.
  */
 #include "config.h"
 
@@ -95,7 +95,7 @@ static size_t most_narrow(const struct engine *engine)
 	return most;
 }
 
-/* Gradients of virtual ranks have the layout of the model's memory. */
+/* Bytes of the gradients. With virtual ranks they have the layout of the model's memory. */
 static size_t gradient_bytes(const struct engine *engine)
 {
 	struct ddp_gradients *gradients = engine->setup.model->gradients;
@@ -111,7 +111,9 @@ static size_t gradient_bytes(const struct engine *engine)
 struct kinds {
 	struct device_parts model;
 	struct device_parts
-		/* device memory allocated by libddp, for sums over ranks; gradients come first */
+		/*
+		 * device memory that libddp allocates for sums over ranks; the gradients are first
+		 */
 		summed;
 	struct device_parts host;
 };
@@ -199,8 +201,8 @@ static int alloc_kinds(struct engine *engine, struct ddp_error *error)
 }
 
 /*
- * Passes the gradients' memory and stream to libddp. The stream is COMPUTE if there is no graph and
- * BatchNorm sums on COMPUTE too, so that both are in one order.
+ * Passes memory and stream for the gradients to libddp. If there is no graph, the stream is
+ * COMPUTE, as for the sums of BatchNorm, so that all sums are in one order.
  */
 static int place_gradients(struct engine *engine, struct ddp_error *error)
 {
@@ -223,7 +225,7 @@ static int open_areas(struct engine *engine, struct ddp_error *error)
 	char what[64];
 	int status;
 
-	/* Libraries are loaded by now, so their memory is known. */
+	/* All libraries are loaded now, so measure their memory. */
 	device_measure(engine->device);
 	status = device_alloc(engine->device, &memory->scratch, scratch_bytes(engine),
 			      "scratch memory of convolutions", smaller_batch, error);
@@ -240,7 +242,7 @@ static int open_areas(struct engine *engine, struct ddp_error *error)
 #define EPSILON 1e-5f
 #define MOMENTUM 0.1f
 
-/* minimum limit, as an evaluation may need this much although training needs less */
+/* An evaluation may always use this much memory, even if training needs less. */
 static const size_t test_memory_min = (size_t)32 << 20;
 
 static int open_device(struct engine *engine, struct ddp_error *error)
@@ -257,7 +259,7 @@ static int open_device(struct engine *engine, struct ddp_error *error)
 	device_set_timeout(engine->device, world->timeout);
 	info = device_info(engine->device);
 	snprintf(engine->name, sizeof(engine->name), "GPU %d, %s", info->index, info->name);
-	/* Mention how f32 is multiplied, and the option for the alternative. */
+	/* Say how f32 is multiplied, and which option changes that. */
 	snprintf(engine->describe, sizeof(engine->describe), "%s, CUDA %d.%d, sm_%d%d%s",
 		 layers_describe(), info->cuda / 1000, info->cuda % 1000 / 10, info->major,
 		 info->minor,
@@ -269,7 +271,7 @@ static int open_device(struct engine *engine, struct ddp_error *error)
 
 /* --- Operations --------------------------------------------------------------------------------- */
 
-/* Plans memory. The test set is evaluated in pieces small enough to need no more than training. */
+/* Plans memory. The test set is evaluated in pieces that need no more memory than training. */
 static void place(struct engine *engine)
 {
 	const struct engine_setup *setup = &engine->setup;
@@ -311,7 +313,10 @@ static void create_dropout(const struct program_op *op, struct unit *unit)
 						.layer = (uint32_t)op->layer};
 }
 
-/* A max-pool that applies a layer's ReLU mask also computes the gradient of that layer's bias. */
+/*
+ * Let a max-pool that applies the ReLU mask of a layer also compute the gradient of that layer's
+ * bias.
+ */
 static void share_sums(struct engine *engine)
 {
 	const struct program_op *ops = engine->program->ops;
@@ -374,8 +379,9 @@ static int compile(struct engine *engine, struct ddp_error *error)
 }
 
 /*
- * Fails if activations cannot fit into the GPU's memory, before cuDNN is asked for plans.
- * device_may() reports the sizes. Kernels count elements in 32 bits.
+ * Fails if activations do not fit into the GPU's memory, or have more elements than fit into 32
+ * bits, with which kernels count. Called before plans are requested from cuDNN. device_may()
+ * reports the sizes.
  */
 static int check_size(struct engine *engine, struct ddp_error *error)
 {
@@ -452,7 +458,7 @@ static int open_all(struct engine *engine, struct ddp_error *error)
 	return open_areas(engine, error);
 }
 
-/* Frees the objects of CUDA and its libraries, which wait for the device. */
+/* Frees the objects of CUDA and its libraries. This waits for the device. */
 static void close_device(struct engine *engine)
 {
 	for (int i = 0; engine->units && i < engine->program->op_count; i++)
@@ -464,16 +470,17 @@ static void close_device(struct engine *engine)
 }
 
 /*
- * Destroys graphs first, as they hold the communicator's collectives. After a rank was lost, libddp
- * aborts its sums, so that they end. If work on the device does not end, the objects are not freed.
+ * Destroys graphs first, as they contain collectives of the communicator. If a rank was lost,
+ * libddp aborts its sums, so that they end. If work on the device does not end, the objects of CUDA
+ * are not freed.
  */
 static void cuda_close(struct engine *engine)
 {
 	if (!engine)
 		return;
 	/*
-	 * ncclCommAbort() needs the graphs that contain its collectives to be destroyed first, so
-	 * only check here.
+	 * Only check for a lost rank here: ncclCommAbort() may be called only after the graphs with
+	 * the communicator's collectives were destroyed.
 	 */
 	if (engine->ranks > 1 && !engine->broken)
 		engine->broken = ddp_device_check(engine->setup.ddp) < 0;

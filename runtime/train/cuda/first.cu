@@ -2,18 +2,18 @@
 /*
  * first.cu - the first convolution: one input channel, 3 x 3 windows
  *
- * It takes two launches. cuDNN uses tensor cores only after a copy to 8 channels, which takes four
- * launches (doc/roofline.md).
+ * Forward and backward pass are two launches. With cuDNN they are four: it uses tensor cores only
+ * after a copy to 8 channels (doc/roofline.md).
  *
- * Forward: a thread computes 8 outputs of 4 adjacent pixels. It uses each weight read from shared
- * memory 4 times, and each pixel 8 times. With 32 outputs and 3 x 3 windows, a 16-bit result costs
- * 9 multiplications. So a card with 4.8 TB/s and 60 TFLOP/s is bound about equally by memory and
- * arithmetic: 22 MB and 100 million multiplications for 512 images of 28 x 28. Batches of 64 are
- * bound by the launch and the latency of loading the weights.
+ * Forward: a thread computes 8 outputs of 4 adjacent pixels. The thread uses each weight that it
+ * reads from shared memory 4 times, and each pixel 8 times. A 16-bit result costs 9
+ * multiplications. 512 images of 28 x 28 are 22 MB of results and 100 million multiplications. So a
+ * card with 4.8 TB/s and 60 TFLOP/s is bound about equally by memory and arithmetic. Batches of 64
+ * are bound by the launch and the latency of loading the weights.
  *
- * Gradients of weights and bias: a thread has all weights of 4 outputs, and 7 adjacent pixels at a
- * time (26 pixels are four groups). This is bound by arithmetic, as each value is used at least 9
- * times.
+ * Gradients of weights and bias: a thread sums the gradients of all weights of 4 outputs, over 7
+ * adjacent pixels at a time (a row of 26 pixels is four groups). The kernel is bound by arithmetic,
+ * as each value is used at least 9 times.
  */
 #include "cuda-kernels.h"
 #include "gpu/launch.cuh"
@@ -25,7 +25,7 @@
 
 enum { OUT = KERNEL_FIRST_OUT, SIZE = KERNEL_FIRST_SIZE, TAPS = SIZE * SIZE };
 
-/* Groups of adjacent pixels in the results of an image. */
+/* Division of an image's results into groups of adjacent pixels. */
 struct groups {
 	uint32_t rows, columns, across;
 };
@@ -55,13 +55,16 @@ static __device__ inline struct group group_of(const struct groups *groups, uint
 	return group;
 }
 
-/* Index of that pixel in the results of all images. */
+/* Index of a group's first pixel in the results of all images. */
 static __device__ inline size_t result_of(const struct groups *groups, const struct group *group)
 {
 	return ((size_t)group->image * groups->rows + group->row) * groups->columns + group->column;
 }
 
-/* Loads N adjacent pixels of an image. Pixels beyond its edge are 0; no result uses them. */
+/*
+ * Loads N adjacent pixels of an image. Pixels beyond the edge of the image are 0; no result uses
+ * them.
+ */
 template <typename T, int N>
 static __device__ inline void pixels_load(const struct kernel_first *first,
 					  const struct group *group, size_t row, const T *x,
@@ -80,7 +83,10 @@ static __device__ inline void pixels_load(const struct kernel_first *first,
 
 enum { PLANES = 8, PIXELS = 4, PACKS = OUT / PLANES };
 
-/* A block's weights, with the outputs of each position of the window adjacent. */
+/*
+ * The weights in a block's shared memory. For each position of the window, the weights of all
+ * outputs are adjacent.
+ */
 struct taps {
 	alignas(16) float weights[TAPS][OUT];
 	alignas(16) float bias[OUT];
@@ -188,13 +194,13 @@ void kernel_first(void *stream, const struct kernel_first *first, size_t batch, 
 /* --- Backward pass ----------------------------------------------------------------------------- */
 
 /*
- * ACROSS adjacent threads of a block have different outputs. LANES such rows of threads have
- * different groups of pixels.
+ * A block has LANES rows of ACROSS adjacent threads. The threads of a row have different outputs.
+ * The rows have different groups of pixels.
  */
 enum { BACK_PLANES = 4, BACK_PIXELS = 7, BACK_PARTS = 264 /* 2 for each of 132 multiprocessors */ };
 enum { ACROSS = OUT / BACK_PLANES, LANES = LAUNCH_THREADS / ACROSS };
 
-/* A part has the gradients of the weights, then those of the biases. */
+/* A part has the gradients of the weights, then the gradients of the biases. */
 enum { BACK_COLUMNS = OUT * (TAPS + 1) };
 
 struct back {
@@ -223,8 +229,8 @@ size_t kernel_first_bytes(const struct kernel_first *first, size_t batch)
 }
 
 /*
- * Each thread sums the gradients of the weights and biases of 4 outputs. dy counts where y > 0, or
- * everywhere if y is NULL.
+ * Each thread sums the gradients of the weights and biases of 4 outputs. dy is masked by y > 0,
+ * unless y is NULL.
  */
 template <typename T>
 static __global__ void __launch_bounds__(LAUNCH_THREADS, 2)

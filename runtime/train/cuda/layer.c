@@ -19,7 +19,7 @@
 #include <cublasLt.h>
 #pragma GCC diagnostic pop
 
-/* Since 9.8, plans are built without a handle. */
+/* Since cuDNN 9.8, plans can be built without a handle. */
 #if CUDNN_VERSION < 90800
 #error "cuDNN 9.8 or newer is needed"
 #endif
@@ -29,8 +29,8 @@ enum { OLDEST = 90800 };
 enum { ROUNDS = 4, RUNS = 4 };
 
 /*
- * Handles, shared by all layers of a device. A handle takes device memory and tens of milliseconds
- * to create.
+ * Handles of the libraries. All layers of a device share them, because a handle needs device
+ * memory, and tens of milliseconds to create.
  */
 struct layers {
 	struct device *device;
@@ -45,7 +45,7 @@ struct product {
 	cublasLtMatrixLayoutOpaque_t a, b, d;
 	cublasLtMatmulAlgo_t algorithm;
 	size_t workspace;
-	bool sums; /* also computes the gradient of the bias */
+	bool sums; /* the product also computes the gradient of the bias */
 };
 
 struct layer {
@@ -76,7 +76,10 @@ static int failed(const struct layers *layers, int code, const char *what, const
 			     text);
 }
 
-/* Allocation failures get DDP_ERR_MEMORY, as their remedy is different. */
+/*
+ * Returns the error for cuDNN's [status]. Failed allocations get DDP_ERR_MEMORY, because their
+ * remedy is different.
+ */
 static int cudnn_failed(const struct layers *layers, cudnnStatus_t status, const char *what,
 			struct ddp_error *error)
 {
@@ -126,7 +129,7 @@ int layers_open(struct layers **result, struct device *device, struct ddp_error 
 				       "%s is too old: 9.8 or newer is needed", layers_describe());
 	if (status == 0)
 		dnn = cudnnCreate(&layers->cudnn);
-	/* Set the stream before a capture begins. */
+	/* The stream must be set before a capture begins. */
 	if (status == 0 && dnn == CUDNN_STATUS_SUCCESS)
 		dnn = cudnnSetStream(layers->cudnn, device_stream(device, DEVICE_COMPUTE));
 	if (dnn != CUDNN_STATUS_SUCCESS)
@@ -159,7 +162,7 @@ void layers_close(struct layers *layers)
 
 /* --- Timing plans --------------------------------------------------------------------------- */
 
-/* [problem]: for the message. */
+/* Runs a plan. [problem] is for the message only. */
 static int run_plan(const struct layers *layers, const struct conv_problem *problem,
 		    const struct conv_plan *plan, int index, void *tensors[CONV_TENSORS],
 		    void *scratch, struct ddp_error *error)
@@ -173,7 +176,7 @@ static int run_plan(const struct layers *layers, const struct conv_problem *prob
 	return cudnn_failed(layers, status, title, error);
 }
 
-/* The candidate to time, and memory for it. */
+/* The candidate to time, and the memory that it needs. */
 struct trial {
 	const struct layers *layers;
 	struct conv_plan *plan;
@@ -224,7 +227,7 @@ static void close_trial(struct trial *trial)
 		cudaEventDestroy(trial->end);
 }
 
-/* Runs the plan [runs] times and waits; with [graph], captures the runs instead. */
+/* Runs the plan [runs] times and waits. With [graph], captures the runs instead. */
 static int try_plan(struct trial *trial, int runs, struct device_graph **graph,
 		    struct ddp_error *error)
 {
@@ -242,7 +245,7 @@ static int try_plan(struct trial *trial, int runs, struct device_graph **graph,
 	return status < 0 ? status : ended;
 }
 
-/* Measures one launch in milliseconds. */
+/* Measures the time of one launch of [graph], in milliseconds. */
 static int time_launch(struct trial *trial, struct device_graph *graph, float *time,
 		       struct ddp_error *error)
 {
@@ -260,8 +263,9 @@ static int time_launch(struct trial *trial, struct device_graph *graph, float *t
 }
 
 /*
- * Time of the fastest of a few rounds, in a graph as in a step. A run outside of a graph loads
- * kernels, and the first launch, which loads the graph, does not count.
+ * Sets [best] to the time of the fastest round. The plan runs in a graph, as it does in a step.
+ * Before the rounds, a run outside of the graph loads the kernels, and a first launch loads the
+ * graph.
  */
 static int time_plan(struct trial *trial, float *best, struct ddp_error *error)
 {
@@ -283,8 +287,9 @@ static int time_plan(struct trial *trial, float *best, struct ddp_error *error)
 /* --- Choice of a plan ----------------------------------------------------------------------- */
 
 /*
- * Returns the index of the fastest candidate. Candidates that fail to run or to be captured are
- * left out; if all fail, returns the last error. With --deterministic, returns the first that runs.
+ * Returns the index of the fastest candidate. Candidates that cannot run or cannot be captured are
+ * ignored. If all fail, returns the last error. With --deterministic, returns the first candidate
+ * that runs.
  */
 static int find_fastest(struct trial *trial, struct ddp_error *error)
 {
@@ -323,7 +328,10 @@ static int choose(const struct layers *layers, struct conv_plan *plan, struct dd
 	return 0;
 }
 
-/* Builds proposal [number] or, with LAYER_CHOOSE, the fastest of the first ones. */
+/*
+ * Builds the plan of proposal [number] or, with LAYER_CHOOSE, the fastest plan of the first
+ * proposals.
+ */
 static int make_plan(struct layers *layers, const struct conv_problem *problem, int32_t number,
 		     struct conv_plan **result, struct ddp_error *error)
 {
@@ -371,7 +379,7 @@ static int find_plan(struct layer *layer, enum layer_pass pass, size_t memory, i
 
 /* --- Dense layers --------------------------------------------------------------------------- */
 
-/* Views in arenas are aligned to 64 bytes in f32, hence to 32 in 16-bit types. */
+/* Bytes. Views in arenas are aligned to 64 bytes in f32, so to 32 bytes in 16-bit types. */
 enum { ALIGNMENT = 32 };
 
 /* cublasLt's recommended maximum for recent GPUs. */
@@ -409,8 +417,8 @@ static cublasStatus_t init_layout(cublasLtMatrixLayoutOpaque_t *layout, enum ddp
 }
 
 /*
- * Selects the heuristics' first algorithm with [epilogue]. Partial sums must be added in f32 and in
- * a fixed order, not in the output's type or in order of completion.
+ * Selects the first algorithm that the heuristics suggest for [epilogue]. Partial sums must be
+ * added in f32, not in the output's type, and in a fixed order, not in order of completion.
  */
 static cublasStatus_t suggest(struct product *product, cublasLtHandle_t handle,
 			      cublasLtEpilogue_t epilogue)
@@ -457,13 +465,13 @@ static cublasLtEpilogue_t epilogue_of(const struct layer_options *options)
 }
 
 /*
- * cublasLt uses column-major order, so row-major matrices are transposed for it. In its terms: y' =
- * W x', dx' = W' dy', dW' = x' dy. Gradients of weights are f32.
+ * cublasLt uses column-major order, so it sees our row-major matrices transposed. In its terms the
+ * products are y' = W x', dx' = W' dy', dW' = x' dy. Gradients of weights are f32.
  */
 static cublasStatus_t make_product(struct product *product, const struct layer_options *options,
 				   enum layer_pass pass, cublasLtHandle_t handle)
 {
-	/* Heuristics use the alignment of the bias pointer, but do not read the bias. */
+	/* The heuristics use the alignment of the bias pointer, but do not read the bias. */
 	const void *bias = (const void *)(uintptr_t)ALIGNMENT; // NOLINT
 	size_t batch = pass == LAYER_TEST ? options->test_batch : options->batch;
 	size_t in = (size_t)options->in, out = (size_t)options->out;
@@ -485,7 +493,10 @@ static cublasStatus_t make_product(struct product *product, const struct layer_o
 	TRY(init_layout(&product->d, weights ? DDP_F32 : type, rows, columns, false));
 	if (forward)
 		return suggest(product, handle, epilogue_of(options));
-	/* BGRADB (sums over dy, operand B) is not supported for all types and shapes. */
+	/*
+	 * The epilogue BGRADB, which sums over dy (operand B), is not supported for all types and
+	 * shapes.
+	 */
 	if (weights && options->bias)
 		product->sums =
 			suggest(product, handle, CUBLASLT_EPILOGUE_BGRADB) == CUBLAS_STATUS_SUCCESS;
@@ -494,7 +505,8 @@ static cublasStatus_t make_product(struct product *product, const struct layer_o
 }
 
 /*
- * Operands a and b: weights and x (forward), weights and dy (back data), x and dy (back weights).
+ * Operands a and b are weights and x (forward), weights and dy (back data), or x and dy (back
+ * weights).
  */
 static cublasStatus_t run_product(struct product *product, const struct layers *layers,
 				  const void *a, const void *b, const void *bias, void *d,
@@ -576,7 +588,7 @@ size_t layer_scratch(const struct layer *layer)
 	return most;
 }
 
-/* The pointers are not const, as one of the tensors is written. */
+/* Runs one pass. One of x, weights, bias and y is the output, so the casts remove const. */
 static int run(struct layer *layer, enum layer_pass pass, const void *x, const void *weights,
 	       const void *bias, const void *y, void *scratch, struct ddp_error *error)
 {

@@ -3,14 +3,14 @@
  * layer.h - convolutions and dense layers on a GPU
  *
  * Each pass of a convolution is a cuDNN graph (conv-plan.h). Each pass of a dense layer is a
- * cuBLASLt product. The forward pass includes the bias and the ReLU after it. Of the first plans
- * that cuDNN proposes, the fastest is used; of cuBLASLt's suggestions, the first. Tests link
- * tests/emulated/layer-host.c instead of layer.c.
+ * cuBLASLt product. The forward pass includes the bias and a ReLU after the layer. The engine times
+ * the first plans that cuDNN proposes and uses the fastest. Of cuBLASLt's suggestions it uses the
+ * first. Tests link tests/emulated/layer-host.c instead of layer.c.
  *
- * Activations are N, H, W, C. Weights are O, H, W, I. They and biases are in [type]. Gradients of a
- * dense layer's weights are f32. Gradients of a convolution's weights are in [type], because no
- * cuDNN engine writes f32 from bf16 or fp16. The number of images is always [batch], as a captured
- * graph has a fixed size. All work is enqueued on DEVICE_COMPUTE.
+ * Activations are N, H, W, C. Weights are O, H, W, I. Activations, weights and biases are in
+ * [type]. Gradients of a dense layer's weights are f32. Gradients of a convolution's weights are in
+ * [type], because no cuDNN engine writes f32 from bf16 or fp16. The number of images is always
+ * [batch], as a captured graph has a fixed size. All work is enqueued on DEVICE_COMPUTE.
  */
 #ifndef TRAIN_CUDA_LAYER_H
 #define TRAIN_CUDA_LAYER_H
@@ -22,7 +22,7 @@
 struct layer;
 struct layers;
 
-/* LAYER_TEST is a forward pass for the test batch, if that has another size. */
+/* LAYER_TEST is the forward pass for a test batch whose size differs from the training batch. */
 enum layer_pass { LAYER_FORWARD, LAYER_TEST, LAYER_BACK_DATA, LAYER_BACK_WEIGHTS, LAYER_PASSES };
 
 struct layer_options {
@@ -30,7 +30,7 @@ struct layer_options {
 	bool dense;	  /* a window of 1x1 on an image of 1x1 */
 	int height, width, in, out, size, stride, pad;
 	bool bias, relu; /* included in the forward pass */
-	bool first;	 /* the gradient of its input is not needed */
+	bool first;	 /* the gradient of the layer's input is not needed */
 	enum ddp_type type;
 	bool tf32;	    /* allow tf32 for products of f32 */
 	bool deterministic; /* use the first deterministic plan; no timing */
@@ -39,28 +39,28 @@ struct layer_options {
 };
 
 /*
- * The calling thread's GPU must be that of [device]. Returns 0, or DDP_ERR_x with the library and
- * the GPU.
+ * The current GPU of the calling thread must be [device]. Returns 0, or DDP_ERR_x with a text that
+ * names the library and the GPU.
  */
 int layers_open(struct layers **layers, struct device *device, struct ddp_error *error);
-/* Must be called after its layers were destroyed, as it owns their plans. NULL is legal. */
+/* Must be called after all layers were destroyed, as [layers] owns their plans. NULL is legal. */
 void layers_close(struct layers *layers);
 
 /* "cuDNN 9.19.0". Constant memory. */
 const char *layers_describe(void);
 
 /*
- * [memory]: bytes of the GPU that the rank may use; it limits scratch memory. [chosen]: for each
- * pass of a convolution, the number of cuDNN's proposal. LAYER_CHOOSE: time the first few (waits),
- * and set the number of the fastest. Layers of equal shape share plans. Returns 0, or
- * DDP_ERR_UNSUPPORTED with the layer, type and GPU.
+ * [memory]: bytes of the GPU that the rank may use, which limit scratch memory. [chosen] has the
+ * number of cuDNN's proposal for each pass of a convolution. With LAYER_CHOOSE, times the first few
+ * proposals (which waits), and sets the number to that of the fastest. Layers of equal shape share
+ * plans. Returns 0, or DDP_ERR_UNSUPPORTED with a text that names the layer, the type and the GPU.
  */
 enum { LAYER_CHOOSE = -1 };
 int layer_create(struct layer **layer, struct layers *layers, const struct layer_options *options,
 		 size_t memory, int32_t chosen[LAYER_PASSES], struct ddp_error *error);
 void layer_destroy(struct layer *layer);
 
-/* Bytes of scratch memory for any of its passes. */
+/* Bytes of scratch memory that each pass of the layer needs at most. */
 size_t layer_scratch(const struct layer *layer);
 
 /* [test]: use the test batch. [bias] may be NULL. */

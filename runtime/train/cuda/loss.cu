@@ -2,13 +2,13 @@
 /*
  * loss.cu - softmax, cross entropy and its gradient
  *
- * 32 lanes share a row. Logits are read three times, two of these from the L1 cache. 512 rows of 10
- * (15 KB) are bound by latency, 4096 rows of 1000 by memory. Blocks store the sums of their rows in
- * scratch memory, and the last block adds them.
+ * 32 lanes share a row. Logits are read three times: once from memory, twice from the L1 cache. 512
+ * rows of 10 logits (15 KB) are bound by latency, 4096 rows of 1000 logits by memory. Blocks store
+ * the sums of their rows in scratch memory, and the last block adds them.
  *
- * f32 is sufficient, since no value close to 0 is computed as a difference from 1: the largest
- * element's term of the softmax is exactly 1 and left out of the sum, and the label's gradient is
- * computed with expm1f().
+ * f32 is sufficient, since no value close to 0 is computed as a difference from 1. The exponential
+ * of the largest element is exactly 1, and is not part of the sum of exponentials. The gradient of
+ * the label is computed with expm1f().
  */
 #include "cuda-kernels.h"
 #include "gpu/launch.cuh"
@@ -24,7 +24,7 @@ struct largest {
 	float value;
 	uint32_t index;
 
-	/* The first of equal values; NaN is larger than all numbers. */
+	/* NaN is larger than all numbers. The first of equal values is the largest. */
 	__device__ inline bool before(const largest &other) const
 	{
 		bool none = value != value, others = other.value != other.value;
@@ -43,7 +43,10 @@ struct largest {
 	}
 };
 
-/* Sums over row - largest: of its exponentials without the largest element's, and of the values. */
+/*
+ * Sums over (row - largest): of the exponentials, without that of the largest element, and of the
+ * values.
+ */
 struct sums {
 	float powers, distances;
 
@@ -99,7 +102,8 @@ static __device__ inline void row_gradients(const T *row, const struct kernel_lo
 /* --- Blocks ------------------------------------------------------------------------------------- */
 
 /*
- * Returns loss and hit of a row to the first of its lanes. All threads of the block must call it.
+ * Returns loss and hit of a row to the row's first lane. All threads of the block must call this
+ * function.
  */
 template <typename T>
 static __device__ inline struct partial_pair row_loss(const struct kernel_loss *loss,
@@ -111,7 +115,7 @@ static __device__ inline struct partial_pair row_loss(const struct kernel_loss *
 	float scale = loss->order->share * loss->state->scale;
 	struct largest best = row_largest(logits, classes);
 	struct sums sums = row_sums(logits, classes, best);
-	/* The added difference makes it NaN if the largest element is not finite. */
+	/* The added difference is 0, or NaN if the largest element is not finite. */
 	float log_sum = log1pf(sums.powers) + (best.value - best.value), result;
 
 	if (!there) {

@@ -2,16 +2,16 @@
 /*
  * norm.cu - BatchNorm, and sums over the rows of channels
  *
- * Kernels over values are bound by memory. They read each byte once (a block of 512 x 32 x 32 x 64
- * bf16 is 67 MB), have four to eight instructions per element, and keep 16 to 48 KiB in flight on
- * each multiprocessor. Sums are made in one launch: each block sums a part of the rows, and the
- * last blocks add the parts (partial.cuh).
+ * Kernels that read activations are bound by memory: they read each byte once (512 x 32 x 32 x 64
+ * elements in bf16 are 67 MB), have four to eight instructions per element, and keep 16 to 48 KiB
+ * in flight on each multiprocessor. A sum takes one launch: each block sums a part of the rows, and
+ * the last blocks add the parts (partial.cuh).
  *
  * A block has [across] adjacent threads, each with a fixed pack of channels, and [down] rows of
  * such threads. A thread processes rows first + lane, first + lane + down, ... of its part. It
- * loads several rows at once, to hide the latency of memory, and the values of its channels once
- * for all rows. The partition depends only on sizes, not on the card or the number of samples used,
- * so sums have the same bits everywhere.
+ * loads several rows at once, to hide the latency of memory. It loads the parameters of its
+ * channels once for all rows. How rows are divided depends only on sizes, not on the card or the
+ * number of used samples, so sums have the same bits everywhere.
  */
 #include <math.h>
 
@@ -22,8 +22,8 @@
 #include "partial.cuh"
 
 /*
- * Rows that a thread loads at once, and minimum rows per thread. PARTS: limit for arrays that are
- * not summed; four waves of blocks, so that the last one is short.
+ * x_ROWS: rows that a thread loads at once. x_LEAST: minimum rows per thread. PARTS: maximum parts
+ * if nothing is summed: four waves of blocks, so that the last, incomplete wave is short.
  */
 enum { SUM_ROWS = 4, SUM_ROWS_BACK = 2, SUM_LEAST = 8 };
 enum { APPLY_ROWS = 4, BACK_ROWS = 2, LEAST = 4, PARTS = 2048 };
@@ -81,7 +81,7 @@ static __device__ inline size_t rows_channel(const struct rows *rows, int pack, 
 	return ((size_t)(blockIdx.x % rows->slabs) * rows->across + lane) * (size_t)pack;
 }
 
-/* Only the first [present] rows count. */
+/* Position of this thread. Only the first [present] rows are used. */
 static __device__ inline struct place rows_place(const struct rows *rows, int pack, size_t present)
 {
 	struct place place;
@@ -95,7 +95,7 @@ static __device__ inline struct place rows_place(const struct rows *rows, int pa
 	return place;
 }
 
-/* Offset of element [channel] of row [row], or of the thread's [i]th row after it. */
+/* Offset of element [channel] in the thread's [i]th row from row [row] on. */
 static __device__ inline size_t rows_at(const struct rows *rows, size_t row, int i, size_t channel)
 {
 	return (row + (size_t)i * rows->down) * rows->channels + channel;
@@ -111,8 +111,8 @@ static __device__ inline void rows_load(const void *x, const struct rows *rows, 
 }
 
 /*
- * Calls f(constant<N>, row) for N rows of the thread at once, then f(constant<1>, row) for the
- * remaining ones.
+ * Calls f(constant<N>, row) for each N rows of the thread, then f(constant<1>, row) for each
+ * remaining row.
  */
 template <int N, typename F>
 static __device__ inline void rows_each(const struct rows *rows, const struct place *place,
@@ -127,8 +127,8 @@ static __device__ inline void rows_each(const struct rows *rows, const struct pl
 }
 
 /*
- * Values of a thread's channels: y = (x - mean) * factor + shift. factor and shift are 0 if
- * [normed] lacks them.
+ * Parameters of a thread's channels: y = (x - mean) * factor + shift. factor and shift are 0 if
+ * [normed] has none.
  */
 template <int V> struct line {
 	float mean[V], factor[V], shift[V];
@@ -151,7 +151,7 @@ static __device__ inline struct line<V> line_of(const struct rows *rows, size_t 
 	return line;
 }
 
-/* Not contracted to fma, so that the backward pass computes the same value as the forward pass. */
+/* Computes y without fma, so that the backward pass gets the same value as the forward pass. */
 template <int V>
 static __device__ inline float line_at(const struct line<V> &line, int v, float off)
 {
@@ -161,8 +161,8 @@ static __device__ inline float line_at(const struct line<V> &line, int v, float 
 /* --- Moments ---------------------------------------------------------------------------------- */
 
 /*
- * Mean and sum of squared deviations of [count] values minus [base]. The base is the channel's
- * first value, so that a large mean does not cause rounding errors.
+ * Mean and sum of squared deviations of [count] values, each minus [base]. The base is the
+ * channel's first value, so that a large mean does not cause rounding errors.
  */
 template <typename T, int V> struct moments {
 	pack<T, V> base;
@@ -170,8 +170,8 @@ template <typename T, int V> struct moments {
 };
 
 /*
- * Adds N values per channel: computes their mean, then the deviations from it, which avoids
- * cancellation, and combines both with Chan's formula. One division serves all channels.
+ * Adds N values per channel. Computes their mean, then their deviations from this mean, which
+ * avoids cancellation, and adds both with Chan's formula. All channels share one division.
  */
 template <typename T, int V, int N>
 static __device__ inline void moments_join(struct moments<T, V> *all, const pack<T, V> (&values)[N])
@@ -241,7 +241,10 @@ static __device__ inline void statistics_set(const struct kernel_norm *norm, siz
 			     norm->momentum);
 }
 
-/* Moments are rounded to f32 for other ranks, so they are also rounded with one rank. */
+/*
+ * Stores moments, or computes statistics. As moments for other ranks are f32, they are rounded to
+ * f32 even if there is only one rank.
+ */
 static __device__ inline void moments_store(const struct kernel_norm *norm, size_t c,
 					    size_t present, float mean, float m2,
 					    const struct kernel_measured *to)
@@ -257,9 +260,9 @@ static __device__ inline void moments_store(const struct kernel_norm *norm, size
 }
 
 /*
- * Converts the means and squared deviations of the parts to sums of values and of squares, minus
- * the base. In double precision this loses nothing, as the base is one of the n values and differs
- * from their mean by at most sqrt(n) deviations.
+ * Converts the means and squared deviations of a part to sums of values and of squares, where
+ * values are relative to the base. In double precision this loses nothing: the base is one of the n
+ * values, so it differs from their mean by at most sqrt(n) deviations.
  */
 struct moments_term {
 	struct rows rows;
@@ -292,7 +295,7 @@ static __global__ void __launch_bounds__(LAUNCH_THREADS, 4)
 	norm_measure(struct rows rows, struct kernel_norm norm, const struct kernel_order *order,
 		     const T *x, struct partial partial, struct kernel_measured to)
 {
-	/* by thread; padded, so that columns start in different banks */
+	/* indexed by thread; padded, so that columns start in different banks */
 	SHARED float means[V][LAUNCH_THREADS + 8], m2s[V][LAUNCH_THREADS + 8];
 	SHARED float counts[LAUNCH_THREADS];
 	size_t present = order->count * norm.rows, channels = norm.channels;
@@ -411,7 +414,7 @@ void kernel_norm_fixed(void *stream, const struct kernel_norm *norm,
 
 /* --- Forward pass ----------------------------------------------------------------------------- */
 
-/* Loads come first, as y may be equal to x or add. */
+/* All loads are before the stores, as y may be equal to x or add. */
 template <typename T, int V>
 static __global__ void __launch_bounds__(LAUNCH_THREADS)
 	norm_apply(struct rows rows, struct kernel_normed normed, const T *add, bool relu, T *y)
@@ -456,8 +459,8 @@ void kernel_norm_apply(void *stream, const struct kernel_norm *norm, size_t batc
 /* --- Sums ------------------------------------------------------------------------------------- */
 
 /*
- * Terms of the sums: dy, or the rounded dy + more, masked by the ReLU; with [normed] also
- * multiplied by (x - mean) * inverse.
+ * Terms of the sums. The first kind is dy, or the rounded dy + more, masked by the ReLU. With
+ * [normed], the second kind is that multiplied by (x - mean) * inverse.
  */
 struct terms {
 	struct kernel_normed normed;
@@ -465,12 +468,15 @@ struct terms {
 	void *dz; /* NULL: not needed */
 };
 
-/* Kinds of sums: of columns; with x; and with a ReLU whose mask is recomputed. */
+/*
+ * Kinds of sums. PLAIN: of columns. WITH_X: also of products with x. AGAIN: like WITH_X, with the
+ * ReLU's mask recomputed.
+ */
 enum { PLAIN, WITH_X, AGAIN };
 
 /*
- * Adds the terms of N rows to the sums of dz, followed by those of dz * (x - mean). Loads come
- * first, as dz may be equal to dy.
+ * Adds the terms of N rows to the sums: first the sums of dz, then those of dz * (x - mean). All
+ * loads are before the stores, as dz may be equal to dy.
  */
 template <typename T, int V, int KIND, int N>
 static __device__ inline void terms_add(const struct terms *terms, const struct rows *rows,
@@ -516,7 +522,10 @@ static __device__ inline void terms_add(const struct terms *terms, const struct 
 	}
 }
 
-/* Sums [channels] or 2 x [channels] columns of a part; to [to] if there is only one part. */
+/*
+ * Sums [channels] or 2 x [channels] columns of a part. If there is only one part, the sums are
+ * written to [to].
+ */
 template <typename T, int V, int KIND>
 static __global__ void __launch_bounds__(LAUNCH_THREADS, KIND == AGAIN ? 3 : 4)
 	sums_of(struct rows rows, struct terms terms, struct partial partial, float *to)
@@ -595,8 +604,8 @@ void kernel_column_sums(void *stream, const void *dy, size_t rows, size_t channe
 /* --- Backward pass ---------------------------------------------------------------------------- */
 
 /*
- * dx = (dz - middle - (x - mean) * slope) * factor; 0 in rows of unused samples. Loads come first,
- * as dx may be equal to x or dz.
+ * dx = (dz - middle - (x - mean) * slope) * factor; 0 in rows of unused samples. All loads are
+ * before the stores, as dx may be equal to x or dz.
  */
 template <typename T, int V, bool AGAIN>
 static __global__ void __launch_bounds__(LAUNCH_THREADS, AGAIN ? 3 : 4)

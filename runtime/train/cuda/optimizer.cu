@@ -2,11 +2,11 @@
 /*
  * optimizer.cu - the end of a step: norm of the gradient, loss scale, optimizer
  *
- * The bits equal those of optim/loop-vector.c and gradient/statistics.c: if these round twice,
- * __fmul_rn() and similar functions are used here, and fmaf() corresponds to fused() in
+ * The bits equal those of optim/loop-vector.c and gradient/statistics.c. If these files round
+ * twice, this file uses __fmul_rn() and similar functions. fmaf() corresponds to fused() in
  * base/vector.h.
  *
- * A thread processes four elements, 16 bytes. All arrays are aligned to 16 bytes.
+ * A thread processes four elements (16 bytes). All arrays are aligned to 16 bytes.
  */
 #include "cuda-kernels.h"
 
@@ -43,7 +43,9 @@ static size_t norm_blocks(size_t count)
 	return blocks < NORM_BLOCKS ? blocks : (size_t)NORM_BLOCKS;
 }
 
-/* Sums the squares, and the number of threads that found a value that is not finite. */
+/*
+ * Sums the squares of the gradients, and counts the threads that found a value that is not finite.
+ */
 static __global__ void norm_parts(const float *gradients, size_t count,
 				  const struct kernel_state *state, struct partial_pair *parts,
 				  unsigned *ticket, struct kernel_norm2 *norm2)
@@ -114,8 +116,8 @@ static __device__ inline bool overflowed(const struct kernel_end &end)
 
 /*
  * Writes the result to host memory. Only a system-wide fence orders these stores. They are
- * volatile, so that each is done exactly once. The host reads [sequence] with acquire semantics; if
- * it is the expected one, the other members are complete.
+ * volatile, so that each is done exactly once. The host reads [sequence] with acquire semantics. If
+ * it has the expected value, the other members are complete.
  */
 static __device__ void report_step(const struct kernel_end &end, bool overflow)
 {
@@ -133,8 +135,8 @@ static __device__ void report_step(const struct kernel_end &end, bool overflow)
 }
 
 /*
- * Ends the step. Runs in one thread and does not change the current step's data, which other
- * threads read.
+ * Ends the step. Runs in one thread. Must not change the data of the current step, which other
+ * threads still read.
  */
 static __device__ void finish(const struct kernel_end &end, bool overflow)
 {
@@ -162,7 +164,7 @@ static __device__ inline void add_decay(const struct optim_numbers &numbers, str
 		at.gradient = fmaf(at.value, numbers.decay, at.gradient);
 }
 
-/* Updates slot [slot], a running mean of squares of [factor]. */
+/* Updates slot [slot], which is a running mean of squares of [factor]. */
 static __device__ inline void mean(const struct optim_numbers &numbers, int slot,
 				   struct element &at, float factor)
 {
@@ -233,7 +235,7 @@ struct rule_adadelta {
 /* --- Step ---------------------------------------------------------------------------------------- */
 
 struct step {
-	struct optim_numbers numbers; /* without the members of order->pace */
+	struct optim_numbers numbers; /* all numbers except the members of order->pace */
 	struct kernel_end end;
 	float *values;
 	const float *gradients;
@@ -241,7 +243,10 @@ struct step {
 	size_t count;
 };
 
-/* As clip_grad_norm_: at most 1. NaN if the norm is NaN, so that the error stays visible. */
+/*
+ * The factor of clip_grad_norm_, at most 1. If the norm is NaN, the factor is NaN, so that the
+ * error stays visible.
+ */
 static __device__ inline float clip_factor(const struct step &step)
 {
 	double factor = step.end.clip > 0 ? step.end.clip / (step.end.norm2->norm + 1e-6) : 1;
@@ -268,7 +273,7 @@ template <class RULE, typename T> static __global__ void optimize(struct step st
 		UNROLL
 		for (int s = 0; s < RULE::SLOTS; s++)
 			slot[s] = pack_load<V>(step.slots[s] + at);
-		/* Overlaps with the loads. */
+		/* Computed here, while the loads are under way. */
 		inverse = inverse_of(step.end.step->state.scale);
 		factor = clip_factor(step);
 		numbers.rate = order.pace.rate;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * partial.cuh - sums over many blocks, added by the last of them
+ * partial.cuh - sums over many blocks in one launch: the last block adds the parts of all blocks
  *
  * Each of [parts] parts stores a row of [columns] partial sums. Parts are divided into groups. The
- * last block of a group to finish adds the group's rows in double precision, and the last of these
- * blocks adds the groups' sums. Which block is last varies, but not what is added and in which
- * order, so the bits are always the same. No block waits for another one, so they need not run at
- * the same time.
+ * block of a group that finishes last adds the group's rows in double precision. The last of these
+ * blocks adds the sums of the groups. Any block may be the last, but the terms and their order are
+ * fixed, so the bits are always the same. No block waits for another one, so the blocks need not
+ * run at the same time.
  */
 #ifndef TRAIN_CUDA_PARTIAL_CUH
 #define TRAIN_CUDA_PARTIAL_CUH
@@ -19,7 +19,7 @@
 enum { PARTIAL_PARTS = 512, PARTIAL_GROUPS = KERNEL_TICKETS - 1, PARTIAL_FEW = 16 };
 
 struct partial {
-	float *rows;	/* of the parts */
+	float *rows;	/* rows of the parts */
 	double *groups; /* sums of the groups, after the rows */
 	unsigned *tickets;
 	size_t columns;
@@ -27,7 +27,7 @@ struct partial {
 	unsigned blocks;	 /* blocks per part */
 };
 
-/* Number of parts per group: one group if there are few parts, else about the square root. */
+/* Number of parts per group: all parts if there are few, else about the square root of [parts]. */
 static inline unsigned partial_members(unsigned parts)
 {
 	unsigned members = PARTIAL_FEW;
@@ -72,9 +72,10 @@ static __device__ inline unsigned partial_groups(const struct partial *partial)
 }
 
 /*
- * Returns whether this block is the last one, to all of its threads. All threads must call it after
- * writing the row of [part]. In the last block partial_total() then returns the sum of each column.
- * [term]: function of (part, column) that returns a summand, which it must read with load_fresh().
+ * Returns whether this block is the last one. All threads must call this function, after writing
+ * the row of [part]. In the last block, partial_total() then returns the sum of each column. [term]
+ * is a function of (part, column) that returns a term of the sum. It must read memory with
+ * load_fresh().
  */
 template <typename TERM>
 static __device__ inline bool partial_last(const struct partial *partial, unsigned part,
@@ -119,8 +120,9 @@ static __device__ inline double partial_total(const struct partial *partial, siz
 }
 
 /*
- * Sums the rows: the first [split] columns to [to], the others to [others]. Returns true in the
- * last block, which writes the sums. All threads must call it after writing the row of [part].
+ * Sums the rows. The sums of the first [split] columns are written to [to], those of the other
+ * columns to [others]. Returns true in the last block, which writes the sums. All threads must call
+ * this function, after writing the row of [part].
  */
 static __device__ inline bool partial_sums(const struct partial *partial, unsigned part, float *to,
 					   size_t split = SIZE_MAX, float *others = NULL)
@@ -138,9 +140,9 @@ static __device__ inline bool partial_sums(const struct partial *partial, unsign
 }
 
 /*
- * Sums within a block of LAUNCH_THREADS, of which [across] adjacent threads have different columns.
- * Calls to(k, lane, sum) with the sum of value [k] over all threads with the columns of thread
- * [lane] < [across].
+ * Sums within a block of LAUNCH_THREADS threads, in rows of [across] adjacent threads. Threads in a
+ * row have different columns. Calls to(k, lane, sum) for each [lane] < [across], with the sum of
+ * value [k] over thread [lane] of each row.
  */
 template <int N, typename TO>
 static __device__ inline void partial_block(const float (&values)[N], unsigned across, const TO &to)
@@ -175,8 +177,8 @@ struct partial_pair {
 };
 
 /*
- * Replaces [pair] by the sum over all threads. Only the last block gets the sum, and returns true. All
- * threads must call it.
+ * Replaces [pair] by the sum over the threads of all blocks. Only the last block gets the sum, and
+ * returns true. All threads must call this function.
  */
 static __device__ inline bool partial_pair_sum(struct partial_pair *pair,
 					       struct partial_pair *blocks, unsigned *ticket)

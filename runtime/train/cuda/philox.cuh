@@ -2,8 +2,8 @@
 /*
  * philox.cuh - ddp_random() on the device, with the same results
  *
- * It takes twenty products of 32 x 32 bits and as many exclusive ors, and no memory: about 0.2
- * microseconds of latency.
+ * A call needs twenty products of 32 x 32 bits, as many exclusive ors, and no memory. Its latency
+ * is about 0.2 microseconds.
  */
 #ifndef TRAIN_CUDA_PHILOX_CUH
 #define TRAIN_CUDA_PHILOX_CUH

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * plans.c - choice of the algorithms of convolutions and dense layers, equal on all ranks
+ * plans.c - chooses the algorithms of convolutions and dense layers, the same on all ranks
  *
- * Rank 0 times cuDNN's first proposals while the other ranks wait. They use its choice. Nothing is
- * stored: the next start times again.
+ * Rank 0 times cuDNN's first proposals while the other ranks wait, and all ranks use its choice.
+ * The choice is not stored: each start of ddp-train times the proposals again.
  */
 #include "config.h"
 
@@ -83,8 +83,9 @@ static int create_all(struct engine *engine, size_t memory, struct chosen *chose
 /* --- All ranks ---------------------------------------------------------------------------------- */
 
 /*
- * Minimum over all ranks of the GPU memory that a rank may use. Plans of virtual ranks must not
- * depend on the number of ranks or on GPU sharing, so for them there is no limit.
+ * Sets [memory] to the minimum over all ranks of the GPU memory that a rank may use. With virtual
+ * ranks there is no limit, since their plans must not depend on the number of ranks or on GPU
+ * sharing.
  */
 static int agree_memory(struct engine *engine, size_t *memory, struct ddp_error *error)
 {
@@ -100,7 +101,7 @@ static int agree_memory(struct engine *engine, size_t *memory, struct ddp_error 
 	return status < 0 ? ddp_error_set(error, status, "%s", ddp_error(setup->ddp)) : 0;
 }
 
-/* As create_all(), and reports how long it took. */
+/* Calls create_all(), and reports how long it took. */
 static int choose_all(struct engine *engine, size_t memory, struct chosen *chosen,
 		      struct ddp_error *error)
 {

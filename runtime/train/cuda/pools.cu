@@ -2,13 +2,14 @@
 /*
  * pools.cu - pools, dropout, and max-pools followed by dropout
  *
- * All are bound by memory. Each byte is read and written once, 16 bytes at a time if the rows of
- * channels allow it, and adjacent for adjacent threads. A max-pool reads size x size packs per
- * thread, all in flight at the same time. A dropout after it needs no further memory access and no
- * further launch. Small batches are bound by the launch.
+ * All kernels are bound by memory. Each byte is read and written once. A thread accesses packs of
+ * 16 bytes, if the number of channels allows it, and adjacent threads access adjacent packs. A
+ * max-pool reads size x size packs per thread, all in flight at the same time. A dropout after the
+ * max-pool needs no further memory access and no further launch. Small batches are bound by the
+ * launch.
  *
- * Indices are divided in 32 bits, which takes a fifth of the time of 64 bits. The engine rejects
- * batches with more elements.
+ * Indices have 32 bits, because a division of 64 bits takes five times as long. The engine rejects
+ * batches with too many elements for this.
  */
 #include "cuda-kernels.h"
 #include "gpu/launch.cuh"
@@ -46,9 +47,9 @@ static __device__ inline size_t window_pixel(const struct kernel_pool *pool,
 /* --- Dropout ------------------------------------------------------------------------------------ */
 
 /*
- * Random numbers of 128 elements are drawn once per block, one plane by one thread, while the data
- * is being loaded. A block draws at most one plane per thread, usually one warp's worth. A thread
- * has V adjacent elements of a sample. Blocks have LAUNCH_THREADS threads.
+ * A block draws the random numbers of a group of 128 elements once, while the data is being loaded.
+ * One thread draws one plane. A block has at most as many planes as threads, usually as many as a
+ * warp has. A thread has V adjacent elements of a sample. Blocks have LAUNCH_THREADS threads.
  */
 enum { GROUP = 128, PLANES = 16 }; /* see dropout.h */
 
@@ -60,7 +61,7 @@ struct draw {
 	struct kernel_dropout dropout;
 	const struct kernel_order *order;
 	const uint64_t *orders;
-	uint32_t samples, elements; /* per sample; its last group may have fewer than 128 */
+	uint32_t samples, elements; /* in the batch; per sample */
 	uint32_t groups;	    /* per sample */
 };
 
@@ -86,8 +87,8 @@ static inline size_t draw_blocks(const struct draw *draw, int pack)
 }
 
 struct share {
-	uint32_t group, element; /* in the block; in the group */
-	uint32_t sample, place;	 /* in the sample */
+	uint32_t group, element; /* group in the block, element in the group */
+	uint32_t sample, place;	 /* sample, element in the sample */
 	bool there;
 };
 
@@ -106,8 +107,8 @@ template <int V> static __device__ inline struct share share_of(const struct dra
 }
 
 /*
- * Returns a mask with bit 0 for the thread's first element, 1 if the element is dropped. All
- * threads must call it.
+ * Returns a mask of the thread's elements, the first one in bit 0. A bit is 1 if the element is
+ * dropped. All threads must call this function.
  */
 template <int V>
 static __device__ inline uint32_t share_dropped(const struct draw *draw, struct share share)
@@ -166,7 +167,9 @@ void kernel_dropout(void *stream, const struct kernel_dropout *dropout,
 
 /* --- Max-pool, optionally followed by dropout ---------------------------------------------------- */
 
-/* SIZE 0: any size. The first of equal values counts; NaN is larger than all numbers. */
+/*
+ * SIZE 0: any size. NaN is larger than all numbers, and the first of equal values is the maximum.
+ */
 template <typename T, int V, int SIZE>
 static __global__ void max_pool(struct kernel_pool pool, struct draw draw, const T *x, T *y,
 				uint8_t *which)
@@ -219,7 +222,10 @@ void kernel_max_pool(void *stream, const struct kernel_pool *pool,
 	})
 }
 
-/* [rows] x [columns] windows per image, including incomplete ones; [each]: elements of these. */
+/*
+ * An image has [rows] x [columns] windows, including incomplete ones, with [each] elements of dx in
+ * total.
+ */
 struct pool_back {
 	uint32_t rows, columns, each;
 	size_t count; /* elements in all images */
@@ -230,8 +236,8 @@ struct pool_back {
 };
 
 /*
- * A window passes its gradient to one pixel and zeros to the others. Incomplete windows get zeros.
- * SUMS: all windows of a thread have the same channels.
+ * A window passes its gradient to the pixel of the maximum, and zeros to the other pixels. Pixels
+ * of incomplete windows get zeros. With SUMS, all windows of a thread have the same channels.
  */
 template <typename T, int V, bool SUMS>
 static __global__ void max_pool_back(struct kernel_pool pool, struct pool_back back,
@@ -320,8 +326,8 @@ void kernel_max_pool_back(void *stream, const struct kernel_pool *pool, size_t b
 /* --- Average pool ----------------------------------------------------------------------------- */
 
 /*
- * A thread has one pack of channels in all rows of an image. It sums the rows or, with BACK, writes
- * all of them.
+ * A thread has one pack of channels of an image. It sums the pack over all rows or, with BACK,
+ * writes it to all rows.
  */
 template <typename T, int V, bool BACK>
 static __global__ void average_pool(uint32_t count, uint32_t rows, uint32_t channels, const T *from,

@@ -2,10 +2,10 @@
 /*
  * samples.cu - converts bytes of a data set to the images of a batch
  *
- * An element takes one byte to read and two or four to write, 16 elements per thread. For 512
- * images of CIFAR that is 1.5 MB and 3 MB, which takes less time than a launch. The latency is that
- * of two dependent loads, the index and the bytes. In the meantime a thread computes its crop,
- * which is equal for all threads of an image.
+ * For each element, one byte is read and two or four are written. A thread has 16 elements. For 512
+ * images of CIFAR, 1.5 MB are read and 3 MB written, which takes less time than a launch. The
+ * latency is that of two dependent loads, the index and the bytes. During these loads a thread
+ * computes its crop, which is equal for all threads of an image.
  */
 #include "data/batch.h"
 extern "C" {
@@ -16,7 +16,7 @@ extern "C" {
 #include "gpu/pack.cuh"
 #include "philox.cuh"
 
-/* As batch_crop(). */
+/* The crop that batch_crop() computes. */
 struct crop {
 	int top, left;
 	bool mirrored;
@@ -38,7 +38,7 @@ static __device__ inline struct crop crop_of(const struct kernel_images *images,
 	return crop;
 }
 
-/* Position of an element of an image, H, W, C. */
+/* Position of an element in an image (order H, W, C). */
 struct spot {
 	int row, column, channel;
 };
@@ -63,7 +63,7 @@ static __device__ inline struct spot spot_next(const struct kernel_images *image
 	return spot;
 }
 
-/* Black outside of the image. */
+/* The pixel at [spot] after the crop; black outside of the image. */
 static __device__ inline uint8_t pixel_of(const struct kernel_images *images, const uint8_t *image,
 					  struct crop crop, struct spot spot)
 {
@@ -75,14 +75,17 @@ static __device__ inline uint8_t pixel_of(const struct kernel_images *images, co
 	return image[(spot.channel * images->height + y) * images->width + x];
 }
 
-/* Selects a value without indexing, as an argument array that is indexed is copied to memory. */
+/* Selects a value without indexing: the compiler would copy an indexed argument array to memory. */
 static __device__ inline float channel_of(const float values[4], int channel)
 {
 	return channel < 2 ? (channel < 1 ? values[0] : values[1])
 			   : (channel < 3 ? values[2] : values[3]);
 }
 
-/* Two divisions and one difference, each rounded, as on the host and in torchvision. */
+/*
+ * Normalises a pixel with two divisions and one difference, each rounded as on the host and in
+ * torchvision.
+ */
 static __device__ inline float level_of(const struct kernel_images *images, uint8_t pixel,
 					int channel)
 {
@@ -93,8 +96,8 @@ static __device__ inline float level_of(const struct kernel_images *images, uint
 }
 
 /*
- * Makes the next step the current one. Runs in one thread and does not change [next], which other
- * threads read. Volatile: the host writes the stop request.
+ * Makes the next step the current one. Runs in one thread. Must not change [next], which other
+ * threads still read. [results] is volatile because the host writes the stop request.
  */
 static __device__ void begin(struct kernel_step *step, const volatile struct kernel_result *results)
 {

@@ -3,9 +3,9 @@
  * step.c - steps, evaluation, and copies of the model between host and device
  *
  * A step is enqueued, and its result is read some steps later. The host waits for the device only
- * to limit the number of steps under way. It polls the results in host memory. If no result arrives
- * for a while, it asks the device for errors, and then waits through libddp, which has a time limit
- * and names missing ranks.
+ * to limit the number of steps under way. While it waits, it polls the results in host memory. If
+ * no result arrives for a while, the host checks the device for errors, and then waits through
+ * libddp, which has a time limit and names missing ranks.
  */
 #include "config.h"
 
@@ -52,7 +52,7 @@ static int finish_sums(struct engine *engine, struct ddp_error *error)
 			 error);
 }
 
-/* Enqueues everything from the images to the gradients. */
+/* Enqueues the kernels from the gathering of images to the gradients. */
 static int backwards(struct engine *engine, struct ddp_error *error)
 {
 	int status;
@@ -97,8 +97,8 @@ static int capture(struct engine *engine, int (*part)(struct engine *, struct dd
 }
 
 /*
- * Captures both graphs before one is launched. A capture may wait for the device, which must then
- * not depend on a sum that another rank has yet to enqueue.
+ * Captures both graphs before the first launch. A capture may wait for the device. If the device
+ * then waited for a sum that another rank has not enqueued yet, the ranks might hang.
  */
 static int capture_all(struct engine *engine, struct ddp_error *error)
 {
@@ -112,8 +112,8 @@ static int capture_all(struct engine *engine, struct ddp_error *error)
 }
 
 /*
- * Enqueues the first step directly. Libraries load and NCCL connects in it, which is not possible
- * during a capture.
+ * Launches a step. The first step is enqueued without a graph: it makes libraries load and NCCL
+ * connect, which is not possible during a capture.
  */
 static int launch(struct engine *engine, struct ddp_error *error)
 {
@@ -133,7 +133,7 @@ static int launch(struct engine *engine, struct ddp_error *error)
 
 /* --- Wait for results ---------------------------------------------------------------------------- */
 
-/* seconds: polling without sleep; limit after which libddp waits */
+/* seconds: of polling without sleep; of polling before libddp waits */
 static const double spin = 200e-6, poll_limit = 1;
 enum { POLL_PAUSE_NS = 50000 /* nanoseconds */ };
 
@@ -167,8 +167,8 @@ int cuda_wait(struct engine *engine, struct ddp_error *error)
 }
 
 /*
- * Pauses a polling loop that started at [begin]. After one second it calls cuda_wait() instead and
- * returns 1: the result must then be there.
+ * Pauses a polling loop that started at [begin]. After one second, calls cuda_wait() instead and
+ * returns 1: the result must have arrived then.
  */
 static int pause_for(struct engine *engine, double begin, struct ddp_error *error)
 {
@@ -188,8 +188,8 @@ static int pause_for(struct engine *engine, double begin, struct ddp_error *erro
 }
 
 /*
- * Adds the result of a step. The loss of a skipped step may not be finite, as gradients have
- * overflowed.
+ * Adds the result of a step. In a skipped step, gradients have overflowed, so its loss may not be
+ * finite.
  */
 static void add_result(struct engine *engine, const struct kernel_result *result)
 {
@@ -206,8 +206,8 @@ static void add_result(struct engine *engine, const struct kernel_result *result
 }
 
 /*
- * Returns an error if a sum was aborted, as the stream then continues with wrong values. With one
- * graph, a failed sum stops the step and no result arrives.
+ * Returns an error if a sum was aborted, after which the stream continues with wrong values. With
+ * one graph no check is needed: a failed sum stops the step, so no result arrives.
  */
 static int check_sums(struct engine *engine, struct ddp_error *error)
 {
@@ -216,7 +216,7 @@ static int check_sums(struct engine *engine, struct ddp_error *error)
 	return cuda_fail(engine, ddp_device_check(engine->setup.ddp), error);
 }
 
-/* Reads the result of the oldest step under way, if it is there. */
+/* If the result of the oldest step under way has arrived, reads it. */
 static bool collect(struct engine *engine)
 {
 	uint64_t sequence = engine->results_read + 1;
@@ -237,7 +237,7 @@ static int wait_for_one(struct engine *engine, struct ddp_error *error)
 	int ended = 0;
 
 	while (!collect(engine)) {
-		/* After some time without a result, check the device for errors. */
+		/* If no result has arrived for some time, check the device for errors. */
 		int status = ddp_seconds() - begin < spin
 				     ? 0
 				     : device_ended(engine->device, DEVICE_COMPUTE, error);
@@ -270,7 +270,7 @@ static int catch_up(struct engine *engine, size_t most, struct ddp_error *error)
 
 /* --- Data of a step ----------------------------------------------------------------------------- */
 
-/* data_announce() for training. The device must have read the last table. */
+/* Calls data_announce() for training, once the device has read the last table. */
 static int announce(struct engine *engine, const struct batch *batch, size_t each,
 		    const double *rates, size_t global, struct ddp_error *error)
 {
@@ -286,7 +286,7 @@ int cuda_expect(struct engine *engine, const struct batch *batch, const double *
 	return break_engine(engine, announce(engine, batch, engine->setup.batch, rates, 0, error));
 }
 
-/* The state of the first step after a push. [step]: its number of the optimizer step. */
+/* The state for the first step after a push, whose number is [step]. */
 static struct kernel_state first_state(const struct engine *engine, uint64_t step)
 {
 	const struct ddp_scaler *scaler = engine->setup.scaler;
@@ -302,7 +302,7 @@ static struct kernel_state first_state(const struct engine *engine, uint64_t ste
 	return state;
 }
 
-/* Sends the table of steps to the device, unless it is there. */
+/* Sends the table of steps to the device, unless the device has it. */
 static int send(struct engine *engine, uint64_t sequence, uint64_t step, struct ddp_error *error)
 {
 	struct kernel_state state = first_state(engine, step);
@@ -332,9 +332,7 @@ static int begin_step(struct engine *engine, const struct batch *batch, size_t g
 		status = send(engine, sequence, step, error);
 	if (status < 0)
 		return status;
-	/*
-	 * The step reads this when it starts. The result that used the slot before has been read.
-	 */
+	/* The step reads [stop] when it starts. The slot is free: its last result has been read. */
 	engine->memory.results[sequence % KERNEL_SLOTS].stop = stop;
 	status = launch(engine, error);
 	if (status < 0)
@@ -348,11 +346,12 @@ static int begin_step(struct engine *engine, const struct batch *batch, size_t g
 /* --- Virtual ranks ------------------------------------------------------------------------------- */
 
 /*
- * Gradients of virtual ranks are summed in host memory. There, ddp_gradients makes sums with equal
- * bits on any number of ranks, over shared memory, TCP and MPI, also if ranks share GPUs. Sums over
- * NCCL would need exact integer sums in kernels, memory on the device for the gradients of all
- * virtual ranks, and a fallback without NCCL. The cost is the copy to the host and back. Compared
- * to that launches are cheap, so a pass is enqueued without a graph, and the host waits for each.
+ * Gradients of virtual ranks are summed in host memory. There, ddp_gradients gives equal bits on
+ * any number of ranks, over shared memory, TCP and MPI, even if ranks share GPUs. Sums over NCCL
+ * would need exact integer sums in kernels, device memory for the gradients of all virtual ranks,
+ * and a fallback without NCCL. The cost of host memory is the copy to the host and back. Compared
+ * to these copies launches are cheap, so a pass is enqueued without a graph, and the host waits for
+ * each pass.
  */
 
 /* Copies gradients and the step vector from the device to the model's memory, or back ([up]). */
@@ -379,8 +378,8 @@ static int pass(struct engine *engine, double *reduce, struct ddp_error *error)
 	status = backwards(engine, error);
 	engine->finish_later = engine->by_host = false;
 	/*
-	 * A copy to memory that is not pinned waits in the driver, without a time limit, so wait
-	 * before it.
+	 * Wait with a time limit before the copy: a copy to memory that is not pinned waits in the
+	 * driver, without a limit.
 	 */
 	if (status == 0)
 		status = cuda_wait(engine, error);
@@ -395,8 +394,8 @@ static int pass(struct engine *engine, double *reduce, struct ddp_error *error)
 }
 
 /*
- * Runs a step over [batch], which has the samples of each part one after the other. Each part gets
- * a separate table.
+ * Runs a step over [batch], which has the samples of the parts (virtual ranks) one after the other.
+ * Each part gets a separate table.
  */
 static int begin_parts(struct engine *engine, const struct batch *batch, size_t global,
 		       uint64_t step, double rate, bool stop, double *reduce,
@@ -471,7 +470,7 @@ int cuda_settle(struct engine *engine, struct engine_step *done, struct ddp_erro
 		return status;
 	return_results(engine, done);
 	done->seconds[ENGINE_COMPUTE] = ddp_seconds() - begin;
-	/* After a push, the scaler has the value that was pushed. */
+	/* Update the scaler, unless no step was run since a push. */
 	if (engine->scaling && engine->last.sequence > 0 && !engine->pushed) {
 		engine->setup.scaler->scale = engine->last.scale;
 		engine->setup.scaler->good_steps = engine->last.good_steps;
@@ -529,7 +528,7 @@ int cuda_push(struct engine *engine, struct ddp_error *error)
 	return break_engine(engine, push(engine, error));
 }
 
-/* Copies rank 0's running statistics to all ranks, as with models in host memory. */
+/* Copies rank 0's running statistics to all ranks. */
 static int share_buffers(struct engine *engine, struct ddp_error *error)
 {
 	const struct model *model = engine->setup.model;

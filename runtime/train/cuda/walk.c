@@ -3,7 +3,7 @@
  * walk.c - enqueues a program's operations, forward and backward
  *
  * As in the CPU engine, the ReLU that ends an operation masks the gradient of the operation's
- * output in place. The gradient is not read again after it was passed on to the operation's inputs.
+ * output in place. Nothing reads that gradient after it was passed on to the operation's inputs.
  */
 #include "config.h"
 
@@ -12,12 +12,12 @@
 /* --- Sums over ranks ------------------------------------------------------------------------------ */
 
 /*
- * libddp sums gradients over ranks (ddp_gradients): on REDUCE while COMPUTE continues with earlier
- * layers, or after all layers if the graph cannot contain sums. A single rank needs no sums.
- * Virtual ranks are summed in host memory (step.c).
+ * libddp (ddp_gradients) sums gradients over ranks on REDUCE, while COMPUTE continues with earlier
+ * layers. If the graph cannot contain sums, gradients are summed after all layers. A single rank
+ * needs no sums. Gradients of virtual ranks are summed in host memory (step.c).
  */
 
-/* index of the step vector, which follows the gradients, in place of a parameter */
+/* used as the index of a parameter: the step vector, which follows the gradients */
 enum { STEP_VECTOR = -2 };
 
 int cuda_fail(const struct engine *engine, int status, struct ddp_error *error)
@@ -38,8 +38,8 @@ int cuda_fail(const struct engine *engine, int status, struct ddp_error *error)
 }
 
 /*
- * Reports to libddp that the gradient of [parameter] (-1: none) is enqueued on COMPUTE. Does
- * nothing with engine->by_host.
+ * Reports to libddp that the gradient of [parameter] (-1: no parameter) is enqueued on COMPUTE.
+ * With engine->by_host, does nothing.
  */
 static int sum_ready(struct engine *engine, int parameter, struct ddp_error *error)
 {
@@ -65,7 +65,10 @@ void *cuda_value(const struct engine *engine, int index)
 	return cuda_area(engine, engine->program->values[index].data);
 }
 
-/* Gradient of value [index]; parameters and their gradients, NULL for -1. */
+/*
+ * Addresses of the gradient of value [index], of parameter [index], and of its gradient. NULL if
+ * [index] is -1.
+ */
 static void *gradient_of(const struct engine *engine, int index)
 {
 	return cuda_area(engine, engine->program->values[index].gradient);
@@ -167,15 +170,16 @@ static int both_ready(struct engine *engine, const struct program_op *op, struct
 /* --- BatchNorm ---------------------------------------------------------------------------------- */
 
 /*
- * As in cpu/pass.c. Exchanges between ranks are enqueued on COMPUTE, after the sums of gradients
- * under way: a communicator runs one collective at a time, in the same order on all ranks.
+ * cpu/pass.c has the definitions. Exchanges between ranks are enqueued on COMPUTE, after the
+ * gradient sums that are under way: a communicator runs one collective at a time, in the same order
+ * on all ranks.
  */
 static float *running(const struct engine *engine, int buffer)
 {
 	return engine->memory.buffers + engine->setup.model->buffer_offsets[buffer];
 }
 
-/* Computes the statistics of the batch, of this rank or of all ranks. */
+/* Computes the statistics of the batch of this rank or, with SyncBatchNorm, of all ranks. */
 static int measure(const struct walk *at, const struct kernel_measured *to, struct ddp_error *error)
 {
 	const struct kernel_norm *norm = &at->unit->norm;
@@ -213,7 +217,8 @@ static int norm_forward(const struct walk *at, struct ddp_error *error)
 	int other = at->op->other, status = 0;
 
 	/*
-	 * Running statistics are those of virtual rank 0, which rank 0 has and sends to all ranks.
+	 * Only virtual rank 0 updates the running statistics. It is on rank 0, which sends them to
+	 * all ranks.
 	 */
 	if (engine->mode == PROGRAM_TRAIN && engine->part > 0)
 		to.running_mean = to.running_variance = NULL;
@@ -230,8 +235,9 @@ static int norm_forward(const struct walk *at, struct ddp_error *error)
 }
 
 /*
- * Sums BatchNorm's backward sums over all ranks, in memory.sums, as the gradients must stay those
- * of this rank. Runs after sums that REDUCE has started in this step.
+ * Sums BatchNorm's backward sums over all ranks. The result is in memory.sums, since the gradients
+ * of scale and shift must stay sums of this rank. Runs after the sums that REDUCE has started in
+ * this step.
  */
 static int sum_over_ranks(const struct walk *at, const float **sums, struct ddp_error *error)
 {
@@ -257,9 +263,9 @@ static int sum_over_ranks(const struct walk *at, const float **sums, struct ddp_
 }
 
 /*
- * If nothing was added between BatchNorm and the ReLU after it, the kernels compute the ReLU's mask
- * from x. Then y is not read, and dy is written only if two gradients are added. Otherwise the
- * masked dy is needed for the addition's other input.
+ * Backward pass of BatchNorm. Without an addition between BatchNorm and its ReLU, the kernels
+ * compute the ReLU's mask from x. They do not read y, and write dy only if two gradients are added.
+ * With an addition, the masked dy is written, since the addition's other input needs it.
  */
 static int norm_backward(const struct walk *at, struct ddp_error *error)
 {
@@ -323,7 +329,7 @@ static int weights_backward(const struct walk *at, struct ddp_error *error)
 
 	status = layer_back_weights(at->unit->layer, at->x, at->dy, narrow ? narrow : gradient,
 				    sums, at->scratch.memory, error);
-	/* Sums over ranks and the optimizer read f32. */
+	/* Convert to f32 for the sums over ranks and the optimizer. */
 	if (status == 0 && narrow)
 		kernel_widen(at->stream, narrow, gradient, model->graph->parameters[weight].count,
 			     at->type);
@@ -368,7 +374,7 @@ static struct kernel_pool pool_of(const struct walk *at)
 				    at->op->node->layer->size};
 }
 
-/* In training, includes the dropout after the pool. */
+/* Forward pass of a max-pool. In training it includes a dropout after the pool. */
 static void max_pool_forward(const struct walk *at)
 {
 	bool drops = at->op->dropout != PROGRAM_NONE && at->engine->mode == PROGRAM_TRAIN;
@@ -392,7 +398,7 @@ static void max_pool_backward(const struct walk *at)
 			     at->type);
 }
 
-/* In an evaluation, copies the input. */
+/* Forward pass of dropout. In an evaluation it copies the input. */
 static int dropout_forward(const struct walk *at, struct ddp_error *error)
 {
 	if (at->engine->mode == PROGRAM_TEST)
@@ -406,8 +412,8 @@ static int dropout_forward(const struct walk *at, struct ddp_error *error)
 }
 
 /*
- * A dropout after a ReLU derives the mask from its results, without random numbers. The backward
- * pass of an inner dropout is part of its pool's.
+ * Backward pass of dropout. After a ReLU, the mask is derived from the dropout's results, without
+ * random numbers. The backward pass of a pool includes that of an inner dropout.
  */
 static void dropout_backward(const struct walk *at)
 {
@@ -469,7 +475,7 @@ int cuda_forward(struct engine *engine, struct ddp_error *error)
 
 /* --- Backward pass ----------------------------------------------------------------------------- */
 
-/* Copies the gradient in [dy] to that of [value] or, with [accumulate], adds it. */
+/* Copies the gradient in [dy] to the gradient of [value] or, with [accumulate], adds it to that. */
 static int pass_gradient(const struct walk *at, int value, bool accumulate, struct ddp_error *error)
 {
 	struct engine *engine = at->engine;

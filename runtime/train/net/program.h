@@ -116,8 +116,8 @@ struct program {
 	int area_count;
 	size_t alignment; /* of areas, in bytes */
 	/*
-	 * Areas. Labels are i32. Logits and their gradients have areas here only if the network's
-	 * type is not f32.
+	 * Areas. Labels are i32. Logits and their gradients are f32 with program_options.wide, else
+	 * in the network's type.
 	 */
 	int labels, logits, logit_gradients;
 };
@@ -126,7 +126,7 @@ struct program_options {
 	enum ddp_type type;
 	bool dropout;
 	size_t alignment; /* of areas, in bytes; 0: 64 */
-	size_t cache; /* bytes; convolutions before a pool run in pieces of this size; 0: no pieces */
+	size_t cache;	  /* bytes per piece of a convolution before a pool; 0: no pieces */
 	/*
 	 * Returns whether the engine can compute this convolution's gradients from a list; NULL:
 	 * never.

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# embed.awk - page.html with its style and script inlined, as two C strings: before and after the data
+# embed.awk - prints page.html, with style and script inlined, as two C strings: page_before and
+# page_after the data
 #
 #	awk -v dir=DIRECTORY -f embed.awk DIRECTORY/page.html >page-assets.h
 

@@ -24,14 +24,14 @@ enum { WIDEST = 500, BAR_LEAST = 8, BAR_MOST = 26, GAP = 2 };
 /* from left to right */
 enum field { EPOCH, STEP, BAR, SPEED, LOSS, RIGHT, LEFT, SLOWEST, FIELDS };
 
-/* By importance: a narrow terminal shows the first ones only. */
+/* Fields by importance. A narrow terminal shows only the first of these. */
 static const enum field by_weight[FIELDS] = {EPOCH, STEP, LOSS, LEFT, SPEED, RIGHT, BAR, SLOWEST};
 
 struct live {
 	bool escapes; /* the terminal can clear to the end of a line */
 	bool utf8, colour;
 	char fields[FIELDS][96]; /* "": not shown; the bar is drawn from [done] */
-	/* widths of the last line; fields do not shrink, so that they do not move */
+	/* widths in the last line; a field does not shrink, so that later fields do not move */
 	size_t widths[FIELDS];
 	double done; /* fraction of the epoch */
 	bool alarm;  /* highlight the slowest rank */
@@ -41,7 +41,7 @@ struct live {
 	double pace;	   /* seconds per step */
 	double evaluation; /* seconds of the last evaluation */
 	size_t drawn;	   /* columns on the terminal now */
-	bool any;	   /* there was an interval */
+	bool any;	   /* an interval was reported */
 	struct ddp_text line;
 };
 
@@ -78,8 +78,8 @@ static void put_field(struct live *live, enum field field, size_t width)
 }
 
 /*
- * Chooses the fields that fit into [columns]. Sets [widths] (0: not shown). Returns the columns
- * used.
+ * Chooses the fields that fit into [columns], and sets their [widths] (0: not shown). Returns the
+ * number of columns that they need.
  */
 static size_t choose(struct live *live, size_t columns, size_t widths[FIELDS])
 {
@@ -137,7 +137,7 @@ static bool is_utf8_terminal(void)
 	return locale && (strcasestr(locale, "utf-8") || strcasestr(locale, "utf8"));
 }
 
-/* Usable columns. The last one is left free, as writing to it wraps the line on some terminals. */
+/* Usable columns. The last column stays free: on some terminals, writing to it wraps the line. */
 static size_t usable_columns(void)
 {
 	const char *columns = getenv("COLUMNS");
@@ -220,7 +220,7 @@ static void set_slowest(struct live *live, const struct report_work *work)
 	most = live->work[slowest];
 	if (!(sum > 0) || !isfinite(sum))
 		return;
-	/* compared with the mean of the other ranks */
+	/* by how much the slowest rank's time exceeds the mean of the other ranks */
 	excess = most * (live->run->ranks - 1) / fmax(sum - most, 1e-12) - 1;
 	ddp_text_plain(&node, live->run->places[slowest].node);
 	FIELD(live, SLOWEST, "slowest %.64s:%d (+%.0f %%)", node.data ? node.data : "", slowest,

@@ -2,9 +2,9 @@
 /*
  * page.c - the run as one self-contained HTML file
  *
- * The file is page.html with its style and script inlined. The script draws the data in the middle,
- * which is lines of the stream. Its size is limited: if there are too many steps, adjacent points
- * are merged, and only the newest epochs and log lines are kept.
+ * The file is page.html with its style and script inlined. Between them are the data: JSON lines as
+ * in stream.c, which the script draws. The size of the file is limited: if there are too many
+ * steps, adjacent points are merged, and only the newest epochs and log lines are kept.
  */
 #include "config.h"
 
@@ -19,7 +19,7 @@
 #include "sink.h"
 
 enum {
-	POINTS = 512, /* steps */
+	POINTS = 512, /* points, each with one or more merged steps */
 	RANKS = 64,   /* ranks with speeds of their own */
 	LINES = 200,  /* epochs, and log lines */
 	LIMIT = 16 << 20,
@@ -28,13 +28,13 @@ enum {
 struct point {
 	struct report_interval interval;
 	double low[2], high[2]; /* of the losses and top1 merged into this point */
-	/* speed of each rank; with more than RANKS: minimum, median, maximum */
+	/* speed of each rank; with more than RANKS ranks: minimum, median, maximum */
 	float speeds[RANKS];
 };
 
 struct kept {
 	char *lines[LINES]; /* ring buffer */
-	size_t count;	    /* total added */
+	size_t count;	    /* number of lines ever added */
 };
 
 struct page {
@@ -103,8 +103,8 @@ static int ascending(const void *a, const void *b)
 }
 
 /*
- * Sets the speed of each rank's own work, without waiting. Times with waiting are equal on all
- * ranks.
+ * Sets the speed of each rank, without the time in which it waits for other ranks. Times with
+ * waiting are equal on all ranks.
  */
 static void set_speeds(struct page *page, struct point *point, const struct report_work *work)
 {
@@ -137,7 +137,7 @@ void page_interval(struct page *page, const struct report_interval *interval)
 	add_point(page, &point);
 }
 
-/* Adds a line; leaves it out if there is no memory. */
+/* Adds a line, unless there is no memory. */
 static void add_kept_line(struct kept *kept, const char *line, size_t size)
 {
 	char *copy = strndup(line, size), **place = &kept->lines[kept->count % LINES];
@@ -261,8 +261,8 @@ static void add_earlier_step(struct page *page, const char *line, const char *en
 }
 
 /*
- * Reads the points and epochs up to step [begin]. Later steps are trained again. Files that are not
- * pages have no lines of this form.
+ * Reads the points and epochs up to step [begin] from an existing page. Later steps are trained
+ * again. A file that is not a page has no such lines, so nothing is read from it.
  */
 static void read_earlier_page(struct page *page, uint64_t begin)
 {

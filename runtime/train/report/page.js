@@ -1,14 +1,14 @@
 "use strict";
 
-/* The run's data: one JSON object per line, as in the log. A step may be the sum of several. */
+/* The run's data, one JSON object per line as in --log-json. A "step" may be several merged steps. */
 const lines = document.getElementById("run").textContent.split("\n")
 	.filter((line) => line.trim()).map((line) => JSON.parse(line));
 const all = (event) => lines.filter((one) => one.event === event);
 const [run] = all("run"), steps = all("step"), epochs = all("epoch"), says = all("say");
 const [now] = [...all("end"), ...all("now")], [leftOut] = all("left_out");
 const ranks = now.ranks.map((rank, i) => ({ ...run.ranks[i], ...rank }));
-const NAMED = 8; /* ranks with a colour each */
-const SHOWN = 64; /* ranks with a bar each */
+const NAMED = 8; /* largest number of ranks that get a colour each */
+const SHOWN = 64; /* largest number of ranks that get a bar each */
 
 /* --- Formatting ----------------------------------------------------------------------------- */
 
@@ -59,7 +59,7 @@ function bytes(value) {
 /* minimum distance of labels, as a fraction of the axis */
 const CLOSEST = 0.085;
 
-/* [ticks]: [value, label]. [scale] maps values to the range from [low] to [high]. */
+/* Makes an axis. [ticks] are [value, label]. [scale] maps values to the range from [low] to [high]. */
 function axis(scale, low, high, ticks, note = "") {
 	const place = (value) => Math.min(Math.max((scale(value) - low) / (high - low), -0.5), 1.5);
 	const kept = [];
@@ -71,7 +71,7 @@ function axis(scale, low, high, ticks, note = "") {
 	return { place, ticks: kept, note };
 }
 
-/* Smallest of 1, 2, 5 times a power of ten that is not below [least]. */
+/* The smallest number of the form 1, 2 or 5 times a power of ten that is not below [least]. */
 function roundStep(least) {
 	const power = 10 ** Math.floor(Math.log10(least));
 	return power * ([1, 2, 5].find((step) => power * step >= least * (1 - 1e-9)) || 10);
@@ -93,7 +93,7 @@ function roundAxis(low, high, factor = 1, note = "") {
 
 const fromZero = (low, high) => roundAxis(0, high);
 
-/* Logarithmic if all values are positive and differ much; otherwise linear, from 0. */
+/* Axis of losses. It is logarithmic if all values are positive and differ much, else linear from 0. */
 function lossAxis(low, high) {
 	if (!(low > 0 && high / low >= 15))
 		return roundAxis(Math.min(low, 0), high);
@@ -105,7 +105,7 @@ function lossAxis(low, high) {
 	return axis(scale, scale(low) - room, scale(high) + room, ticks, "logarithmic");
 }
 
-/* Axis of accuracies. If the best are near 1, logarithmic in the error: 0.9, 0.99, 0.999. */
+/* Axis of accuracies. If the best are near 1, the axis is logarithmic in the error: 0.9, 0.99, 0.999. */
 function rightAxis(low, high, values) {
 	/* An accuracy of 1 has no logarithm: it is drawn slightly above the others. */
 	const best = Math.min(0.99999, values.filter((value) => value < 1).pop() || low);
@@ -122,7 +122,7 @@ function rightAxis(low, high, values) {
 function stepAxis() {
 	const places = [...steps, ...epochs].map((one) => one.total);
 	const high = Math.max(...places, 1), first = Math.min(...places, high);
-	/* Start at step 0 if the data does, also for a resumed run. */
+	/* Start at step 0 if the data starts there, even for a resumed run. */
 	const low = run.begin === 0 || first < 0.05 * high ? 0 : Math.min(first, high - 1);
 	const unit = high - low >= 1.5 * run.steps ? run.steps : 1, ticks = [];
 	const step = Math.max(roundStep((high - low) / unit / 8), 1);
@@ -144,7 +144,8 @@ const last = (list) => list[list.length - 1];
 const drawn = []; /* data of each chart for the pointer's readout */
 
 /*
- * [points]: [step, value]; null: a gap. [held]: a value applies to all steps since the last point.
+ * Path of an SVG through [points], which are [step, value]; a null value is a gap. [held]: a value
+ * applies to all steps since the last point.
  */
 function path(points, y, held) {
 	let text = "", pen = false;
@@ -159,7 +160,7 @@ function path(points, y, held) {
 	return text;
 }
 
-/* [rows]: [step, minimum, maximum]. */
+/* Path of the area between two curves. [rows] are [step, minimum, maximum]. */
 function band(rows, y) {
 	const there = path(rows.map(([step, , high]) => [step, high]), y);
 	return there + path(rows.map(([step, low]) => [step, low]).reverse(), y).replace("M", "L") + "Z";
@@ -187,8 +188,9 @@ const legend = (rows) => html`<span class="legend">${rows.map(([tone, name]) =>
 	html`<span><i class="${tone}"></i>${name}</span> `)}</span>`;
 
 /*
- * A figure, or nothing if there are no points. [scale] makes the vertical axis from sorted values.
- * A series has {name, tone, points} and may have held, dots, band or faint (one of many).
+ * Makes the figure of a chart, or nothing if there are no points. [scale] makes the vertical axis from
+ * the sorted values. [given] has the series: {name, tone, points}, optionally with held, dots, band, or
+ * faint (a thin curve, one of many).
  */
 function chart(id, title, scale, given, { note = "", unit = "", factor = 1 } = {}) {
 	const series = given.filter((one) => finite(one.points).length);
@@ -218,7 +220,7 @@ function chart(id, title, scale, given, { note = "", unit = "", factor = 1 } = {
 			${count(points.find((point) => point[1] === null)[0])} on</p>`)}</figure>`;
 }
 
-/* Shows the values at the pointer, or at the position moved by the arrow keys. */
+/* Shows the values at the pointer, or at the position that the arrow keys select. */
 function readOut({ id, y, show, series }) {
 	const frame = document.querySelector(`#${id} .frame`), box = document.querySelector(`#${id} .read`);
 	const main = series[0].points, marks = document.createElementNS(frame.namespaceURI, "g");
@@ -234,7 +236,7 @@ function readOut({ id, y, show, series }) {
 	};
 	const read = (i) => {
 		const [step] = main[i], place = x.place(step), across = 100 * place + "%";
-		/* Leave out values that are far from this step, such as a test's. */
+		/* Leave out values that are far from this step, such as those of an evaluation. */
 		const near = series.map((one) => ({ ...one, point: one.points[nearest(one.points, place)] }))
 			.filter(({ point }) => far(point, place) < 0.06);
 		at = i;
@@ -270,7 +272,7 @@ function readOut({ id, y, show, series }) {
 
 const curve = (rows, key) => rows.map((one) => [one.total, one[key]]);
 
-/* [i]: index in the minima and maxima of merged steps. */
+/* Series of [key] in training and test. [i]: index of [key] in the minima and maxima of merged steps. */
 function trainAndTest(key, i) {
 	const rows = steps.filter((one) => one.low && one.low[i] !== null);
 	return [{ name: "train", tone: "c0", points: curve(steps, key),
@@ -279,14 +281,14 @@ function trainAndTest(key, i) {
 		points: curve(epochs.filter((one) => one.evaluated), "test_" + key) }];
 }
 
-/* The first value applies to the steps before it, too. */
+/* A chart whose values are held. The first value applies to the steps before it, too. */
 function heldChart(id, title, key, tone) {
 	const points = curve(steps.filter((one) => key in one), key);
 	return chart(id, title, fromZero, [{ name: title, tone, held: true,
 		points: points.length ? [[x.low, points[0][1]], ...points] : [] }]);
 }
 
-/* Seconds of a rank's own work. Times with waiting are equal on all ranks. */
+/* Seconds in which a rank works and does not wait. Times with waiting are equal on all ranks. */
 const work = (rank) => rank.data + rank.compute;
 
 function ranksChart() {
@@ -318,7 +320,7 @@ function ranksChart() {
 const PARTS = { "compute": "compute", "all-reduce": "all_reduce", "data": "data",
 	"evaluation": "evaluation", "other": "other" };
 
-/* Shares of the run's time. Their sum is limited to 1 if clocks differ slightly. */
+/* Fractions of the run's time by activity. The maximum keeps their sum at 1 if clocks differ slightly. */
 function shares(rank) {
 	const known = work(rank) + rank.all_reduce + rank.evaluation;
 	const seconds = Math.max(now.seconds, known, 1e-9), times = { ...rank, other: seconds - known };
@@ -336,7 +338,7 @@ function timesBar(rank) {
 }
 
 function timesFigure() {
-	/* All ranks, or those that work longest, for which the others wait. */
+	/* If there are too many ranks, show those that work longest: the others wait for them. */
 	const shown = [...ranks].sort((a, b) => work(b) - work(a)).slice(0, SHOWN)
 		.sort((a, b) => a.rank - b.rank);
 	const some = run.size > SHOWN ? `; the ${SHOWN} of ${run.size} ranks that worked longest` : "";
@@ -349,7 +351,7 @@ function timesFigure() {
 
 /* --- Tables --------------------------------------------------------------------------------- */
 
-/* [heads]: names of text columns end with "<". [rows]: [class, cells]. */
+/* Makes a table. In [heads], names of text columns end with "<". [rows] are [class, cells]. */
 function table(id, title, heads, rows, note) {
 	const cell = (i) => heads[i].endsWith("<") ? "w" : "";
 	return html`<section id="${id}"><h2>${title}</h2><div class="scroll"><table><thead><tr>

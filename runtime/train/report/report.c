@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * report.c - passes events to the sinks; prints the log's lines and the final table
+ * report.c - passes events to the sinks (outputs); prints the log's lines and the final table
  *
- * stream.c writes JSON, page.c the HTML page, and live.c the live line.
+ * stream.c writes JSON, page.c the HTML page, live.c the live line.
  */
 #include "config.h"
 
@@ -22,20 +22,20 @@ enum sink { SINK_LINES, SINK_JSON, SINK_EVENTS, SINK_PAGE, SINKS };
 
 struct report {
 	struct report_options options;
-	struct report_run run; /* its texts are NULL */
-	/* what is printed on stdout; intervals are not if the live line shows them */
+	struct report_run run; /* [run]'s texts are NULL */
+	/* what is printed on stdout; no intervals if the live line shows them */
 	bool lines, intervals;
 	struct live *live;
 	struct stream *stream;
 	struct ddp_events *events;
 	struct page *page;
 	double opened;			   /* ddp_seconds() at report_open() */
-	struct report_interval unprinted;  /* intervals that are in no printed line yet */
+	struct report_interval unprinted;  /* sum of the intervals since the last printed line */
 	struct report_interval epoch, all; /* sums over this epoch, and over the run */
 	uint64_t printed_step;		   /* step in the epoch of the last printed line */
-	struct report_end best;		   /* so far, for the page before the end */
-	bool reported[SINKS];		   /* its write error was printed */
-	bool failed[SINKS];		   /* its last write failed */
+	struct report_end best;		   /* state so far, for the page before the end */
+	bool reported[SINKS];		   /* a write error of the sink was printed */
+	bool failed[SINKS];		   /* the sink's last write failed */
 	struct ddp_error error, why;	   /* the first write error; the error of the last call */
 	struct ddp_text out, json;
 };
@@ -45,7 +45,7 @@ struct report {
 enum { WIDEST = 100 }; /* columns of a line */
 
 /*
- * Returns the end of a line of at most [most] columns at the start of [text]: after a punctuation
+ * Returns where to break [text] so that the line has at most [most] columns: after a punctuation
  * mark or, without one, after a word.
  */
 static const char *line_end(const char *text, size_t most)
@@ -128,7 +128,7 @@ static void print_test(struct ddp_text *out, const struct report_epoch *epoch, b
 		     show_seconds(epoch->evaluation).text);
 }
 
-/* [part]: sum of the intervals of the epoch. */
+/* Prints an epoch. [part] is the sum of its intervals. */
 static void print_epoch(struct ddp_text *out, const struct report_epoch *epoch,
 			const struct report_interval *part)
 {
@@ -166,7 +166,7 @@ static void add_row(struct ddp_text *cells, const char *number, const struct rep
 				work->seconds[ENGINE_REDUCE], work->evaluation};
 	struct report_interval own = {.samples = work->samples, .seconds = training};
 	double known = parts[0] + parts[1] + parts[2] + parts[3];
-	/* Keeps the sum of shares at 100 % if clocks differ slightly. */
+	/* The maximum keeps the sum of the percentages at 100 if clocks differ slightly. */
 	double part = 100 / fmax(fmax(seconds, known), 1e-9);
 
 	ddp_text_add(cells, "%s\t", number);
@@ -232,7 +232,9 @@ static void print_file(struct ddp_text *out, const char *what, const char *path)
 	ddp_text_add(out, "\n");
 }
 
-/* Prints the summary, the table and the files. Files that could not be written are left out. */
+/*
+ * Prints the summary, the table and the names of the files, except those that could not be written.
+ */
 static void print_end(struct report *report, const struct report_end *end)
 {
 	const struct report_options *options = &report->options;
@@ -265,7 +267,7 @@ static void print_end(struct report *report, const struct report_end *end)
 
 /* --- Writing ------------------------------------------------------------------------- */
 
-/* Writes report->out to [fd], with the live line hidden meanwhile. */
+/* Hides the live line, writes report->out to [fd], and shows the line again. */
 static int report_write(struct report *report, int fd)
 {
 	int status = 0;
@@ -290,8 +292,8 @@ static void print_warning(struct report *report, const char *line)
 }
 
 /*
- * Handles the [status] of a call to [sink], whose text is in report->why. Prints a warning at the
- * sink's first error.
+ * Handles the [status] of a call to [sink]; the error text is in report->why. Prints a warning at
+ * the sink's first error.
  */
 static void report_check(struct report *report, enum sink sink, int status)
 {
@@ -327,7 +329,7 @@ static void report_stream(struct report *report)
 			     stream_write(report->stream, &report->json, &report->why));
 }
 
-/* Writes the page with its current or final state. */
+/* Writes the page, with the final state if [end] is set, else with the current state. */
 static int report_page(struct report *report, const struct report_end *end)
 {
 	struct ddp_text line = {.data = NULL};
@@ -343,7 +345,7 @@ static int report_page(struct report *report, const struct report_end *end)
 
 /* --- TensorBoard --------------------------------------------------------------------- */
 
-/* Share of [phase] in the time that all ranks spent in steps. */
+/* Fraction of [phase] in the time that all ranks spent in steps. */
 static double share(const struct report_work *work, int ranks, int phase)
 {
 	double part = 0, all = 0;

@@ -6,14 +6,14 @@
  * outputs (sinks).
  *
  * Only rank 0 has a report. NULL is legal in all functions except report_open(). The trainer
- * reports events, and each sink (terminal, plain lines, JSON lines, TensorBoard, HTML page) formats
- * them.
+ * reports events. Each sink (terminal, plain lines, JSON lines, TensorBoard, HTML page) formats the
+ * events.
  *
- * Lines go to stdout; the live line and warnings go to stderr. If a sink cannot write (full disk),
- * one warning is printed on stderr. The sink tries again at the next event, and the training
+ * Lines are written to stdout, the live line and warnings to stderr. If a sink cannot write (full
+ * disk), one warning is printed on stderr. The sink tries again at the next event, and the training
  * continues.
  *
- * Speed is the samples of all ranks divided by the seconds of training, without evaluation and
+ * Speed is the number of samples of all ranks per second of training, without evaluation and
  * checkpoints. Accuracies (top1, top5) are fractions, 0 to 1. Values that are not finite are
  * printed as nan or inf, and as null in JSON.
  *
@@ -35,7 +35,7 @@ struct report_options {
 	bool live;	    /* show a live line on stderr */
 	bool quiet;	    /* print only warnings and the final table */
 	bool append;	    /* a resumed run: append to the JSON file and the page */
-	bool every;	    /* print a line for each interval; else about twenty per epoch */
+	bool every;	    /* print every interval; otherwise about twenty lines per epoch */
 };
 
 struct report_pair {
@@ -71,8 +71,8 @@ struct report_run {
 	uint64_t begin; /* step at which this run resumes; 0: new */
 	uint64_t end;	/* step at which it ends */
 	/*
-	 * Arrays by rank that must stay valid until the report is closed. [work] counts from the
-	 * start of the run.
+	 * Arrays by rank, which must stay valid until the report is closed. [work] is the sum since
+	 * the start of the run.
 	 */
 	const struct report_place *places;
 	const struct report_work *work;
@@ -81,8 +81,8 @@ struct report_run {
 /* An interval, over all ranks. */
 struct report_interval {
 	unsigned epoch;			/* from 1 */
-	uint64_t step;			/* in the epoch, from 1; the last one of the interval */
-	uint64_t total;			/* the same, since the start of the training */
+	uint64_t step;			/* last step of the interval, counted from 1 in the epoch */
+	uint64_t total;			/* that step, counted from the start of the training */
 	double loss, top1;		/* means over the samples of the interval */
 	double rate;			/* learning rate */
 	double scale;			/* loss scale; 0: none */
@@ -120,20 +120,20 @@ int report_open(struct report **report, const struct report_options *options,
 		const struct report_run *run, struct ddp_error *error);
 void report_interval(struct report *report, const struct report_interval *interval);
 
-/* After the epoch's last interval. */
+/* Reports the end of an epoch. Called after the epoch's last interval. */
 void report_epoch(struct report *report, const struct report_epoch *epoch);
 
 /* Adds a line to the log: a checkpoint, a resume, the engine's choices. */
 void report_log(struct report *report, const char *format, ...) DDP_FORMAT(2, 3);
 
-/* Prints a warning on stderr, also with quiet, and adds it to the log as report_log() does. */
+/* Prints a warning on stderr, even with [quiet], and adds it to the log. */
 void report_warn(struct report *report, const char *format, ...) DDP_FORMAT(2, 3);
 void report_end(struct report *report, const struct report_end *end);
 
 /*
- * Closes the report. Without report_end() before, the page and the JSON file have no end, as after
- * a crash. Returns 0 or the status of the first write error, with its text in [error]. The error
- * was already printed.
+ * Closes the report. If report_end() was not called before, the page and the JSON file look as
+ * after a crash. Returns 0 or the status of the first write error, with its text in [error]. The
+ * error was already printed.
  */
 int report_close(struct report *report, struct ddp_error *error);
 

@@ -2,7 +2,7 @@
 /*
  * sink.h - internal interface of the outputs (sinks) of report.c
  *
- * A sink that cannot write returns an error. report.c prints it once.
+ * If a sink cannot write, it returns an error, which report.c prints once.
  */
 #ifndef TRAIN_REPORT_SINK_H
 #define TRAIN_REPORT_SINK_H
@@ -12,7 +12,7 @@
 
 /* --- sink.c: sums and rates of intervals; formatting of numbers -------------------------- */
 
-/* Adds [interval] to [sum]. Means are weighted by samples. */
+/* Adds [interval] to [sum]. Means are weighted by the number of samples. */
 void sink_add(struct report_interval *sum, const struct report_interval *interval);
 
 struct ddp_shown show_loss(double loss);	/* "0.0812", "nan" */
@@ -30,7 +30,7 @@ double sink_work(const struct report_work *work);
 
 struct live;
 
-/* [run] must stay valid until live_close(). NULL is legal below. */
+/* [run] must stay valid until live_close(). The other functions accept NULL as [live]. */
 struct live *live_open(const struct report_run *run);
 void live_interval(struct live *live, const struct report_interval *interval);
 
@@ -52,11 +52,14 @@ void stream_epoch(struct ddp_text *out, const struct report_epoch *epoch,
 		  const struct report_interval *part);
 void stream_log(struct ddp_text *out, const char *line, bool warning);
 
-/* [all]: sum of the run's intervals. Without end->reason the event is "now", the current state. */
+/*
+ * [all] is the sum of the run's intervals. Without end->reason the event is "now": the current
+ * state of an unfinished run.
+ */
 void stream_end(struct ddp_text *out, const struct report_run *run, const struct report_end *end,
 		const struct report_interval *all);
 
-/* Adds the fields of an interval, without those of the ranks, each after a comma. */
+/* Adds the fields of an interval except those of single ranks. Each field starts with a comma. */
 void stream_step(struct ddp_text *out, const struct report_interval *interval);
 
 struct stream; /* writes lines to a file */
@@ -76,8 +79,9 @@ int stream_close(struct stream *stream, struct ddp_error *error);
 struct page;
 
 /*
- * [path] and [run] must stay valid until page_close(). [line] is stream_run()'s. With [append],
- * keeps the data of an existing page up to the step at which [run] resumes. NULL is legal below.
+ * [path] and [run] must stay valid until page_close(). [line] is the output of stream_run(). With
+ * [append], keeps the data of an existing page up to the step at which [run] resumes. The other
+ * functions accept NULL as [page].
  */
 struct page *page_open(const char *path, bool append, const struct report_run *run,
 		       const struct ddp_text *line);
@@ -88,8 +92,8 @@ void page_epoch(struct page *page, const struct ddp_text *line);
 void page_log(struct page *page, const struct ddp_text *line);
 
 /*
- * Writes the whole page, with [line] of the stream at its end. [last]: no further write follows.
- * Returns 0, DDP_ERR_FILE or DDP_ERR_MEMORY.
+ * Writes the whole page. [line], from stream_end(), is the last of its data. [last]: no further
+ * write follows. Returns 0, DDP_ERR_FILE or DDP_ERR_MEMORY.
  */
 int page_write(struct page *page, const struct ddp_text *line, bool last, struct ddp_error *error);
 void page_close(struct page *page);

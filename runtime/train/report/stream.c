@@ -2,8 +2,8 @@
 /*
  * stream.c - the run as JSON, one object per line, with unrounded numbers
  *
- * --log-json writes all lines. A page (page.c) has the same lines, except that its steps are
- * merged.
+ * --log-json writes all lines. An HTML page (page.c) has the same lines, except that adjacent steps
+ * are merged.
  */
 #include "config.h"
 
@@ -170,7 +170,10 @@ struct stream {
 	off_t size; /* bytes of complete lines in a regular file; -1: another kind of file */
 };
 
-/* Removes an incomplete line at the end, as a killed run may leave. Returns -1 with errno set. */
+/*
+ * Removes an incomplete line at the end of the file, which a killed run may leave. Returns -1 with
+ * errno set on an error.
+ */
 static int drop_half_line(int fd, off_t *size)
 {
 	off_t end = *size;
@@ -198,9 +201,9 @@ static int open_file(struct stream *stream, bool append)
 		return stream->fd;
 	}
 	/*
-	 * A regular file is opened for reading too, to find an incomplete line. A FIFO is not: the
-	 * run itself would count as its reader, and writes would block when the real reader has
-	 * ended.
+	 * Open a regular file also for reading, to find an incomplete line. Open a FIFO for writing
+	 * only: otherwise this run would count as a reader, and writes would block after the real
+	 * reader has ended.
 	 */
 	fifo = stat(stream->path, &info) == 0 && S_ISFIFO(info.st_mode);
 	stream->fd = open(stream->path,
