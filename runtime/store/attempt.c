@@ -22,19 +22,19 @@
 
 enum {
 	DIGITS = 16, /* hexadecimal digits of an attempt's number */
-	TRIES = 20,  /* retries while another process removes the same directory */
+	TRIES = 20,  /* tries while another process removes the same directory */
 	DAY = 24 * 60 * 60,
-	AHEAD = 8192, /* bytes of a table per read, at least */
+	AHEAD = 8192, /* minimum bytes of a table per read */
 };
 
-/* Nanoseconds: coarsest tick of the clocks behind file timestamps and process start times. */
+/* Coarsest tick, in nanoseconds, of the clocks that set file timestamps and process start times. */
 #define CLOCK_STEP 20000000
 
 /* --- Names ------------------------------------------------------------------------------ */
 
 /*
- * Parse a decimal number without leading zeros, followed by [end]. Returns the text after it, or
- * NULL.
+ * Parse a decimal number without leading zeros that is followed by [end]. Returns the text after
+ * [end], or NULL.
  */
 static const char *parse_number(const char *text, char end, uint32_t *number)
 {
@@ -65,7 +65,7 @@ static const char *parse_attempt(const char *name, uint64_t *attempt)
 	return name[DIGITS] == '.' ? name + DIGITS + 1 : NULL;
 }
 
-/* Returns the kind of the file with [suffix], the part of its name after "A.". */
+/* Returns the kind of a file whose name is "A." and [suffix]. */
 static enum ddp_name parse_suffix(const char *suffix, uint32_t *number)
 {
 	if (strcmp(suffix, "ranks") == 0)
@@ -150,8 +150,8 @@ static int check_owner_and_mode(int fd, const char *directory, struct ddp_error 
 }
 
 /*
- * Open and check directory [name] in [at]. Without [own] it is created if missing.
- * Returns 0 or DDP_ERR_FILE; errno ENOENT then means that a retry may succeed.
+ * Open directory [name] in [at] and check it. If [own] is false, create it if it is missing.
+ * Returns 0 or DDP_ERR_FILE. If errno is then ENOENT, a retry may succeed.
  */
 static int check_directory(int at, const char *name, bool own, const char *directory,
 			   struct ddp_error *error)
@@ -179,8 +179,8 @@ static int check_directory(int at, const char *name, bool own, const char *direc
 }
 
 /*
- * Report that the directory in which srun created .ddp is not mounted for this process: it is missing,
- * or has no .ddp.
+ * Report that this process does not see the directory in which srun created .ddp: the directory is
+ * missing, or has no .ddp. It is probably not mounted here.
  * Returns DDP_ERR_FILE.
  */
 static int set_not_mounted_error(const char *directory, const char *why, struct ddp_error *error)
@@ -195,7 +195,7 @@ static int set_not_mounted_error(const char *directory, const char *why, struct 
 		why, length, directory, length, directory, length, directory, length, directory);
 }
 
-/* Check [directory], and that no other user can change the path that leads to it. */
+/* Check [directory], and check that no other user can change its path. */
 static int check_path(const char *directory, bool own, struct ddp_error *error)
 {
 	struct ddp_walk walk = {.make = !own};
@@ -221,7 +221,10 @@ int ddp_attempts_directory(const char *directory, bool own, struct ddp_error *er
 	if (strlen(directory) + DDP_NAME_SIZE >= PATH_MAX)
 		return ddp_error_set(error, DDP_ERR_FILE, "the rendezvous %.100s... is too long",
 				     directory);
-	/* Ranks that leave an earlier attempt may be removing the directory at the same time. */
+	/*
+	 * Retry, because ranks that leave an earlier attempt may remove the directory at the same
+	 * time.
+	 */
 	for (int i = 0; i < TRIES && status < 0; i++) {
 		status = check_path(directory, own, error);
 		if (status < 0 && (own || errno != ENOENT))
@@ -290,7 +293,7 @@ const struct ddp_attempt *ddp_attempts_find(const struct ddp_attempts *list, uin
 
 /* --- Age of an attempt ------------------------------------------------------------------- */
 
-/* Start time of this process in nanoseconds since boot; 0 if unknown. */
+/* Returns the start time of this process in nanoseconds since boot; 0 if unknown. */
 static uint64_t process_start(void)
 {
 	unsigned long long began = 0;
@@ -301,7 +304,7 @@ static uint64_t process_start(void)
 
 	if (!file || ticks <= 0)
 		return 0;
-	/* The command's name may contain any character, so parse after its last ')'. */
+	/* The command's name may contain any character, so parse the text after the last ')'. */
 	end = fgets(line, sizeof(line), file) ? strrchr(line, ')') : NULL;
 	fclose(file);
 	if (!end || sscanf(end + 1,
@@ -313,7 +316,8 @@ static uint64_t process_start(void)
 }
 
 /*
- * Lower bound of the nanoseconds since this process started or, unless [left] is 0, since [left].
+ * Returns a lower bound of the nanoseconds since this process started or, if [left] is not 0, since
+ * the time [left].
  */
 static int64_t process_age(uint64_t left)
 {
@@ -335,7 +339,7 @@ static int64_t modified_ns(const struct stat *info)
 bool ddp_attempt_is_younger(const char *directory, uint64_t attempt, uint64_t process,
 			    uint64_t left)
 {
-	/* read before the file times, so that a delay makes the attempt look older */
+	/* computed before the file times are read, so that a delay makes the attempt look older */
 	int64_t since = process_age(left);
 	char path[PATH_MAX];
 	struct stat hello, now;
@@ -347,21 +351,21 @@ bool ddp_attempt_is_younger(const char *directory, uint64_t attempt, uint64_t pr
 	ddp_attempt_path(path, directory, process, ".now");
 	known = ddp_file_write(path, NULL, 0, 0, false, NULL) == 0 && stat(path, &now) == 0;
 	(void)unlink(path);
-	/* Timestamps in whole seconds are too coarse for a comparison. */
+	/* A timestamp in whole seconds is too coarse for this comparison. */
 	known = known && (now.st_mtim.tv_nsec != 0 || hello.st_mtim.tv_nsec != 0);
 	if (!known)
 		return false;
 	old = modified_ns(&now) - modified_ns(&hello);
 	/*
-	 * A time in the future was set by a node with another clock (Lustre, GPFS): the age is
-	 * unknown.
+	 * A timestamp in the future was set by a node whose clock differs (Lustre, GPFS): the age
+	 * is unknown.
 	 */
 	return old > -CLOCK_STEP && old < since;
 }
 
 /* --- Removal ---------------------------------------------------------------------------- */
 
-/* Retries because ranks that have not noticed the removal yet may still create files. */
+/* Retries, because ranks that have not yet noticed the removal may still create files. */
 static void remove_directory(const char *path)
 {
 	for (int i = 0; i < TRIES && rmdir(path) < 0 && errno != ENOENT; i++) {
@@ -378,8 +382,8 @@ static void remove_directory(const char *path)
 }
 
 /*
- * Whether rank 0 left [attempt] cleanly within the last day. The attempt's last rank then removes
- * it.
+ * Returns whether rank 0 left [attempt] cleanly within the last day. Then the attempt's last rank
+ * removes the attempt.
  */
 static bool is_ending(const char *directory, uint64_t attempt)
 {
@@ -392,7 +396,7 @@ static bool is_ending(const char *directory, uint64_t attempt)
 	       info.st_mtime > time(NULL) - DAY;
 }
 
-/* Whether the socket [name] may belong to a rank that started before rank 0. */
+/* Returns whether the socket [name] may belong to a rank that started before rank 0. */
 static bool is_recent(int directory, const char *name)
 {
 	struct stat info;
@@ -469,7 +473,7 @@ void ddp_attempts_leave(const char *directory, bool own, uint64_t attempt, uint3
 
 /* --- Tables: writing -------------------------------------------------------------------- */
 
-/* File offset and size of a rank's record (head and body), little endian. */
+/* Location in the table of a rank's record (head and body), little endian. */
 struct entry {
 	uint64_t offset;
 	uint32_t size, check;
@@ -478,7 +482,8 @@ struct entry {
 _Static_assert(sizeof(struct entry) == 16, "an entry has no holes");
 
 /*
- * The checksum covers the attempt and the rank, so an entry from another attempt or position fails.
+ * Returns the checksum of an entry. It covers the attempt and the rank, so that an entry of another
+ * attempt or another rank is detected.
  */
 static uint32_t check_entry(const struct entry *entry, uint64_t attempt, uint32_t rank)
 {
@@ -529,14 +534,14 @@ struct window {
 struct ddp_table {
 	int fd;
 	char *path;
-	uint64_t size; /* of the file */
+	uint64_t size; /* size of the file */
 	struct ddp_record head;
 	struct window entries, records;
 };
 
 /*
- * Point [data] to the [size] bytes at [offset], which must be within the file. Reads at least AHEAD
- * bytes at once, so that the next ranks' entries and records need no read of their own.
+ * Set [data] to the [size] bytes at [offset], which must be within the file. Reads at least AHEAD
+ * bytes at a time, so that the entries and records of the next ranks need no read of their own.
  */
 static int fetch(struct ddp_table *table, struct window *window, uint64_t offset, size_t size,
 		 const uint8_t **data, struct ddp_error *error)
@@ -617,8 +622,8 @@ int ddp_table_get(struct ddp_table *table, int rank, struct ddp_record *record,
 }
 
 /*
- * Check that the head matches [mine]'s attempt and fence, and that index and own record are
- * complete.
+ * Check that the table's head has the attempt and the fence of [mine], and that the index and this
+ * rank's record are complete.
  */
 static int check_table(struct ddp_table *table, const struct ddp_record *mine,
 		       struct ddp_error *error)

@@ -2,19 +2,21 @@
 /*
  * attempt.h - files of rendezvous attempts: names, listings, tables
  *
- * Each attempt has a random number A. Its files are named with A in hexadecimal:
+ * An attempt is one rendezvous of a world. Each attempt has a random number A. Its files are named
+ * with A in hexadecimal:
  *
- *  A.ranks/                       created by rank 0 with one rename; one file per rank
+ *  A.ranks/                       created by rank 0 with one rename; has one file per rank:
  *      hello                      rank 0's file, from the start of the attempt to its clean end
  *      K.R                        record of rank R for fence K
  *  A.table.K                      the records of all ranks at fence K
  *  A.abort                        the rank that aborted the attempt, and its reason
  *  A.socket                       a rank's socket for passing its node's shared memory until the ranks
- *                                 have met; A is another random number
+ *                                 have met; here A is another random number
  *  A.new, A.now, A.abort.R, *.tmp.*  temporary
  *
- * The directory holds few names, so that listing it is cheap. Ranks wait by listing it, since an
- * NFS client shows a changed listing long before it retries a name that was missing once.
+ * A rank waits for a file by listing its directory, since an NFS client shows a changed listing
+ * long before it retries a name that was missing once. The directories hold few names, so that
+ * listing them is cheap.
  */
 #ifndef DDP_STORE_ATTEMPT_H
 #define DDP_STORE_ATTEMPT_H
@@ -27,8 +29,9 @@
 #include "record.h"
 
 enum {
-	DDP_ATTEMPTS = 64,  /* capacity of a listing; further attempts are ignored */
-	DDP_NAME_SIZE = 80, /* bytes of the longest (temporary) name, with a leading "/" */
+	/* maximum number of attempts in a listing; further ones are ignored */
+	DDP_ATTEMPTS = 64,
+	DDP_NAME_SIZE = 80, /* maximum bytes of a (temporary) name with a leading "/" */
 };
 
 struct ddp_attempt {
@@ -43,19 +46,22 @@ struct ddp_attempts {
 };
 
 enum ddp_name {
-	DDP_NAME_FOREIGN, /* not created by libddp */
+	DDP_NAME_FOREIGN, /* file that libddp did not create */
 	DDP_NAME_RANKS,
 	DDP_NAME_NEW, /* a directory that will be renamed to A.ranks */
 	DDP_NAME_TABLE,
 	DDP_NAME_ABORT,
-	DDP_NAME_SOCKET, /* created by local/passing.c; A is not an attempt */
+	DDP_NAME_SOCKET, /* file of local/passing.c; its number is not an attempt's */
 	DDP_NAME_OTHER,	 /* a file that no rank reads */
 };
 
-/* Returns the kind of [name]. Sets [attempt] for libddp's names and [fence] for tables. Pure. */
+/*
+ * Returns the kind of file that [name] has. For names of libddp, sets [attempt]; for tables, also
+ * [fence]. No I/O.
+ */
 enum ddp_name ddp_attempt_parse(const char *name, uint64_t *attempt, uint32_t *fence);
 
-/* Whether [name] is a rank's record, K.R. Pure. */
+/* Returns whether [name] is the name K.R of a rank's record. No I/O. */
 bool ddp_attempt_parse_rank(const char *name, uint32_t *fence, uint32_t *rank);
 
 /* Write "directory/A" and the formatted suffix to [path] (PATH_MAX bytes). Returns [path]. */
@@ -63,8 +69,8 @@ char *ddp_attempt_path(char *path, const char *directory, uint64_t attempt, cons
 	DDP_FORMAT(4, 5);
 
 /*
- * Check that [directory] is a directory, not a link, of this user, and that no other user can write
- * to it. It is created with its missing parents, unless [own] is set: srun made it then.
+ * Check that [directory] is a directory of this user, not a link, and that no other user can write
+ * to it. If [own] is false, create it and its missing parents; if [own] is true, srun has made it.
  * Returns 0 or DDP_ERR_FILE.
  */
 int ddp_attempts_directory(const char *directory, bool own, struct ddp_error *error);
@@ -78,55 +84,59 @@ const struct ddp_attempt *ddp_attempts_find(const struct ddp_attempts *list, uin
 /* --- Earlier attempts ------------------------------------------------------------------- */
 
 /*
- * Whether [attempt] started after this process and, if [left] is not 0, after the time [left] on
- * ddp_now()'s clock. If so, it is the attempt that this process waits for, or a later one. The start
- * times are compared through timestamps of two files: the attempt's hello file, and a new file named
- * after [process], this process's random number. An NFS server sets both timestamps. On Lustre and
- * GPFS the nodes set them, so the answer is as good as their clocks. Returns false if the attempt's
- * timestamp is in the future.
+ * Returns whether [attempt] started later than this process and, if [left] is not 0, after the time
+ * [left] of ddp_now(). If so, this process may join it: it is not the attempt of an earlier
+ * program. The start times are compared by the timestamps of two files: the attempt's hello, and a
+ * new file that is named after [process], this process's random number. An NFS server sets both
+ * timestamps. On Lustre and GPFS the nodes set them, so the result depends on the nodes' clocks.
+ * Returns false if the attempt's timestamp is in the future.
  */
 bool ddp_attempt_is_younger(const char *directory, uint64_t attempt, uint64_t process,
 			    uint64_t left);
 
 /*
- * Remove attempts that rank 0 did not leave cleanly, and those older than a day. Attempts that rank
- * 0 left cleanly within a day stay: their other ranks may still be reading.
+ * Remove attempts that rank 0 did not leave cleanly, and attempts older than a day. If rank 0 left
+ * an attempt cleanly within a day, the attempt stays, because its other ranks may still read its
+ * files.
  */
 void ddp_attempts_sweep(const char *directory);
 
 /*
- * On rank 0, before it leaves [attempt] cleanly: remove sockets that are older than the attempt. Its
- * own ranks have met, and removed theirs, so that these are of ranks that were killed earlier.
+ * On rank 0, before it leaves [attempt] cleanly: remove sockets that are older than the attempt.
+ * The attempt's own ranks have met and have removed their sockets. So the remaining sockets belong
+ * to ranks that were killed earlier.
  */
 void ddp_attempts_remove_sockets(const char *directory, uint64_t attempt);
 
 /*
- * If [attempt] has no rank's file left, remove it with the table of [fence] and, without [own], an
- * empty [directory]. Every rank calls this; the call of the last one succeeds.
+ * Remove [attempt] if no rank has a file left in it, together with the table of [fence]. If [own]
+ * is false, also remove [directory] if it is empty. Every rank calls this, and only the last rank's
+ * call removes anything.
  */
 void ddp_attempts_leave(const char *directory, bool own, uint64_t attempt, uint32_t fence);
 
 /* --- The table of a fence ---------------------------------------------------------------- */
 
 /*
- * The values of all ranks at one fence, published by rank 0 as one file: a head, an index with one
- * entry per rank, and the records in rank order. A rank reads the head and the records it needs;
- * only rank 0 handles the whole file. An open table stays readable after its name is removed.
+ * A table has the values of all ranks at one fence. Rank 0 publishes it as one file: a head, an
+ * index with one entry per rank, and the records in rank order. A rank reads the head and the
+ * records that it needs; only rank 0 handles the whole file. An open table stays readable after its
+ * name is removed.
  */
 struct ddp_table;
 
 /*
- * Encode the table of [records], one per rank; [head] holds rank 0, the attempt and the fence.
- * Pure.
- * Returns memory that the caller frees, and its [size]; NULL if memory is short.
+ * Encode a table of [records], one per rank. [head] describes rank 0, the attempt and the fence. No
+ * I/O.
+ * Returns memory that the caller frees, with its [size]; NULL if memory is short.
  */
 uint8_t *ddp_table_encode(const struct ddp_record *head, const struct iovec *records, size_t *size);
 
 /*
- * Open [path] and check that it is the table of [mine]'s attempt and fence, and that it contains
- * [mine]'s own record.
- * Returns 0; 1 if the file does not exist (yet); DDP_ERR_FILE, DDP_ERR_FORMAT, DDP_ERR_MISMATCH,
- * DDP_ERR_MEMORY.
+ * Open [path], and check that it is the table of the attempt and the fence in [mine], and that it
+ * contains the record of the process in [mine].
+ * Returns 0; 1 if the file does not exist (yet); or DDP_ERR_FILE, DDP_ERR_FORMAT, DDP_ERR_MISMATCH
+ * or DDP_ERR_MEMORY.
  */
 int ddp_table_open(struct ddp_table **table, const char *path, const struct ddp_record *mine,
 		   struct ddp_error *error);
@@ -134,8 +144,8 @@ int ddp_table_open(struct ddp_table **table, const char *path, const struct ddp_
 void ddp_table_close(struct ddp_table *table);
 
 /*
- * Read and check [rank]'s record, and point [body] to its keys and values. They stay valid until
- * the next call.
+ * Read and check [rank]'s record, and set [body] to its keys and values. They stay valid until the
+ * next call.
  * Returns 0, DDP_ERR_ARGUMENT, DDP_ERR_FILE, DDP_ERR_FORMAT or DDP_ERR_MEMORY.
  */
 int ddp_table_get(struct ddp_table *table, int rank, struct ddp_record *record,

@@ -5,67 +5,71 @@
  * PROTOCOL (attempt.h lists the files).
  *   1. Rank 0 draws a random number A for this attempt, sweeps old files out of the directory, and
  *      creates A.ranks/ with a file "hello" in it, with one rename.
- *   2. The other ranks list the directory until they see an attempt. Each writes its record into
- *      A.ranks/: its identity, a random number of its process, and the values it put.
- *   3. Rank 0 gathers the records and publishes them as one file, the table. A rank belongs to the
- *      attempt once it has read a table that contains its own process's random number.
- *   4. Later fences repeat steps 2 and 3 in A alone.
- * For each fence rank 0 reads one record per rank, and every other rank lists a short directory a
- * few times and reads from the table what it needs, so that the total work grows linearly with the
- * number of ranks. Every file is written under a temporary name, closed and renamed, so that no
- * reader sees an incomplete one. There are no locks, and no rank waits by opening a name that does
- * not exist yet. A rank that has waited for a second changes the directories that it lists: an NFS
- * client may keep a listing that misses a file created within the same tick of the server's clock.
+ *   2. The other ranks list the directory until they see an attempt. Each rank writes its record
+ *      into A.ranks/: its identity, a random number of its process, and the values that it put.
+ *   3. Rank 0 reads the records and publishes them as one file, the table. A rank belongs to the
+ *      attempt once it has read a table that contains the random number of its process.
+ *   4. Later fences repeat steps 2 and 3 in the same attempt.
+ * For each fence, rank 0 reads one record per rank. Every other rank lists a short directory a few
+ * times, and reads from the table what it needs. So the total work grows linearly with the number
+ * of ranks. Every file is written under a temporary name, closed and renamed, so that no rank reads
+ * an incomplete file. There are no locks, and no rank waits by opening a name that does not exist
+ * yet. A rank that has waited for a second changes the directories that it lists, because an NFS
+ * client may keep a listing that misses a file which was created within the same tick of the
+ * server's clock.
  *
- * LIFE OF THE FILES. Every rank always has at least one file in A.ranks/: rank 0 its hello, another
- * rank the record of its last fence, removed once that of the next fence is written. The table of a
- * fence is removed when all records of the next one have arrived, since a rank opens the table
- * before it writes its next record. At the end each rank removes its file and tries to remove
- * A.ranks/, which succeeds for the last rank only; that rank removes the remaining files. No rank
- * waits for this, and the last table stays readable for ranks that have it open.
+ * LIFE OF THE FILES. Every rank always has at least one file in A.ranks/. Rank 0 has hello; another
+ * rank has the record of its last fence, which it removes once it has written the record of the
+ * next fence. A table is removed when all records of the next fence have arrived: a rank opens the
+ * table before it writes its next record, so all ranks have opened it. At the end, each rank
+ * removes its file and tries to remove A.ranks/. This succeeds for the last rank only, which
+ * removes the remaining files. No rank waits for this. The last table stays readable for ranks that
+ * have opened it.
  *
  * FILES OF OTHER ATTEMPTS. The directory may have been used before: under plain srun, every restart
  * of a step has the same name, and a step under the plugin can run two programs one after the
- * other. identity->own decides who creates and removes the directory, and nothing else. When rank 0
+ * other. identity->own decides only which process creates and removes the directory. When rank 0
  * starts, the directory may contain:
- *   - A killed attempt, at any stage. Rank 0 sweeps it. A rank that starts before rank 0 may write
- *     its record into it; that is harmless, as no rank 0 gathers there, and the rank moves to the
- *     new attempt as soon as it sees it. An old attempt that has a table or was aborted, and is
- *     older than this process, is skipped. If it is younger, it failed for lack of this rank, which
- *     joins it and so reports that error at once. (Ages are differences of file times. One NFS
- *     server sets them all; on Lustre and GPFS each node sets its own, so the nodes' clocks must
- *     differ by less than the time between two attempts.) A table of the old attempt cannot contain
- *     the new process's number, so no rank accepts it.
+ *   - A killed attempt, in any state. Rank 0 sweeps it. A rank that starts before rank 0 may write
+ *     its record into the old attempt. This does no harm: no rank 0 reads it there, and the rank
+ *     moves to the new attempt when that appears. A rank skips an attempt that has a table or was
+ *     aborted, if the attempt is older than the rank's process. If the attempt is younger, it
+ *     failed because this rank was missing; the rank joins it, and so reports the same error at
+ *     once. (Ages are differences of file timestamps. An NFS server sets all of them. On Lustre and
+ *     GPFS each node sets its own, so the nodes' clocks must differ by less than the time between
+ *     two attempts.) A table of the old attempt cannot contain the new process's number, so no rank
+ *     accepts it.
  *   - An attempt that ended cleanly, but whose last ranks are slower than rank 0 of the next
- *     program: they may not have opened the last table yet. Its rank 0 has removed its hello. Such
- *     an attempt is neither swept nor joined; its last rank removes it.
- *   - The next attempt, while this rank still waits for the table of the current one's last fence.
- *     A rank that sees a new attempt therefore checks for its table once more before it joins, so
- *     that its record cannot get into the next attempt's table.
- *   - A rank of a killed attempt that is still running. At its next fence it finds its attempt
- *     swept, and fails. If it aborts, it writes that under the old number.
- *   - Incomplete directories (A.new) and temporary files, which are swept, and unknown names, which
- *     are ignored.
+ *     program: they may not have opened the last table yet. Rank 0 of the ended attempt has removed
+ *     its hello. Such an attempt is neither swept nor joined; its last rank removes it.
+ *   - The next attempt, while this rank still waits for the table of the current attempt's last
+ *     fence. Therefore a rank that sees a new attempt checks for its table once more before it
+ *     joins. So its record cannot get into the next attempt's table.
+ *   - A rank of a killed attempt that is still running. At its next fence, it finds that its
+ *     attempt was removed, and fails. If it aborts, it writes the abort file under the old number.
+ *   - Incomplete directories (A.new) and temporary files, which are swept, and files with unknown
+ *     names, which are ignored.
  *
  * FAILURES DURING A RENDEZVOUS.
- *   - Rank 0 dies before it publishes: the others time out, name it, and report whether other ranks
- *     are missing. A replacement process starts a new attempt, which ranks join that are not in a
- *     table yet.
+ *   - Rank 0 dies before it publishes the table: the other ranks time out, name rank 0, and report
+ *     whether other ranks are missing. If a new process of rank 0 starts, it begins a new attempt.
+ *     Ranks that are not yet in a table join that attempt.
  *   - Another rank dies before its record is written: all ranks name it after the timeout. If it
- *     dies later, this fence succeeds, and the next one names it, with its node.
- *   - A rank is restarted: its new process is too late for the attempt, whose table has the old
- *     process's number or does not have the rank. It fails or times out.
+ *     dies later, this fence succeeds, and the next fence names the rank and its node.
+ *   - A rank is restarted: its new process is too late for the attempt, because the table has the
+ *     old process's number or lacks the rank. The new process fails or times out.
  *   - Two jobs use one directory: the later rank 0 sweeps the earlier attempt, whose ranks notice
- *     and fail. Records contain a hash of the job's name, so that none gets into the other job's
- *     table. If both claim the same name, one of two processes with the same rank finds the other's
- *     number in the table, and aborts.
- *   - The number of ranks or the release differs: rank 0 rejects the record, other ranks the table.
- *   - The directory is removed, read-only or full, or a file is damaged: the rank that notices
- *     reports the path and the error, and aborts if that can still be written; an empty abort file
- *     is enough if the disk is full.
- * A rank aborts by linking its text to A.abort, so that the first text stays, and every waiting
- * rank sees it in the listing. After an abort or a kill the files stay: srun removes them with the
- * directory, or rank 0 of the next attempt does.
+ *     this and fail. Records contain a hash of the job's name, so that no record gets into the
+ *     other job's table. If both jobs have the same name, two processes have the same rank. One of
+ *     them finds the other's number in the table, and aborts.
+ *   - The number of ranks or the release differs: rank 0 rejects the record, other ranks reject the
+ *     table.
+ *   - The directory is removed, read-only or full, or a file is damaged: the rank that notices this
+ *     reports the path and the error. It also aborts, if that can still be written; on a full disk,
+ *     an empty abort file is enough.
+ * A rank aborts by linking a file with its text to A.abort, so that the text of the first rank
+ * stays. Every waiting rank sees A.abort in the listing. After an abort or a kill, the files stay
+ * until srun removes the directory, or rank 0 of the next attempt sweeps it.
  */
 #include "config.h"
 
@@ -84,56 +88,65 @@
 #include "store.h"
 
 enum {
-	TRIES = 20, /* retries of begin() while the ranks of an earlier attempt leave */
-	NAMED = 16, /* missing ranks listed in a message; the others are counted */
+	TRIES = 20, /* tries of begin() while the ranks of an earlier attempt leave */
+	NAMED = 16, /* missing ranks that a message lists; the others are counted */
 };
 
-/* Nanoseconds. */
+/* The following numbers are nanoseconds. */
+/* assumed time between the arrivals of two ranks' records */
 #define FIRST_PAUSE 200000u
-#define ARRIVAL_GAP 10000u	  /* assumed time between the arrivals of two ranks */
+#define ARRIVAL_GAP 10000u
 #define RECORD_TIME 30000u	  /* estimated time that rank 0 needs per record */
-#define CHANGE_PERIOD 1000000000u /* of change_period(), at least */
-#define LAG_LIMIT 200000000u	  /* how long a missing directory is tolerated */
+#define CHANGE_PERIOD 1000000000u /* minimum of change_period() */
+#define LAG_LIMIT 200000000u	  /* time for which a directory may be missing */
 
 struct file_store {
 	struct ddp_store base;
-	struct ddp_record mine; /* fence: the next one; attempt: once [joined] */
+	/* this process's record; its fence is the next one, its attempt is valid if [joined] */
+	struct ddp_record mine;
 	const char *directory;
 	bool own;
-	bool joined;	/* the attempt has a file of this rank */
-	bool accepted;	/* a table contains this process, or this is rank 0 */
-	bool delivered; /* the record for this fence is written */
-	/* attempts listed before; [ranks] set: joined once, or skipped */
+	bool joined;	/* the attempt has a file of this process */
+	bool accepted;	/* this is rank 0, or a table contains this process */
+	bool delivered; /* the record for the next fence is written */
+	/*
+	 * attempts that were listed before; an entry's [ranks] is set if it was joined or skipped
+	 */
 	struct ddp_attempts known;
-	uint64_t missed;	 /* time since when the directory is missing, 0: it exists */
-	bool *arrived;		 /* per rank: seen at this fence */
-	struct iovec *records;	 /* rank 0 only: each rank's record for this fence */
-	uint32_t missing;	 /* rank 0 only: records not yet read */
-	struct ddp_table *table; /* of the last fence */
-	char rank0[96];		 /* "rank 0 on n1 (process 77)", from its hello */
-	char skipped[160];	 /* why the last skipped attempt did not match */
+	/* time at which the directory was first found missing; 0: it exists */
+	uint64_t missed;
+	bool *arrived;		 /* by rank: its record for this fence was seen */
+	struct iovec *records;	 /* rank 0 only, by rank: record for this fence */
+	uint32_t missing;	 /* rank 0 only: number of records that were not read yet */
+	struct ddp_table *table; /* table of the last fence */
+	/* name of rank 0, such as "rank 0 on n1 (process 77)", from its hello */
+	char rank0[96];
+	char skipped[160]; /* why the last skipped attempt did not match */
 };
 
 /* --- Waiting ---------------------------------------------------------------------------- */
 
-/* The pauses of a polling loop, each longer than the one before. */
+/* Pauses of a polling loop. Each pause is longer than the one before. */
 struct pause {
-	uint64_t next, longest; /* nanoseconds */
+	/* length of the next pause and of the longest one, in nanoseconds */
+	uint64_t next, longest;
 };
 
 /*
- * The first pause takes [first] nanoseconds. The longest grows with [size], to limit the server's
- * load.
+ * Returns pauses of which the first takes [first] nanoseconds. The longest one is proportional to
+ * [size], to limit the server's load.
  */
 static struct pause pause_start(uint64_t first, uint32_t size)
 {
-	/* At most 20,000 polls per second by all ranks together. */
+	/* All ranks together poll at most 20,000 times per second. */
 	uint64_t longest = (size > 1000 ? size : 1000) * UINT64_C(50000);
 
 	return (struct pause){first < longest ? first : longest, longest};
 }
 
-/* Sleep for the next pause, checking [watch]. Returns the result of ddp_watch_check(). */
+/*
+ * Sleep for the next pause, and check [watch] meanwhile. Returns the result of ddp_watch_check().
+ */
 static int pause_for(struct pause *pause, const struct ddp_watch *watch, struct ddp_error *error)
 {
 	uint64_t left = pause->next;
@@ -156,11 +169,11 @@ static int pause_for(struct pause *pause, const struct ddp_watch *watch, struct 
 /* --- The files of an attempt ------------------------------------------------------------- */
 
 /*
- * Write [record] with [kind] and [body]. Returns 0, or DDP_ERR_FILE with errno.
+ * Write a file with [record], which gets [kind], and [body]. Returns 0, or DDP_ERR_FILE with errno.
  *
- * The file is not synced: close() makes it visible to other nodes (NFS) and reports a full disk, no
- * record needs to survive a power failure, and a torn one fails its checksum. With syncs, 64 ranks
- * on ext4 needed three times as long to meet.
+ * The file is not synced. close() makes it visible to other nodes (NFS) and reports a full disk. No
+ * record needs to survive a power failure, and an incomplete record fails its checksum. With syncs,
+ * 64 ranks on ext4 needed three times as long to meet.
  */
 static int write_record(const char *path, struct ddp_record record, enum ddp_record_kind kind,
 			const void *body, size_t size, struct ddp_error *error)
@@ -192,7 +205,7 @@ static int read_hello(const struct file_store *store, uint64_t attempt, struct d
 	return status;
 }
 
-/* Write this rank's record. Returns 0; 1 if the attempt was removed; DDP_ERR_FILE. */
+/* Write this process's record. Returns 0; 1 if the attempt was removed; DDP_ERR_FILE. */
 static int deliver(struct file_store *store, struct ddp_error *error)
 {
 	const struct ddp_values *values = &store->base.values;
@@ -217,7 +230,8 @@ static int deliver(struct file_store *store, struct ddp_error *error)
 }
 
 /*
- * If the table of this fence exists, open it in place of the last one. Returns 1, 0 or DDP_ERR_x.
+ * If the table of this fence exists, open it, and close the last table. Returns 1 if it does, 0 if
+ * not, or DDP_ERR_x.
  */
 static int open_table(struct file_store *store, struct ddp_error *error)
 {
@@ -236,7 +250,7 @@ static int open_table(struct file_store *store, struct ddp_error *error)
 	return 1;
 }
 
-/* Abort the attempt, at best effort. The first rank's text stays. */
+/* Try to abort the attempt. If another rank aborted it first, that rank's text stays. */
 static void file_abort(struct ddp_store *base, const char *text)
 {
 	const struct file_store *store = (struct file_store *)base;
@@ -250,17 +264,17 @@ static void file_abort(struct ddp_store *base, const char *text)
 	ddp_attempt_path(file, store->directory, mine->attempt, ".abort.%u", mine->rank);
 	if (write_record(file, *mine, DDP_RECORD_OF_ABORT, text, strlen(text), NULL) == 0) {
 		if (link(file, path) < 0 && errno != EEXIST && access(path, F_OK) < 0)
-			(void)rename(file, path); /* the file system has no hard links */
+			(void)rename(file, path); /* for file systems without hard links */
 		(void)unlink(file);
 		return;
 	}
-	/* A full disk may still have space for a name. */
+	/* A full disk may still have space for an empty file. */
 	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (fd >= 0)
 		close(fd);
 }
 
-/* Copy the text of A.abort, if the file exists, to base.abort. */
+/* If the file A.abort exists, copy its text to base.abort. */
 static void read_abort(struct file_store *store)
 {
 	char path[PATH_MAX], *text = store->base.abort;
@@ -284,8 +298,8 @@ static void read_abort(struct file_store *store)
 }
 
 /*
- * If [list] shows that this attempt was aborted, return DDP_ERR_ABORTED with the aborting rank's
- * text; else 0.
+ * If [list] shows that the attempt was aborted, returns DDP_ERR_ABORTED with the text of the rank
+ * that aborted it; else 0.
  */
 static int check_aborted(struct file_store *store, const struct ddp_attempts *list,
 			 struct ddp_error *error)
@@ -310,8 +324,8 @@ static void file_poll_abort(struct ddp_store *base)
 /* --- Missing ranks and removed files ------------------------------------------------------ */
 
 /*
- * Set store->arrived for ranks with a file for this fence. Returns 0, or -1 if they cannot be
- * listed.
+ * Set store->arrived for the ranks that have written a record for this fence. Returns 0, or -1 if
+ * the records cannot be listed.
  */
 static int list_arrived(struct file_store *store)
 {
@@ -334,8 +348,8 @@ static int list_arrived(struct file_store *store)
 }
 
 /*
- * Write "2 of 8 ranks did not arrive in 30 s: ranks 3, 7" to [text], with the ranks' nodes if the
- * last table has them; "" if all have arrived.
+ * Write "2 of 8 ranks did not arrive in 30 s: ranks 3, 7" to [text], with these ranks' nodes if the
+ * last table contains them. Writes "" if all ranks have arrived.
  */
 static void format_missing(const struct file_store *store, double limit, char *text,
 			   size_t capacity)
@@ -391,7 +405,7 @@ static int set_timeout_error(struct file_store *store, double limit, struct ddp_
 }
 
 /*
- * Handle a missing attempt or rendezvous directory.
+ * Handle the case that the attempt or the rendezvous directory is missing.
  * Returns DDP_ERR_MISMATCH if another rank 0 has replaced the attempt; DDP_ERR_FILE if the
  * directory has been missing for LAG_LIMIT; else 0, since the file system may lag.
  */
@@ -450,7 +464,10 @@ static int begin(struct file_store *store, struct ddp_error *error)
 	int status = DDP_ERR_FILE;
 
 	store->mine.attempt = store->mine.process;
-	/* The last rank of an earlier attempt may be removing the directory at the same time. */
+	/*
+	 * Retry, because the last rank of an earlier attempt may remove the directory at the same
+	 * time.
+	 */
 	for (int i = 0; i < TRIES && status < 0; i++) {
 		status = ddp_attempts_directory(store->directory, store->own, error);
 		if (status < 0)
@@ -469,7 +486,9 @@ static int begin(struct file_store *store, struct ddp_error *error)
 
 /* --- Rank 0: read all records, publish the table ------------------------------------------ */
 
-/* Returns 1 when [rank]'s record was read, 0 if it is not there yet, or DDP_ERR_x. */
+/*
+ * Try to read [rank]'s record. Returns 1 if it was read, 0 if it does not exist yet, or DDP_ERR_x.
+ */
 static int read_record(struct file_store *store, uint32_t rank, struct ddp_error *error)
 {
 	const struct ddp_record *mine = &store->mine;
@@ -500,8 +519,8 @@ static int read_record(struct file_store *store, uint32_t rank, struct ddp_error
 }
 
 /*
- * Read the record called [name] in A.ranks, if it is a missing one. Returns 1 when it was read, 0,
- * or DDP_ERR_x.
+ * If the file [name] in A.ranks is a record that is still missing, read it. Returns 1 if a record
+ * was read, 0 if not, or DDP_ERR_x.
  */
 static int read_named_record(struct file_store *store, const char *name, struct ddp_error *error)
 {
@@ -513,8 +532,8 @@ static int read_named_record(struct file_store *store, const char *name, struct 
 	if (fence == mine->fence && (rank >= mine->size || !store->arrived[rank]))
 		return read_record(store, rank, error);
 	/*
-	 * A running process never keeps a record this old: it removes each one after writing the
-	 * next.
+	 * No running process has a record this old: it removes each record after it has written the
+	 * next one.
 	 */
 	if (rank < mine->size && (uint64_t)fence + 2 < mine->fence)
 		return ddp_error_set(error, DDP_ERR_MISMATCH,
@@ -524,7 +543,10 @@ static int read_named_record(struct file_store *store, const char *name, struct 
 	return 0;
 }
 
-/* Read all records that have arrived since the last call. Returns their number, or DDP_ERR_x. */
+/*
+ * Read all records that have arrived since the last call. Returns the number of these records, or
+ * DDP_ERR_x.
+ */
 static int read_new_records(struct file_store *store, struct ddp_error *error)
 {
 	struct ddp_attempts list;
@@ -553,7 +575,7 @@ static int read_new_records(struct file_store *store, struct ddp_error *error)
 	return status < 0 ? status : count;
 }
 
-/* Write and open the table. Returns 1 or DDP_ERR_x. */
+/* Write the table of this fence, and open it. Returns 1 or DDP_ERR_x. */
 static int publish(struct file_store *store, struct ddp_error *error)
 {
 	const struct ddp_record *mine = &store->mine;
@@ -598,7 +620,7 @@ static void free_records(struct file_store *store)
 	}
 }
 
-/* Poll once. Returns 1 when the fence is complete, 0 if not, or DDP_ERR_x. */
+/* On rank 0: poll for records once. Returns 1 if the fence is complete, 0 if not, or DDP_ERR_x. */
 static int gather(struct file_store *store, struct pause *pause, struct ddp_error *error)
 {
 	uint64_t began = ddp_now(), took;
@@ -611,8 +633,8 @@ static int gather(struct file_store *store, struct pause *pause, struct ddp_erro
 		return publish(store, error);
 	took = ddp_now() - began;
 	/*
-	 * Large listings are expensive: wait for further arrivals, and twice as long as a listing
-	 * takes.
+	 * A listing of many files is expensive. Therefore wait until more records have probably
+	 * arrived, and twice as long as a listing takes.
 	 */
 	if (count > 0)
 		pause->next = FIRST_PAUSE + store->missing * (uint64_t)ARRIVAL_GAP;
@@ -624,8 +646,8 @@ static int gather(struct file_store *store, struct pause *pause, struct ddp_erro
 /* --- Other ranks: join an attempt, wait for the table --------------------------------------- */
 
 /*
- * When this process last closed a store, on ddp_now()'s clock; that store's attempt is old now. 0:
- * never.
+ * Time of ddp_now() at which this process last closed a store; 0: never. The attempt of that store
+ * must not be joined again.
  */
 static _Atomic uint64_t last_left;
 
@@ -636,8 +658,9 @@ static void set_skipped(struct file_store *store, const char *what, const struct
 }
 
 /*
- * Whether [entry], a new attempt, is one to join.
- * Returns 1; 0 if not; -1 if unknown: its hello is not visible yet, or rank 0 has left cleanly.
+ * Check whether this rank should join [entry], a new attempt.
+ * Returns 1; 0 if not; -1 if this is unknown because hello is not visible yet, or because rank 0
+ * has left cleanly.
  */
 static int check_attempt(struct file_store *store, const struct ddp_attempt *entry)
 {
@@ -655,7 +678,10 @@ static int check_attempt(struct file_store *store, const struct ddp_attempt *ent
 		set_skipped(store, "another job's", &hello);
 		return 0;
 	}
-	/* An attempt that started before this process and already has a table is an earlier one. */
+	/*
+	 * The attempt has a table or was aborted. If it started before this process, it is an
+	 * earlier program's.
+	 */
 	if ((entry->table >= 0 || entry->aborted) &&
 	    !ddp_attempt_is_younger(store->directory, entry->number, store->mine.process,
 				    last_left)) {
@@ -667,7 +693,7 @@ static int check_attempt(struct file_store *store, const struct ddp_attempt *ent
 	return 1;
 }
 
-/* Whether [entry] is an attempt that this rank has not judged yet. */
+/* Returns whether [entry] is an attempt that this rank has not yet checked. */
 static bool is_new(const struct file_store *store, const struct ddp_attempt *entry)
 {
 	const struct ddp_attempt *known = ddp_attempts_find(&store->known, entry->number);
@@ -676,7 +702,8 @@ static bool is_new(const struct file_store *store, const struct ddp_attempt *ent
 }
 
 /*
- * Write this rank's record into [attempt], and remove it from the attempt joined before.
+ * Write this rank's record into [attempt], and remove the record from the attempt that was joined
+ * before.
  * Returns 0; 1 if [attempt] no longer exists; DDP_ERR_FILE.
  */
 static int join_attempt(struct file_store *store, uint64_t attempt, struct ddp_error *error)
@@ -688,8 +715,8 @@ static int join_attempt(struct file_store *store, uint64_t attempt, struct ddp_e
 	int status;
 
 	/*
-	 * Set first, so that an error in writing the record can be published to the attempt's other
-	 * ranks.
+	 * Set these first. If writing the record fails, the error can then be published to the
+	 * attempt's other ranks.
 	 */
 	mine->attempt = attempt;
 	store->joined = true;
@@ -706,7 +733,8 @@ static int join_attempt(struct file_store *store, uint64_t attempt, struct ddp_e
 }
 
 /*
- * Open the table, if [list] has it. Returns 1 when the fence is complete, 0 if not, or DDP_ERR_x.
+ * If [list] contains the table of this fence, open the table. Returns 1 if the fence is complete, 0
+ * if not, or DDP_ERR_x.
  */
 static int open_listed_table(struct file_store *store, const struct ddp_attempts *list,
 			     struct ddp_error *error)
@@ -720,11 +748,13 @@ static int open_listed_table(struct file_store *store, const struct ddp_attempts
 }
 
 /*
- * Join the new attempts in [list], the last one for good. Returns as open_listed_table().
+ * Join the new attempts in [list], one after the other, and stay in the last one. Returns as
+ * open_listed_table().
  *
- * A new attempt may already be the one of the next program: since the last poll, rank 0 may have
- * published the current table, left, and started again. It does so in this order, so a listing that
- * starts after the new attempt was seen is certain to contain the table.
+ * A new attempt may already belong to the next program: since the last poll, rank 0 may have
+ * published the current table, left, and started again. It does so in this order. So if this rank
+ * lists the directory after it has seen the new attempt, the listing certainly contains the current
+ * table.
  */
 static int join_new_attempts(struct file_store *store, struct ddp_attempts *list,
 			     struct ddp_error *error)
@@ -750,7 +780,7 @@ static int join_new_attempts(struct file_store *store, struct ddp_attempts *list
 
 		if (joinable > 0)
 			status = join_attempt(store, entry->number, error);
-		/* Try an attempt that could not be judged or joined again at the next poll. */
+		/* At the next poll, try again to check or join this attempt. */
 		if (joinable < 0 || status > 0) {
 			entry->ranks = false;
 			status = 0;
@@ -760,7 +790,7 @@ static int join_new_attempts(struct file_store *store, struct ddp_attempts *list
 	return status;
 }
 
-/* Poll once. Returns 1 when the fence is complete, 0 if not, or DDP_ERR_x. */
+/* Poll for the table once. Returns 1 if the fence is complete, 0 if not, or DDP_ERR_x. */
 static int poll_table(struct file_store *store, struct ddp_error *error)
 {
 	const struct ddp_attempt *entry;
@@ -769,8 +799,8 @@ static int poll_table(struct file_store *store, struct ddp_error *error)
 
 	if (status > 0 && !store->own && !store->accepted) {
 		/*
-		 * The ranks of an earlier attempt removed the directory. On NFS, creating it also
-		 * refreshes this client's view.
+		 * The ranks of an earlier attempt have removed the directory. On NFS, creating it
+		 * also refreshes this client's listing.
 		 */
 		store->joined = false;
 		return ddp_attempts_directory(store->directory, false, error);
@@ -793,14 +823,14 @@ static int poll_table(struct file_store *store, struct ddp_error *error)
 	return status;
 }
 
-/* As gather(). */
+/* On other ranks: poll once for an attempt and its table. Returns as gather(). */
 static int join(struct file_store *store, struct pause *pause, struct ddp_error *error)
 {
 	uint32_t size = store->mine.size;
 	bool before = store->delivered;
 	int status = poll_table(store, error);
 
-	/* Rank 0 needs time to read all records. */
+	/* Rank 0 needs time to read all records, so start with a longer pause. */
 	if (status == 0 && store->delivered && !before)
 		*pause = pause_start(FIRST_PAUSE + size * (uint64_t)RECORD_TIME, size);
 	return status;
@@ -854,7 +884,8 @@ static void file_close(struct ddp_store *base, bool clean)
 	struct file_store *store = (struct file_store *)base;
 
 	/*
-	 * Close it before its removal: NFS keeps a name (.nfs*) in the directory for an open file.
+	 * Close the table before its removal: if a file is open, NFS keeps a name (.nfs*) for it in
+	 * the directory.
 	 */
 	ddp_table_close(store->table);
 	store->table = NULL;
@@ -869,7 +900,7 @@ int ddp_store_make_directory(const struct ddp_identity *identity, struct ddp_err
 	return ddp_attempts_directory(identity->directory, identity->own, error);
 }
 
-/* Does not wait for other ranks. */
+/* Open the store. Does not wait for other ranks. */
 static int file_open(struct ddp_store **base, const struct ddp_identity *identity,
 		     const struct ddp_watch *watch, struct ddp_error *error)
 {
@@ -898,9 +929,9 @@ static int file_open(struct ddp_store **base, const struct ddp_identity *identit
 }
 
 /*
- * Nanoseconds between two calls of change_listed() that have an effect. All ranks but rank 0 change
- * the directory at most 200 times a second together; rank 0 once a second, as only it lists
- * ".ranks".
+ * Returns the nanoseconds after which change_listed() changes the directories again. All ranks
+ * except rank 0 together change a directory at most 200 times a second. Rank 0 does so once a
+ * second, since only rank 0 lists ".ranks".
  */
 static uint64_t change_period(const struct file_store *store)
 {
@@ -909,7 +940,9 @@ static uint64_t change_period(const struct file_store *store)
 	return store->mine.rank > 0 && period > CHANGE_PERIOD ? period : CHANGE_PERIOD;
 }
 
-/* If [due] has come, change the directories that this rank lists, and set the next time. */
+/*
+ * If the time [due] has come, change the directories that this rank lists, and set the next time.
+ */
 static void change_listed(const struct file_store *store, uint64_t *due)
 {
 	uint64_t now = ddp_now();
@@ -945,7 +978,7 @@ static int file_fence(struct ddp_store *base, const struct ddp_watch *watch,
 		if (status == 0)
 			change_listed(store, &due);
 	}
-	/* Accept ranks that arrived during the last pause. */
+	/* Poll once more after the timeout, for ranks that arrived during the last pause. */
 	if (status == DDP_ERR_TIMEOUT && !*error->text)
 		status = is_rank0 ? gather(store, &pause, error) : join(store, &pause, error);
 	if (status == 0)

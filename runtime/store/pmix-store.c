@@ -3,15 +3,15 @@
  * pmix-store.c - the method "pmix": ranks meet through the PMIx server that started them
  *
  * Each rank puts one record per fence (record.h) under a key that contains the fence's number.
- * PMIx's collecting fence copies all records to every node. The fence does not block; it is polled,
- * so that time limits and aborts work. PMIx cannot cancel a fence, so after a failure the store
- * does not finalize PMIx, and the process is expected to end. PMIx does not report which ranks are
- * missing. An abort is an event to the namespace. How far it travels depends on the server: Slurm
- * 22.05 delivers it only to ranks on the same node.
+ * PMIx's collecting fence copies all records to every node. The fence is started without blocking
+ * and then polled, so that time limits and aborts work. PMIx cannot cancel a fence. Therefore,
+ * after a failure, the store does not finalize PMIx, and the process should end. PMIx does not
+ * report which ranks are missing. An abort is a PMIx event to all ranks of the step. Some servers
+ * deliver it to a part of the ranks: Slurm 22.05 delivers it only to ranks on the same node.
  */
 #include "config.h"
 
-/* PMIx's inline functions do not compile cleanly with this project's warnings. */
+/* PMIx's inline functions cause these warnings. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wconversion"
 #pragma GCC diagnostic ignored "-Wsign-conversion"
@@ -30,30 +30,34 @@
 enum { GET_SECONDS = 30 };
 
 /*
- * An operation that PMIx completes from its own thread, possibly after its caller stopped waiting.
+ * A PMIx operation. PMIx completes it in its own thread, possibly after its caller has stopped
+ * waiting.
  */
 struct pending {
-	_Atomic int users; /* the caller and PMIx; the last one frees the structure */
+	/* number of users, the caller and PMIx; the last one frees the structure */
+	_Atomic int users;
 	_Atomic bool done;
 	pmix_status_t status;
-	size_t handler; /* set when an event handler was registered */
+	size_t handler; /* identifies the event handler that was registered */
 };
 
 struct pmix_store {
 	struct ddp_store base;
 	pmix_proc_t me;
-	struct ddp_record mine; /* fence: the next one */
-	pmix_value_t *found;	/* the value returned by the last PMIx_Get() */
+	struct ddp_record mine; /* this process's record; its fence is the next one */
+	pmix_value_t *found;	/* result of the last PMIx_Get() */
 	bool initialised, is_listening;
 	size_t handler;
 };
 
-/* Global, since PMIx and its events exist once per process. */
+/* Global, since PMIx and its events exist only once per process. */
 static char abort_text[DDP_ERROR_SIZE];
-static _Atomic int abort_state; /* 0: none, 1: being written, 2: valid */
+/* 0: no abort; 1: [abort_text] is being written; 2: it is valid */
+static _Atomic int abort_state;
 
 /*
- * Fence numbers are never used twice, so that two worlds of this process cannot mix up their keys.
+ * Number of the next fence. No number is used twice, so that the keys of two worlds of this process
+ * differ.
  */
 static uint32_t next_fence;
 
@@ -74,7 +78,7 @@ static void pending_drop(struct pending *pending)
 		free(pending);
 }
 
-/* Called in PMIx's thread. */
+/* Called in PMIx's thread when an operation has completed. */
 static void pending_end(pmix_status_t status, void *data)
 {
 	struct pending *pending = data;
@@ -91,7 +95,10 @@ static int check_abort(struct ddp_error *error)
 	return ddp_error_set(error, DDP_ERR_ABORTED, "%s", abort_text);
 }
 
-/* Returns 0 when [pending] is done, or DDP_ERR_x; DDP_ERR_TIMEOUT may have no text. */
+/*
+ * Wait for [pending]. Returns 0 when it is complete, or DDP_ERR_x; DDP_ERR_TIMEOUT may have no
+ * text.
+ */
 static int pending_wait(const struct pending *pending, const struct ddp_watch *watch,
 			struct ddp_error *error)
 {
@@ -126,7 +133,7 @@ static int pmix_probe(const struct ddp_identity *identity, struct ddp_error *err
 	return 1;
 }
 
-/* Event handler, called in PMIx's thread. Only the first abort counts. */
+/* Event handler, called in PMIx's thread. Stores the text of the first abort. */
 static void on_abort_event(size_t handler, pmix_status_t code, const pmix_proc_t *source,
 			   pmix_info_t info[], size_t count, pmix_info_t *results,
 			   size_t result_count, pmix_event_notification_cbfunc_fn_t next,
@@ -157,7 +164,10 @@ static void listen_done(pmix_status_t status, size_t handler, void *data)
 	pending_end(status, pending);
 }
 
-/* Failure is ignored: the store works without abort events. */
+/*
+ * Register the event handler for aborts. A failure is ignored, since the store works without abort
+ * events.
+ */
 static void listen_for_aborts(struct pmix_store *store, const struct ddp_watch *watch)
 {
 	struct pending *pending = pending_start();
@@ -173,7 +183,7 @@ static void listen_for_aborts(struct pmix_store *store, const struct ddp_watch *
 	pending_drop(pending);
 }
 
-/* Check that PMIx and the environment agree on rank and number of ranks. */
+/* Check that PMIx and the environment agree on this process's rank and on the number of ranks. */
 static int check_job(const struct pmix_store *store, struct ddp_error *error)
 {
 	const struct ddp_record *mine = &store->mine;
@@ -213,7 +223,7 @@ static void pmix_close(struct ddp_store *base, bool clean)
 	release_found(store);
 	if (store->is_listening)
 		PMIx_Deregister_event_handler(store->handler, NULL, NULL);
-	/* After a failure PMIx_Finalize() may wait for ranks that have ended. */
+	/* After a failure, PMIx_Finalize() might wait for ranks that have ended. */
 	if (store->initialised && clean && !base->broken)
 		PMIx_Finalize(NULL, 0);
 	free(store);
@@ -299,7 +309,7 @@ static int wait_for_all(const struct pmix_store *store, const struct ddp_watch *
 	PMIX_LOAD_PROCID(&all, store->me.nspace, PMIX_RANK_WILDCARD);
 	PMIX_INFO_LOAD(&info, PMIX_COLLECT_DATA, &yes, PMIX_BOOL);
 	rc = PMIx_Fence_nb(&all, 1, &info, 1, pending_end, pending);
-	/* The fence has completed already, and PMIx does not call pending_end(). */
+	/* The fence is already complete, and PMIx will not call pending_end(). */
 	if (rc == PMIX_OPERATION_SUCCEEDED) {
 		pending_end(PMIX_SUCCESS, pending);
 	} else if (rc != PMIX_SUCCESS) {
@@ -364,7 +374,7 @@ static int pmix_fence(struct ddp_store *base, const struct ddp_watch *watch,
 	if (status == 0)
 		status = wait_for_all(store, watch, error);
 	store->mine.fence++;
-	/* Rank 0's record shows whether its release and job match. */
+	/* Read rank 0's record to check its release and its job. */
 	if (status == 0)
 		status = pmix_read(base, 0, &body, &length, error);
 	if (status == DDP_ERR_TIMEOUT && !*error->text)
@@ -400,8 +410,8 @@ static void pmix_abort(struct ddp_store *base, const char *text)
 			ddp_watch_sleep(&watch, 1000000);
 out:
 	/*
-	 * PMIx reads the infos until the operation is done. If that takes over two seconds, they
-	 * are leaked.
+	 * PMIx reads the infos until the operation is complete. If that takes longer than two
+	 * seconds, the infos are leaked.
 	 */
 	if (info && (!pending || pending->done))
 		PMIX_INFO_FREE(info, 2);

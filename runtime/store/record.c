@@ -11,9 +11,9 @@
 #include "base/checksum.h"
 #include "record.h"
 
-#define MAGIC UINT32_C(0x1e706464) /* "ddp" and 0x1e, which is not a printable character */
+#define MAGIC UINT32_C(0x1e706464) /* "ddp" and 0x1e, a character that is not printable */
 
-/* A head in a file, little endian. This layout never changes; new fields go into bodies. */
+/* Layout of a head in a file, little endian. It never changes; new fields are added to bodies. */
 struct head {
 	uint32_t magic;
 	uint16_t format, kind;
@@ -21,7 +21,7 @@ struct head {
 	uint32_t rank, size, fence, pid;
 	uint64_t length;
 	uint32_t check, zero;
-	char release[24], host[64]; /* zero padded */
+	char release[24], host[64]; /* padded with zeros */
 	uint32_t head_check, zero_too;
 };
 
@@ -80,7 +80,7 @@ void ddp_record_encode(const struct ddp_record *record, uint8_t bytes[DDP_RECORD
 	memcpy(bytes, &head, sizeof(head));
 }
 
-/* Replace everything but printable ASCII, since the text is printed in messages. */
+/* Copy a text that will be printed in messages. Replaces all characters except printable ASCII. */
 static void get_text(const char *from, char *text, size_t size)
 {
 	snprintf(text, size, "%.*s", (int)size - 1, from);
@@ -169,8 +169,8 @@ int ddp_record_read(struct ddp_record *record, const struct ddp_record *mine, co
 /* --- Keys and values: length of the key, key, length of the value, value ----------------- */
 
 /*
- * Find [key] in [body], and point [value] to its [size] bytes.
- * Returns 1; 0 if the key is missing; -1 if [body] is not a list of keys and values.
+ * Find [key] in [body], and set [value] to its [size] bytes.
+ * Returns 1; 0 if the key is missing; -1 if [body] is not a valid list of keys and values.
  */
 static int find(const uint8_t *body, size_t length, const char *key, const uint8_t **value,
 		size_t *size)

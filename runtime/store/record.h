@@ -2,11 +2,12 @@
 /*
  * record.h - encoding of the records that ranks exchange at a rendezvous
  *
- * A record is a head and a body. The head names the writer; its layout is the same in all releases,
- * so that a rank of another release can be named in a message. A rank's body is a list of keys and
- * values. The file store writes records as files, the PMIx store as values of PMIx keys.
+ * A record is a head and a body. The head names the process that wrote the record. Its layout is
+ * the same in all releases, so that a message can name a rank of another release. The body of a
+ * rank's record is a list of keys and values. The file store writes records as files, the PMIx
+ * store as values of PMIx keys.
  *
- * Pure: no I/O, little endian on every machine; all input is checked.
+ * The functions do no I/O, use little endian on every machine, and check all input.
  */
 #ifndef DDP_STORE_RECORD_H
 #define DDP_STORE_RECORD_H
@@ -14,14 +15,14 @@
 #include "base/error.h"
 #include "world/identity.h"
 
-#define DDP_RECORD_FORMAT 1 /* of bodies; heads never change */
+#define DDP_RECORD_FORMAT 1 /* format of bodies; that of heads never changes */
 
 enum {
 	DDP_STORE_KEY = 32,	 /* bytes of a key with its terminating zero */
 	DDP_STORE_KEYS = 256,	 /* keys that a rank may put between two fences */
 	DDP_STORE_VALUE = 65536, /* bytes that a rank may put between two fences */
 	DDP_RECORD_HEAD = 160,	 /* bytes of a head */
-	/* bytes of a body, at most */
+	/* maximum bytes of a body */
 	DDP_RECORD_BODY = DDP_STORE_VALUE + DDP_STORE_KEYS * (DDP_STORE_KEY + 4),
 };
 
@@ -32,7 +33,7 @@ enum ddp_record_kind {
 	DDP_RECORD_OF_ABORT,	 /* a rank aborted; the body is its reason */
 };
 
-/* A decoded head. */
+/* A head, decoded. */
 struct ddp_record {
 	unsigned format;
 	enum ddp_record_kind kind;
@@ -41,73 +42,75 @@ struct ddp_record {
 	uint64_t job;	  /* hash of the job's name */
 	uint32_t rank, size, fence, pid;
 	uint64_t length; /* bytes of the body */
-	uint32_t check;	 /* CRC-32C of the body; 0 for a table, whose records have their own */
+	/* CRC-32C of the body; 0 for a table, whose records have checksums */
+	uint32_t check;
 	char release[24];
 	char host[64];
 };
 
 /*
- * Describe the process of [identity] in [record]: all but kind, attempt, fence, length and check.
- * Returns 0, or DDP_ERR_SYSTEM if there are no random numbers.
+ * Fill [record] with the process of [identity]. The members kind, attempt, fence, length and check
+ * are left to the caller.
+ * Returns 0, or DDP_ERR_SYSTEM if the system has no random numbers.
  */
 int ddp_record_init(struct ddp_record *record, const struct ddp_identity *identity,
 		    struct ddp_error *error);
 
-/* Set length and check of [record] for [body]. */
+/* Set the members length and check of [record] for [body]. */
 void ddp_record_seal(struct ddp_record *record, const void *body, size_t size);
 
 void ddp_record_encode(const struct ddp_record *record, uint8_t head[DDP_RECORD_HEAD]);
 
 /*
- * Decode the head at the start of [data]; [name] names the data in messages.
+ * Decode the head at the start of [data]. Error texts call the data [name].
  * Returns 0, or DDP_ERR_FORMAT if there is no valid head.
  */
 int ddp_record_decode(struct ddp_record *record, const void *data, size_t size, const char *name,
 		      struct ddp_error *error);
 
 /*
- * Check that [record] has the same release, job and number of ranks as [mine].
+ * Check that [record] has the release, the job and the number of ranks of [mine].
  * Returns 0, or DDP_ERR_MISMATCH with a text that names both ranks.
  */
 int ddp_record_match(const struct ddp_record *record, const struct ddp_record *mine,
 		     struct ddp_error *error);
 
 /*
- * As ddp_record_decode(), and check that [data] is one whole record with a valid body. A head that
- * does not match [mine] (unless NULL) is reported first: another release may have other bodies.
+ * As ddp_record_decode(), and check that [data] is exactly one record with a valid body. If [mine]
+ * is not NULL, first check that the head matches [mine]: another release may have other bodies.
  */
 int ddp_record_read(struct ddp_record *record, const struct ddp_record *mine, const void *data,
 		    size_t size, const char *name, struct ddp_error *error);
 
 /* --- Keys and values: the body of a rank's record ---------------------------------------- */
 
-/* All zeros: empty. */
+/* A list of keys and values; all zeros: empty. */
 struct ddp_values {
 	uint8_t *body;
-	size_t size, bytes; /* of the body; of the values in it */
+	size_t size, bytes; /* bytes of the body; bytes of the values in it */
 	unsigned count;
 };
 
 /*
- * Copy [value] to [values] under [key], which must be new.
+ * Copy [value] to [values] under [key]. [values] must not contain [key] yet.
  * Returns 0, DDP_ERR_ARGUMENT or DDP_ERR_MEMORY.
  */
 int ddp_values_put(struct ddp_values *values, const char *key, const void *value, size_t size,
 		   struct ddp_error *error);
 
-/* Free the memory of [values], and make it empty. */
+/* Make [values] empty, and free their memory. */
 void ddp_values_clear(struct ddp_values *values);
 
 /*
- * Encode the record of a rank at a fence: head [mine], body [values].
- * Returns memory that the caller frees, and its [size]; NULL if memory is short.
+ * Encode a rank's record for a fence, from the head [mine] and the body [values].
+ * Returns memory that the caller frees, with its [size]; NULL if memory is short.
  */
 uint8_t *ddp_values_encode(const struct ddp_values *values, const struct ddp_record *mine,
 			   size_t *size);
 
 /*
- * Copy the value of [key] in [body] to [value]; [rank] is for messages. On entry [size] is the
- * capacity of [value], on return the size of the key's value.
+ * Copy the value of [key] in [body] to [value]. On entry, [size] is the capacity of [value]; on
+ * return, it is the size of the key's value. [rank] is for messages.
  * Returns 0; DDP_ERR_ARGUMENT if the key is missing; DDP_ERR_FORMAT if the value does not fit or
  * [body] is damaged.
  */

@@ -12,7 +12,7 @@
 
 struct single {
 	struct ddp_store base;
-	struct ddp_values last; /* put before the last fence */
+	struct ddp_values last; /* values that were put before the last fence */
 };
 
 static int single_probe(const struct ddp_identity *identity, struct ddp_error *error)
@@ -95,11 +95,12 @@ static const struct ddp_store_method single_method = {
 
 /* --- Choice of the method --------------------------------------------------------------- */
 
-/* In the order of preference. */
+/* The methods, in the order of preference. */
 static const struct row {
 	const char *name;
-	const struct ddp_store_method *method; /* NULL: in a module */
-	const char *variable; /* The module is opened only if this variable is set. */
+	const struct ddp_store_method *method; /* NULL if the method is a module */
+	/* environment variable without which the module is not opened */
+	const char *variable;
 	const char *hint;
 } rows[] = {
 	{"file", &ddp_store_file, NULL, NULL},
@@ -109,7 +110,10 @@ static const struct row {
 
 enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
 
-/* Returns the method of [row] if it works in this job, or NULL with the reason in [error]. */
+/*
+ * Returns the method of [row] if the method works in this job; else NULL, with the reason in
+ * [error].
+ */
 static const struct ddp_store_method *probe(const struct row *row,
 					    const struct ddp_identity *identity,
 					    const struct ddp_log *log, struct ddp_error *error)
@@ -158,7 +162,7 @@ static const struct ddp_store_method *first(const struct ddp_identity *identity,
 	struct ddp_error why = {0};
 	size_t used = 0;
 
-	/* Even if another method would work. */
+	/* A single rank uses the method "single", even if another method would work. */
 	if (identity->size == 1)
 		return &single_method;
 	for (int i = 0; i < ROWS; i++) {
