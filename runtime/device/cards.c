@@ -9,7 +9,10 @@
 /* The first version of NCCL with NCCL_MULTI_RANK_GPU_ENABLE. */
 enum { MULTI_RANK = 23003 };
 
-/* Texts in a card come from another process and may lack a terminator. */
+/*
+ * Precision and argument for printing a text of a card. The text comes from another process, so it
+ * may lack a terminator.
+ */
 #define TEXT(member) (int)sizeof(member) - 1, member
 
 static int refuse_versions(const struct ddp_device_card *a, const struct ddp_device_card *b,
@@ -29,9 +32,9 @@ static bool is_same_device(const struct ddp_device_card *a, const struct ddp_dev
 }
 
 /*
- * Whether NCCL refuses two devices. That includes MIG slices of one GPU, because NCCL before 2.30
- * compares PCI addresses. According to NVIDIA, newer versions need no variable for slices, but
- * 2.31.2 refused those of an H200 without it (NVIDIA/nccl#1716).
+ * Returns whether NCCL refuses two devices. NCCL before 2.30 also refuses two MIG slices of one
+ * GPU, because it compares PCI addresses. According to NVIDIA, newer versions need no variable for
+ * slices, but 2.31.2 refused slices of an H200 without the variable (NVIDIA/nccl#1716).
  */
 static bool nccl_refuses(const struct ddp_device_card *a, const struct ddp_device_card *b)
 {
@@ -39,7 +42,7 @@ static bool nccl_refuses(const struct ddp_device_card *a, const struct ddp_devic
 	       (a->boot == b->boot && *a->bus && strncmp(a->bus, b->bus, sizeof(a->bus)) == 0);
 }
 
-/* Describe in [why] the first device that NCCL would refuse. Returns false if there is none. */
+/* Write to [why] the first device that NCCL would refuse. Returns false if there is none. */
 static bool find_shared(const struct ddp_device_card *cards, int size, char *why, size_t why_size)
 {
 	for (int a = 0; a < size; a++) {

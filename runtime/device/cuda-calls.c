@@ -14,7 +14,10 @@
 
 /* --- Which device, on which host ----------------------------------------------------------- */
 
-/* As in NCCL, NCCL_HOSTID replaces host name and boot id. */
+/*
+ * Set the host's identity in [card]. Like NCCL, use NCCL_HOSTID, if it is set, in place of host
+ * name and boot ID.
+ */
 static void identify_host(struct ddp_device_card *card)
 {
 	const char *id = getenv("NCCL_HOSTID");
@@ -29,7 +32,7 @@ static void identify_host(struct ddp_device_card *card)
 			boot[0] = '\0';
 		fclose(file);
 	}
-	/* Without a boot id only the name identifies a host. */
+	/* If there is no boot ID, use the host's name. */
 	if (!id)
 		id = *boot ? boot : card->host;
 	card->boot = ddp_hash(DDP_HASH_INIT, id, strlen(id));
@@ -101,8 +104,8 @@ cudaError_t ddp_cuda_query(cudaEvent_t event)
 }
 
 /*
- * The event can be destroyed as soon as a stream waits for it: CUDA keeps it until it has
- * completed. Creating and destroying an event does not invalidate a capture.
+ * The event may be destroyed as soon as a stream waits for it: CUDA keeps it until it has
+ * completed. Creating or destroying an event does not invalidate a capture.
  */
 int ddp_cuda_order(void *later, void *earlier, struct ddp_error *error)
 {
@@ -124,7 +127,7 @@ int ddp_cuda_order(void *later, void *earlier, struct ddp_error *error)
 
 /* --- Kernels ------------------------------------------------------------------------------- */
 
-/* Missing if libddp was built without nvcc. */
+/* These functions are missing if libddp was built without nvcc. */
 #pragma weak ddp_wire_kernel_convert
 #pragma weak ddp_wire_kernel_count
 

@@ -7,29 +7,29 @@
 #include "device-engine.h"
 
 /*
- * Describe device [index], which must be current, and this host in [card]. Its rank and NCCL version
- * are left to the caller. Create a stream of the highest priority and an event on the device; after an
- * error the caller destroys those that were created. Returns 0 or the value of ddp_card_error() for
- * [who].
+ * Describe this host and device [index], which must be current, in [card]. The caller sets the
+ * card's rank and NCCL version. Also create a stream of the highest priority and an event on the
+ * device. After an error, the caller destroys those of the two that were created. Returns 0 or the
+ * status of ddp_card_error() for [who].
  */
 int ddp_cuda_open(const char *who, int index, struct ddp_device_card *card, cudaStream_t *stream,
 		  cudaEvent_t *event, struct ddp_error *error);
 
 /*
- * Record [event] at the end of [stream]. Returns DDP_ERR_STATE if the stream is being captured: a
- * captured stream cannot wait for the host. Otherwise returns 0 or the value of ddp_card_error()
- * for [who].
+ * Record [event] at the end of [stream]. Returns DDP_ERR_STATE if the stream is being captured,
+ * because the host cannot wait for a captured stream. Otherwise returns 0 or the status of
+ * ddp_card_error() for [who].
  */
 int ddp_cuda_record(const char *who, cudaEvent_t event, cudaStream_t stream,
 		    struct ddp_error *error);
 
 /*
  * Returns cudaSuccess if [event] has completed, else cudaErrorNotReady or an error. Does not
- * invalidate a capture of any thread.
+ * invalidate the capture of any thread.
  */
 cudaError_t ddp_cuda_query(cudaEvent_t event);
 
-/* Implement order(), convert() and count() of device-engine.h. */
+/* Implementations of order(), convert() and count() in device-engine.h. */
 int ddp_cuda_order(void *later, void *earlier, struct ddp_error *error);
 int ddp_cuda_convert(void *stream, void *to, enum ddp_type to_type, const void *from,
 		     enum ddp_type from_type, size_t count, float factor, struct ddp_error *error);

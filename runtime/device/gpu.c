@@ -3,7 +3,7 @@
  * gpu.c - ddp_gpu.so: memory, streams and copies of one GPU, for sums that are staged through host
  * memory
  *
- * It does not use NCCL and has no peers, so nothing on its streams waits for another rank.
+ * This engine does not use NCCL and has no peers, so nothing on its streams waits for another rank.
  */
 #include "config.h"
 
@@ -14,7 +14,7 @@
 #include "base/bounded.h"
 #include "cuda-calls.h"
 
-/* Seconds for synchronizing streams and freeing memory. */
+/* Time limit, in seconds, for synchronizing streams and freeing memory. */
 #define CLOSE_SECONDS 10.0
 
 struct block {
@@ -25,15 +25,15 @@ struct block {
 struct ddp_device {
 	const struct ddp_log *log;
 	int index;
-	char who[48]; /* "rank 1, device 0", for messages */
+	char who[48]; /* name for messages, such as "rank 1, device 0" */
 	cudaStream_t stream;
 	cudaEvent_t waited;	       /* used by wait() */
-	struct block *memory, *pinned; /* device memory; host memory */
+	struct block *memory, *pinned; /* lists of device memory and of pinned host memory */
 };
 
 #define TRY(device, ...) DDP_CARD_TRY((device)->who, __VA_ARGS__)
 
-/* The value of ddp_card_error() for a CUDA [call], made while the device is current. */
+/* Make the CUDA [call] while the device is current. The value is that of ddp_card_error(). */
 #define ON_DEVICE(device, call, ...)                                              \
 	__extension__({                                                           \
 		int was_ = ddp_card_enter((device)->index);                       \
@@ -110,7 +110,7 @@ static int free_memory(struct ddp_device *device, void *memory, struct ddp_error
 	return ON_DEVICE(device, cudaFree(memory), error, "freeing memory");
 }
 
-/* Kernels write to this memory, so the device must map it at the host's addresses. */
+/* Kernels write to this memory at the host's addresses, so the device must map it there. */
 static int pin_now(struct ddp_device *device, void *memory, size_t bytes, struct ddp_error *error)
 {
 	const unsigned int flags = cudaHostRegisterPortable | cudaHostRegisterMapped;
@@ -154,7 +154,7 @@ static int copy(struct ddp_device *device, void *to, const void *from, size_t by
 
 /* --- Waiting ------------------------------------------------------------------------------- */
 
-/* Wait until [event] has completed, or [word] has reached [value] before that. */
+/* Wait until [event] has completed or, if that is earlier, until [word] has reached [value]. */
 static int poll_event(struct ddp_device *device, cudaEvent_t event, const uint64_t *word,
 		      uint64_t value, const struct ddp_watch *watch, struct ddp_error *error)
 {
@@ -184,7 +184,7 @@ static int poll_event(struct ddp_device *device, cudaEvent_t event, const uint64
 	}
 }
 
-/* await() will report an error of the stream. */
+/* If the stream has an error, await() will report it. */
 static bool is_captured(struct ddp_device *device, void *stream)
 {
 	enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
@@ -236,7 +236,7 @@ static void end(void *arguments)
 	struct ddp_device *device = *(struct ddp_device **)arguments;
 
 	(void)cudaSetDevice(device->index);
-	/* After a failure, copies may still be running, also on streams of the caller. */
+	/* After a failure, copies may still be running, also on the caller's streams. */
 	(void)cudaDeviceSynchronize();
 	release_list(device->memory, cudaFree);
 	release_list(device->pinned, cudaHostUnregister);

@@ -2,10 +2,10 @@
 /*
  * nccl-engine.c - the engine that moves device memory with NCCL (ddp_nccl.so)
  *
- * A call that may block because of a lost peer or a hung kernel (creating the communicator,
- * registering memory, aborting, closing) runs in a thread with a deadline (bounded.h). The caller's
- * thread enqueues collectives; if NCCL blocks in that, the watchdog aborts the communicator. The
- * first failure is kept; after it, the only call to NCCL is the abort.
+ * Some calls may block because of a lost peer or a hung kernel: creating the communicator,
+ * registering memory, aborting, closing. They run in a thread with a deadline (bounded.h). The
+ * caller's thread enqueues collectives; if NCCL blocks in such a call, the watchdog aborts the
+ * communicator. The first failure is stored. After it, the only call to NCCL is the abort.
  */
 #include "config.h"
 
@@ -28,7 +28,10 @@
 #include "base/type.h"
 #include "cuda-calls.h"
 
-/* Compares with the version of nccl.h; ddp_device.version is that of the library at run time. */
+/*
+ * Compares with the version of nccl.h. The version of the library at run time is
+ * ddp_device.version.
+ */
 #define NCCL_HAS(major, minor, patch) (NCCL_VERSION_CODE >= NCCL_VERSION(major, minor, patch))
 
 #if !NCCL_HAS(2, 19, 1)
@@ -36,8 +39,8 @@
 #endif
 
 /*
- * Functions that are newer than the oldest supported NCCL; NULL if the library at run time lacks
- * them.
+ * Functions that are newer than the oldest supported NCCL. They are NULL if the library at run time
+ * lacks them.
  */
 #if NCCL_HAS(2, 27, 3)
 #pragma weak ncclCommWindowRegister
@@ -45,14 +48,17 @@
 #endif
 
 enum {
-	OLDEST =
-		21901, /* NCCL: before it, an abort could hang if another thread is inside a call */
-	EVENTS = 64,   /* maximum number of collectives observed at the same time */
+	/* version of NCCL before which an abort can hang while another thread is in a call */
+	OLDEST = 21901,
+	EVENTS = 64,	      /* maximum number of collectives that are observed at the same time */
 	WARM_BYTES = 4 << 20, /* bytes of the first all-reduce; too large for a single message */
-	ALIGNMENT = 4096,     /* of sizes, as required for windows */
+	ALIGNMENT = 4096,     /* alignment of sizes, as required for windows */
 };
 
-/* Seconds. An orderly close waits for the other ranks of the node, an abort waits for no rank. */
+/*
+ * Time limits in seconds. A clean close waits for the other ranks of the node; an abort waits for
+ * no rank.
+ */
 #define CLOSE_SECONDS 10.0
 #define ABORT_SECONDS 2.0
 #define FREE_SECONDS 10.0
@@ -62,14 +68,14 @@ enum {
 
 _Static_assert(sizeof(ncclUniqueId) <= DDP_DEVICE_ID, "size of an NCCL identity");
 
-/* A collective that was enqueued and may not have ended. */
+/* A collective that was enqueued and may not have ended yet. */
 struct work {
 	cudaEvent_t event;
-	uint64_t sequence; /* 0: none */
+	uint64_t sequence; /* number of the collective; 0: none */
 	uint64_t since;
-	const char *name; /* "all-reduce" */
+	const char *name; /* name such as "all-reduce" */
 	size_t count;
-	const char *unit; /* "F32", "bytes" */
+	const char *unit; /* unit of [count], such as "F32" or "bytes" */
 };
 
 struct memory {
@@ -77,38 +83,40 @@ struct memory {
 	void *base;
 	size_t bytes;
 	void *handle; /* from ncclCommRegister() or ncclCommWindowRegister(); NULL: not registered */
-	bool freed;   /* by the caller of free(); see [captured] */
+	bool freed;   /* free() was called; see [captured] */
 };
 
 struct ddp_device {
 	const struct ddp_log *log;
 	int rank, size, index;
 	int version;
-	bool windows; /* memory is registered in windows; the same on all ranks */
-	char who[48]; /* "rank 1, device 0", for messages */
+	bool windows; /* memory is registered in windows; all ranks have the same value */
+	char who[48]; /* name for messages, such as "rank 1, device 0" */
 	cudaStream_t stream;
 	cudaEvent_t waited; /* used by wait() */
 	struct memory *memory;
 	/*
-	 * A collective was captured into a graph. NCCL may then use memory until the communicator
-	 * ends: ncclCommDeregister() returns success but keeps the registration while a graph has a
-	 * reference, and the reference of a destroyed graph remains until a later call (NCCL's
-	 * register.cc, and persistentDestructor() in enqueue.cc).
+	 * A collective was captured into a graph. From then on, NCCL may use memory until the
+	 * communicator ends. ncclCommDeregister() returns success, but keeps the registration while
+	 * a graph has a reference. The reference of a destroyed graph remains until a later call
+	 * (NCCL's register.cc, and persistentDestructor() in enqueue.cc).
 	 */
 	bool captured;
 
 	double limit;		      /* seconds that a call may block inside NCCL */
-	struct ddp_bounded *stuck;    /* a call that missed its deadline */
-	struct ddp_bounded *watchdog; /* from connect() to close() */
-	atomic_bool stop;	      /* ends the watchdog */
+	struct ddp_bounded *stuck;    /* call that missed its deadline */
+	struct ddp_bounded *watchdog; /* runs from connect() to close() */
+	atomic_bool stop;	      /* set to end the watchdog */
 
-	pthread_mutex_t lock; /* protects all members below; never held during a call that blocks */
-	ncclComm_t comm;      /* NULL before connect(), and after an abort */
-	ncclComm_t aborted;   /* communicator that [aborting] aborts */
+	/* protects all members below; not held during a call that may block */
+	pthread_mutex_t lock;
+	ncclComm_t comm;	      /* NULL before connect(), and after an abort */
+	ncclComm_t aborted;	      /* communicator that [aborting] aborts */
 	struct ddp_bounded *aborting; /* thread in ncclCommAbort() */
 	struct ddp_error failure;     /* the first failure */
 	struct work work[EVENTS];     /* indexed by sequence % EVENTS */
-	struct work entering;	      /* the call that is inside NCCL; since 0: none */
+	/* the call that is inside NCCL now; its [since] is 0 if there is none */
+	struct work entering;
 	uint64_t sequence;
 };
 
@@ -117,7 +125,7 @@ struct ddp_device {
 /* --- Failures ------------------------------------------------------------------------------ */
 
 /*
- * Convert NCCL's [result] to a status, with a formatted description of the action in [error].
+ * Convert NCCL's [result] to a status. [error] gets the formatted description of the operation.
  * Returns 0 for ncclSuccess, else DDP_ERR_PEER, DDP_ERR_TIMEOUT or DDP_ERR_ENGINE.
  */
 static DDP_FORMAT(4, 5) int nccl_error(const struct ddp_device *device, ncclResult_t result,
@@ -145,8 +153,9 @@ static DDP_FORMAT(4, 5) int nccl_error(const struct ddp_device *device, ncclResu
 }
 
 /*
- * Store [status] and the text of [failure] as the device's failure, unless it already has one.
- * Returns the device's failure, also in [error].
+ * Store [status] and the text of [failure] as the device's failure, unless an earlier one is
+ * stored.
+ * Returns the stored failure, also in [error].
  */
 static int fail(struct ddp_device *device, int status, struct ddp_error *failure,
 		struct ddp_error *error)
@@ -161,7 +170,10 @@ static int fail(struct ddp_device *device, int status, struct ddp_error *failure
 	return status;
 }
 
-/* ncclCommGetAsyncError() reads the communicator; the lock prevents an abort from freeing it. */
+/*
+ * ncclCommGetAsyncError() reads the communicator. The lock prevents an abort from freeing it
+ * meanwhile.
+ */
 static int check_health(struct ddp_device *device, struct ddp_error *error)
 {
 	ncclResult_t result = ncclSuccess;
@@ -200,7 +212,7 @@ static void abort_comm(void *arguments)
 
 /*
  * Start ncclCommAbort() in a thread, if there is a communicator. The abort ends NCCL's kernels,
- * without a result, and its blocked calls. Returns false if no thread can be started.
+ * without a result, and the calls that are blocked. Returns false if no thread can be started.
  */
 static bool begin_abort(struct ddp_device *device)
 {
@@ -230,13 +242,14 @@ static bool abort_device(struct ddp_device *device, double seconds)
 
 /* --- Collectives --------------------------------------------------------------------------- */
 
-/* Such as "all-reduce 3 of 100 F32". */
+/* Text such as "all-reduce 3 of 100 F32". */
 #define WORK "%s %llu of %zu %s"
 #define WORK_OF(work) (work).name, (unsigned long long)(work).sequence, (work).count, (work).unit
 
 /*
- * Call this before a call into NCCL. The watchdog can abort such a call: NCCL's waits check for an
- * abort. Returns NULL with 0 in [status] if there is nothing to do, else NULL with the error.
+ * Call this before a call into NCCL. Then the watchdog can abort that call: NCCL checks for an
+ * abort while it waits. Returns the communicator. Returns NULL with 0 in [status] if there is
+ * nothing to do, or NULL with the error in [status].
  */
 static ncclComm_t enter(struct ddp_device *device, const char *name, size_t count, const char *unit,
 			int *status, struct ddp_error *error)
@@ -262,9 +275,9 @@ static ncclComm_t enter(struct ddp_device *device, const char *name, size_t coun
 }
 
 /*
- * Record an event after the collective on [stream]. If the collective EVENTS calls ago has not
- * ended, this one is not observed. During a capture nothing runs, and an event would become part of
- * the graph.
+ * Record an event after the collective on [stream]. The table has EVENTS entries. If the collective
+ * that uses the same entry has not ended, this one is not observed. During a capture no collective
+ * runs, and an event would become part of the graph.
  */
 static int observe(struct ddp_device *device, cudaStream_t stream, struct ddp_error *error)
 {
@@ -293,7 +306,7 @@ static int observe(struct ddp_device *device, cudaStream_t stream, struct ddp_er
 	return 0;
 }
 
-/* Call this after a call into NCCL on [stream] that returned [result]. */
+/* Call this after a call into NCCL on [stream]; [result] is the call's result. */
 static int leave(struct ddp_device *device, cudaStream_t stream, ncclResult_t result,
 		 struct ddp_error *error)
 {
@@ -307,7 +320,10 @@ static int leave(struct ddp_device *device, cudaStream_t stream, ncclResult_t re
 	pthread_mutex_unlock(&device->lock);
 	if (!status)
 		return 0;
-	/* If the watchdog aborted the call, its failure is already stored and remains the first. */
+	/*
+	 * If the watchdog aborted the call, the abort's failure is already stored, and remains the
+	 * first.
+	 */
 	(void)fail(device, status, &failure, NULL);
 	return check_health(device, error);
 }
@@ -368,10 +384,7 @@ static int all_gather(struct ddp_device *device, const void *send, void *recv, s
 
 /* --- Waiting ------------------------------------------------------------------------------- */
 
-/*
- * Returns the observed collective that was enqueued first and has not ended; its sequence is 0 if
- * there is none.
- */
+/* Returns the oldest observed collective that has not ended. Its sequence is 0 if there is none. */
 static struct work find_oldest(struct ddp_device *device)
 {
 	struct work oldest = {.sequence = 0};
@@ -387,7 +400,7 @@ static struct work find_oldest(struct ddp_device *device)
 	return oldest;
 }
 
-/* The deadline has passed: report the collective that did not end. */
+/* The deadline has passed: report which collective did not end. */
 static int report_late(struct ddp_device *device, const struct ddp_watch *watch,
 		       struct ddp_error *error)
 {
@@ -416,7 +429,9 @@ static int await_event(struct ddp_device *device, const struct ddp_watch *watch,
 	while (status == 0) {
 		cudaError_t result = ddp_cuda_query(device->waited);
 
-		/* Check after success, too, because an abort also completes the event. */
+		/*
+		 * An abort completes the event as well, so check for a failure even after success.
+		 */
 		status = check_health(device, error);
 		if (status || result == cudaSuccess)
 			return status;
@@ -447,9 +462,7 @@ static int wait_stream(struct ddp_device *device, void *stream, const struct ddp
 
 /* --- The watchdog -------------------------------------------------------------------------- */
 
-/*
- * Remove the collectives that have ended from the table. Collectives in a CUDA graph have no event.
- */
+/* Remove collectives that have ended from the table. Collectives in a CUDA graph have no event. */
 static void check_work(struct ddp_device *device)
 {
 	struct ddp_error failure = {0, ""};
@@ -477,7 +490,8 @@ static void check_work(struct ddp_device *device)
 }
 
 /*
- * A call that only enqueues can block if NCCL still has to connect ranks: abort it after the limit.
+ * Abort a call that takes longer than the limit. A call that only enqueues work can block if NCCL
+ * must first connect ranks.
  */
 static void check_call(struct ddp_device *device)
 {
@@ -518,7 +532,7 @@ static void run_watchdog(void *arguments)
 /* --- Connecting ---------------------------------------------------------------------------- */
 
 struct joining {
-	struct ddp_device *device; /* lives longer than the call */
+	struct ddp_device *device; /* this struct lives longer than the call */
 	ncclUniqueId id;
 	char *memory;
 	struct ddp_error error;
@@ -541,9 +555,10 @@ static int make_identity(struct ddp_device *device, uint8_t id[DDP_DEVICE_ID],
 }
 
 /*
- * Create the communicator. Undefined values of the configuration are set by NCCL, or by the user's
- * NCCL_*. This includes graph mixing, because captured and plain collectives are mixed. Calls are
- * blocking: non-blocking ones start a thread for every collective.
+ * Create the communicator. NCCL, or the user's NCCL_* variables, set the values that the
+ * configuration leaves undefined. Graph mixing is one of them, because programs mix captured and
+ * other collectives. Calls are blocking, because non-blocking calls start a thread for every
+ * collective.
  */
 static int form(struct joining *joining, ncclComm_t *comm)
 {
@@ -566,9 +581,9 @@ static int form(struct joining *joining, ncclComm_t *comm)
 }
 
 /*
- * Run a first collective of each kind. NCCL connects in these calls, which have no deadline of
- * their own; here the thread has one. Later calls then only enqueue, and a capture finds the
- * connections it needs.
+ * Run a first collective of each kind. In these calls NCCL connects the ranks. The calls have no
+ * deadline of their own, but this thread has one. Later calls then only enqueue work, and a capture
+ * finds the connections that it needs.
  */
 static int warm_up(struct joining *joining, ncclComm_t comm)
 {
@@ -594,8 +609,8 @@ static int warm_up(struct joining *joining, ncclComm_t comm)
 }
 
 /*
- * Runs in a thread, since NCCL waits for other ranks without a deadline. After form() an abort can
- * end it. Before that there is no communicator for ncclCommAbort(), because a blocking
+ * Runs in a thread, since NCCL waits for other ranks without a deadline. An abort can end the wait
+ * after form(). Before that, there is no communicator for ncclCommAbort(), because a blocking
  * ncclCommInitRankConfig() has not returned one yet.
  */
 static void join_ranks(void *arguments)
@@ -609,15 +624,16 @@ static void join_ranks(void *arguments)
 	    form(joining, &comm) < 0)
 		return;
 	pthread_mutex_lock(&device->lock);
+	/* the deadline has passed, so the communicator must not be used */
 	if (device->failure.status)
-		comm = NULL; /* the deadline has passed */
+		comm = NULL;
 	device->comm = comm;
 	pthread_mutex_unlock(&device->lock);
 	if (comm && device->size > 1)
 		(void)warm_up(joining, comm);
 }
 
-/* On failure the memory is not freed, because that could wait for kernels that do not end. */
+/* After a failure the memory is not freed, because that could wait for kernels that do not end. */
 static int join_all(struct ddp_device *device, struct joining *joining,
 		    const struct ddp_watch *watch, struct ddp_error *error)
 {
@@ -672,9 +688,9 @@ static int connect_ranks(struct ddp_device *device, const uint8_t id[DDP_DEVICE_
 /* --- Memory -------------------------------------------------------------------------------- */
 
 /*
- * Whether memory is registered in windows. Between GPUs of one node NCCL then runs other kernels.
- * In NCCL 2.28.3 to 2.30.6 these did not wait for the previous kernel on the stream and read its
- * incomplete results; before 2.29.7 ncclCommAbort() did not end them.
+ * Returns whether memory is registered in windows. With windows, NCCL runs other kernels between
+ * GPUs of one node. In NCCL 2.28.3 to 2.30.6, these kernels did not wait for the previous kernel on
+ * the stream, and read its incomplete results. Before 2.29.7, ncclCommAbort() did not end them.
  */
 static bool has_windows(int version)
 {
@@ -726,7 +742,7 @@ static ncclResult_t withdraw(const struct ddp_device *device, ncclComm_t comm,
 	return ncclCommDeregister(comm, handle);
 }
 
-/* Actions that run in a thread, because each can wait for another rank. */
+/* Operations that run in a thread, because each can wait for another rank. */
 enum act { ENROLL, WITHDRAW, FREE };
 
 struct task {
@@ -753,8 +769,8 @@ static void run_task(void *arguments)
 }
 
 /*
- * Run an action with a deadline. Returns 0, with NCCL's error in [failed]; or, if the wait ended
- * early, the status with the reason in [error]: the engine has then failed.
+ * Run an operation with a deadline. Returns 0, with NCCL's error in [failed]. If the wait ended
+ * early, returns the status, with the reason in [error]; the engine has then failed.
  */
 static int run_bounded(struct ddp_device *device, enum act act, struct memory *memory,
 		       const struct ddp_watch *watch, struct ddp_error *failed,
@@ -780,8 +796,8 @@ static int run_bounded(struct ddp_device *device, enum act act, struct memory *m
 }
 
 /*
- * Returns the position of [memory] in the list; the end of the list if it is not there or was
- * freed.
+ * Returns the position of [memory] in the list; the end of the list if the list does not contain it
+ * or free() was called for it.
  */
 static struct memory **find_memory(struct ddp_device *device, const void *memory)
 {
@@ -892,7 +908,7 @@ static void free_memory_list(struct ddp_device *device, bool back)
 }
 
 /*
- * Release what open() has created. NCCL requires this order: deregister memory, destroy the
+ * Release everything that open() created. NCCL requires this order: deregister memory, destroy the
  * communicator, free memory.
  */
 static void end(void *arguments)
@@ -918,7 +934,7 @@ static void end(void *arguments)
 	(void)cudaGetLastError();
 }
 
-/* Returns true if no thread was left running. */
+/* Stop the threads. Returns true if none is left running. */
 static bool stop_threads(struct ddp_device *device)
 {
 	struct ddp_watch limit = ddp_watch_start(ABORT_SECONDS, NULL, NULL);
@@ -937,7 +953,8 @@ static bool stop_threads(struct ddp_device *device)
 }
 
 /*
- * After a failure, no CUDA object is freed, because that could wait for a kernel that does not end.
+ * After a failure, CUDA objects are not freed, because that could wait for a kernel that does not
+ * end.
  */
 static void close_device(struct ddp_device *device)
 {
@@ -955,7 +972,7 @@ static void close_device(struct ddp_device *device)
 
 /* --- Opening ------------------------------------------------------------------------------- */
 
-/* Create everything that needs no peer. */
+/* Create all objects that need no communication with other ranks. */
 static int create_objects(struct ddp_device *device, struct ddp_device_card *card,
 			  struct ddp_error *error)
 {

@@ -50,7 +50,7 @@ static __global__ void count_one(uint64_t *counter, volatile uint64_t *word)
 {
 	uint64_t count = ++*counter;
 
-	__threadfence_system(); /* make earlier copies visible to the host before [word] */
+	__threadfence_system(); /* makes earlier copies visible to the host before [word] */
 	*word = count;
 }
 
