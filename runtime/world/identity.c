@@ -3,8 +3,9 @@
  * identity.c - find rank, size, node and device from srun --ddp, plain srun or torchrun, or run as
  * a single rank
  *
- * In a batch script SLURM_PROCID is 0, and SLURM_STEP_ID is unset or, since Slurm 26.05, negative.
- * A step or job that a task starts inherits all variables of the task, those of --ddp too.
+ * In a batch script, SLURM_PROCID is 0, and SLURM_STEP_ID is unset or, since Slurm 26.05, negative.
+ * If a task starts another step or job, that step or job inherits all variables of the task,
+ * including those of --ddp.
  */
 #include "config.h"
 
@@ -18,9 +19,13 @@
 
 /* --- Slurm's job and step ------------------------------------------------------------------ */
 
-#define STEP_VARIABLE "SLURM_DDP_STEP" /* set by srun's plugin, removed by the plugin on the node */
+/* set by the plugin in srun, removed by the plugin on the node */
+#define STEP_VARIABLE "SLURM_DDP_STEP"
 
-/* Higher step numbers mean batch scripts, interactive shells and the like. */
+/*
+ * Largest number of an ordinary step. Larger numbers mean batch scripts, interactive shells and so
+ * on.
+ */
 #define LAST_ORDINARY_STEP INT64_C(0xfffffff0)
 
 static const char group_prefix[] = "SLURM_JOB_ID_HET_GROUP_";
@@ -30,7 +35,7 @@ static bool is_text(const char *value, const char *text, size_t length)
 	return value && strlen(value) == length && strncmp(value, text, length) == 0;
 }
 
-/* Whether [text] is the number of the job, or of one component of a heterogeneous job. */
+/* Returns whether [text] is the number of the job, or of a component of a heterogeneous job. */
 static bool is_job(char *const *env, const char *text, size_t length)
 {
 	if (is_text(ddp_variable_get(env, "SLURM_JOB_ID"), text, length))
@@ -45,7 +50,10 @@ static bool is_job(char *const *env, const char *text, size_t length)
 	return false;
 }
 
-/* Returns "job.step" of DDP_JOB, which is "cluster.job.step"; NULL if DDP_JOB has another form. */
+/*
+ * [job] is the value of DDP_JOB, "cluster.job.step". Returns the start of "job.step"; NULL if [job]
+ * has another form.
+ */
 static const char *contract_step(const char *job)
 {
 	const char *dot = strrchr(job, '.');
@@ -83,7 +91,7 @@ static bool is_negative(const char *text)
 	       ddp_digits_read(text + 1, strlen(text + 1), UINT32_MAX, &number);
 }
 
-/* Set in_job, in_step and contract of [view]. */
+/* Set the members in_job, in_step and contract of [view]. */
 static int find_step(struct ddp_view *view, struct ddp_error *error)
 {
 	char *const *env = view->env;
@@ -104,7 +112,8 @@ static int find_step(struct ddp_view *view, struct ddp_error *error)
 }
 
 /*
- * Returns the value of [key] in "v1;key=value;..." and sets [length]; NULL if there is no such key.
+ * Finds [key] in a list "v1;key=value;...". Returns the value and sets [length]; NULL if the list
+ * lacks [key].
  */
 static const char *find_key(const char *list, const char *key, size_t *length)
 {
@@ -122,8 +131,8 @@ static const char *find_key(const char *list, const char *key, size_t *length)
 }
 
 /*
- * Refuse a task for which srun's plugin prepared --ddp, but which the plugin of slurmd did not
- * process.
+ * Refuse a task for which the plugin in srun prepared --ddp, if the plugin on the node has not
+ * processed the task.
  */
 static int check_leftover(const struct ddp_view *view, struct ddp_error *error)
 {
@@ -134,7 +143,10 @@ static int check_leftover(const struct ddp_view *view, struct ddp_error *error)
 
 	if (!plan || !view->in_step)
 		return 0;
-	/* In later components of a heterogeneous step the variable contains no step number. */
+	/*
+	 * In the second and later components of a heterogeneous step, the variable has no step
+	 * number.
+	 */
 	job = find_key(plan, "job", &n_job);
 	step = find_key(plan, "step", &n_step);
 	if (job && step &&
@@ -150,7 +162,7 @@ static int check_leftover(const struct ddp_view *view, struct ddp_error *error)
 		node ? node : view->around->hostname);
 }
 
-/* Whether RANK and WORLD_SIZE still have the values that an outer --ddp step set. */
+/* Returns whether RANK and WORLD_SIZE still have the values that an outer --ddp step set. */
 static bool contract_left(const struct ddp_view *view)
 {
 	int rank = 0, size = 0;
@@ -161,7 +173,7 @@ static bool contract_left(const struct ddp_view *view)
 	       !ddp_variables_differ(view->env, "RANK", "WORLD_SIZE", rank, size);
 }
 
-/* Write "job.step" of this task, converted for a file name. */
+/* Write the "job.step" of this task, with the characters that a file name may contain. */
 static void format_step(const struct ddp_view *view, char word[static DDP_WORD_SIZE])
 {
 	const char *job = ddp_variable_get(view->env, "SLURM_JOB_ID");
@@ -172,7 +184,7 @@ static void format_step(const struct ddp_view *view, char word[static DDP_WORD_S
 	ddp_place_word(name, word);
 }
 
-/* SLURM_CLUSTER_NAME, or "cluster", which the plugin uses if the variable is unset */
+/* Returns SLURM_CLUSTER_NAME or, if it is unset, "cluster". The plugin uses the same default. */
 static const char *cluster_name(const struct ddp_view *view)
 {
 	const char *cluster = ddp_variable_get(view->env, "SLURM_CLUSTER_NAME");
@@ -180,7 +192,7 @@ static const char *cluster_name(const struct ddp_view *view)
 	return cluster ? cluster : "cluster";
 }
 
-/* Set the time at which the job ends, if a variable contains it. */
+/* If a variable contains the time at which the job ends, set that time. */
 static int read_end_time(const struct ddp_view *view, struct ddp_identity *identity,
 			 struct ddp_error *error)
 {
@@ -197,7 +209,7 @@ static const char plugin_remedy[] =
 	"srun --ddp sets all of these consistently, so another program changed them "
 	"after srun; start the program with srun --ddp alone";
 
-/* Check that the variables of Slurm and torchrun agree with those of the plugin. */
+/* Check that the variables of Slurm and torchrun agree with the plugin's variables. */
 static int check_plugin_launchers(const struct ddp_view *view, const struct ddp_identity *identity,
 				  struct ddp_error *error)
 {
@@ -240,8 +252,8 @@ static int read_plugin_numbers(const struct ddp_view *view, struct ddp_identity 
 }
 
 /*
- * Put cluster and step into the name: clusters that share a home directory may use the same job
- * numbers.
+ * Set the directory of failure records. Its name contains the cluster and the step, because
+ * clusters that share a home directory may use the same job numbers.
  */
 static int place_step_records(const struct ddp_view *view, const char *cluster, const char *step,
 			      struct ddp_identity *id, struct ddp_error *error)
@@ -253,7 +265,10 @@ static int place_step_records(const struct ddp_view *view, const char *cluster, 
 	return ddp_place_records(view, name, id, error);
 }
 
-/* Set the job, "cluster.job.step", and the directory of failure records, which depends on it. */
+/*
+ * Set the job, "cluster.job.step", and the directory of failure records, whose name contains the
+ * job.
+ */
 static int read_job(const struct ddp_view *view, struct ddp_identity *id, struct ddp_error *error)
 {
 	const char *job = ddp_variable_get(view->env, DDP_NAME(DDP_JOB));
@@ -305,13 +320,15 @@ static int identify_plugin(const struct ddp_view *view, struct ddp_identity *id,
 
 /* --- Under a plain srun -------------------------------------------------------------------- */
 
-/* Reads SLURM_STEP_NUM_TASKS: with --preserve-env, SLURM_NTASKS is the number of the job. */
+/*
+ * Uses SLURM_STEP_NUM_TASKS, because with --preserve-env SLURM_NTASKS is the job's number of tasks.
+ */
 
 static const char srun_remedy[] =
 	"srun sets all of these for one step, but these values belong to different steps; start "
 	"the program with srun, and unset the variables that were set by hand";
 
-/* Whether the nodes of the step are exactly those of component [index] of the job. */
+/* Returns whether the nodes of the step are exactly those of component [index] of the job. */
 static bool is_component(char *const *env, int64_t index)
 {
 	const char *nodes = ddp_variable_get(env, "SLURM_STEP_NODELIST");
@@ -328,8 +345,9 @@ static bool is_component(char *const *env, int64_t index)
 }
 
 /*
- * Refuse a heterogeneous step: srun starts each component separately, with its own node numbers,
- * and only the plugin joins them. A step on one component of a heterogeneous job is allowed.
+ * Refuse a step on several components of a heterogeneous job: srun starts each component
+ * separately, with its own node numbers, and only the plugin can combine them. A step on one
+ * component is allowed.
  */
 static int check_components(const struct ddp_view *view, int size, struct ddp_error *error)
 {
@@ -350,9 +368,9 @@ static int check_components(const struct ddp_view *view, int size, struct ddp_er
 }
 
 /*
- * Parse a list such as "2(x3),1". If [wanted] is negative, returns the number of tasks of node
- * [index], or 0 if the list is shorter. Otherwise returns 1 if any node has [wanted] tasks,
- * else 0.
+ * Parse a list of tasks per node, such as "2(x3),1". If [wanted] is negative, returns the number of
+ * tasks on node [index], or 0 if the list is shorter. Otherwise returns 1 if any node has [wanted]
+ * tasks, else 0.
  */
 static int64_t find_tasks(const char *list, int64_t index, int64_t wanted)
 {
@@ -380,8 +398,8 @@ static int64_t find_tasks(const char *list, int64_t index, int64_t wanted)
 }
 
 /*
- * Returns the number of ranks in a list such as "0,1,4"; 0 if it is malformed or does not contain
- * [rank].
+ * Returns the number of ranks in a list such as "0,1,4"; 0 if the list is malformed or does not
+ * contain [rank].
  */
 static int count_ranks(const char *list, int rank)
 {
@@ -405,8 +423,7 @@ static int count_ranks(const char *list, int rank)
 
 /*
  * SLURM_GTIDS lists the ranks of this node, but programs are advised to unset it.
- * SLURM_STEP_TASKS_PER_NODE is sorted by node name, which is not the order of SLURM_NODEID in every
- * step.
+ * SLURM_STEP_TASKS_PER_NODE is sorted by node name. In some steps, SLURM_NODEID has another order.
  */
 static int read_local_size(const struct ddp_view *view, struct ddp_identity *id,
 			   struct ddp_numbers *numbers, struct ddp_error *error)
@@ -454,8 +471,9 @@ static int read_srun_numbers(const struct ddp_view *view, struct ddp_identity *i
 }
 
 /*
- * Refuse RANK and WORLD_SIZE that differ from Slurm's numbers: another launcher started several
- * processes in one task. Values that an outer --ddp step left behind are ignored.
+ * Refuse values of RANK and WORLD_SIZE that differ from Slurm's numbers: they mean that another
+ * launcher started several processes in one task. Values that an outer --ddp step left behind are
+ * ignored.
  */
 static int check_srun_launchers(const struct ddp_view *view, const struct ddp_identity *id,
 				struct ddp_error *error)
@@ -475,8 +493,8 @@ static int check_srun_launchers(const struct ddp_view *view, const struct ddp_id
 }
 
 /*
- * The port of srun distinguishes this step from one of the same number, which exists after
- * slurmctld lost its state.
+ * Set the directory of a plain srun. Its name contains srun's port. After slurmctld has lost its
+ * state, another step may get the same number, but it has another port.
  */
 static int place_srun(const struct ddp_view *view, struct ddp_identity *id, struct ddp_error *error)
 {
@@ -521,10 +539,10 @@ static bool torchrun_started(const struct ddp_view *view)
 	if (view->contract == DDP_CONTRACT_NONE)
 		return true;
 	/*
-	 * Both torchrun and --ddp (of this step or an outer one) set these variables; find the one
-	 * that set them last. The plugin removes TORCHELASTIC_USE_AGENT_STORE and sets RANK to
-	 * DDP_RANK. Old versions of torchrun do not set TORCHELASTIC_USE_AGENT_STORE. Under ddp-run
-	 * the plugin sets the other variables as torchrun does.
+	 * Both torchrun and --ddp (of this step or an outer one) set these variables. Find out
+	 * which of the two set them last. The plugin removes TORCHELASTIC_USE_AGENT_STORE and sets
+	 * RANK to DDP_RANK. Old versions of torchrun do not set TORCHELASTIC_USE_AGENT_STORE. Under
+	 * ddp-run, the plugin sets the other variables as torchrun does.
 	 */
 	if (ddp_variable_get(env, "TORCHELASTIC_USE_AGENT_STORE"))
 		return true;
@@ -534,8 +552,9 @@ static bool torchrun_started(const struct ddp_view *view)
 }
 
 /*
- * With virtual_local_rank, torchrun shows each worker one device and local rank 0. torchrun assigns
- * ranks to nodes in blocks, so the real local rank follows from the other numbers.
+ * With virtual_local_rank, torchrun shows each worker only one device, and sets its local rank to
+ * 0. Since torchrun assigns ranks to nodes in blocks, the real local rank follows from the other
+ * numbers.
  */
 static void undo_virtual(struct ddp_identity *id)
 {
@@ -545,7 +564,7 @@ static void undo_virtual(struct ddp_identity *id)
 		id->local_rank = id->rank % id->local_size;
 }
 
-/* A world of one rank, or on one node, needs only some of torchrun's variables. */
+/* A world that has one rank, or is on one node, needs only some of torchrun's variables. */
 static int read_torchrun_numbers(const struct ddp_view *view, struct ddp_identity *id,
 				 struct ddp_error *error)
 {
@@ -567,9 +586,9 @@ static int read_torchrun_numbers(const struct ddp_view *view, struct ddp_identit
 }
 
 /*
- * Returns a hash that distinguishes this world from others on this host. Their run id and port may
- * be equal (by default "none" and 29500), so it uses the random directory that torchrun created for
- * its workers' errors, else the parent process.
+ * Returns a hash that distinguishes this world from other worlds on this host. Their run id and
+ * port may be equal (by default "none" and 29500). Therefore the hash is computed from the random
+ * directory that torchrun created for its workers' errors or, without one, from the parent process.
  */
 static uint64_t host_tag(const struct ddp_view *view)
 {
@@ -584,8 +603,8 @@ static uint64_t host_tag(const struct ddp_view *view)
 }
 
 /*
- * Whether no variable of torchrun is set, as when a user sets the variables of env:// in a shell
- * for each rank.
+ * Returns whether no variable of torchrun is set. This happens if a user sets the variables of
+ * env:// in a shell for each rank.
  */
 static bool is_by_hand(const struct ddp_view *view)
 {
@@ -598,9 +617,9 @@ static bool is_by_hand(const struct ddp_view *view)
 }
 
 /*
- * Ranks that were started by hand have no common parent. Their key is what the user set for all of
- * them: DDP_JOB, else MASTER_ADDR and MASTER_PORT. Returns false if neither is set, or if the world
- * has one rank and needs no key.
+ * Find a key for ranks that were started by hand. They have no common parent, so the key is what
+ * the user set for all of them: DDP_JOB, else MASTER_ADDR and MASTER_PORT. Returns false if neither
+ * is set. Also returns false if the world has one rank, which needs no key.
  */
 static bool find_key_by_hand(const struct ddp_view *view, const struct ddp_identity *id,
 			     char key[static DDP_WORD_SIZE])
@@ -673,15 +692,16 @@ static int identify_torchrun(const struct ddp_view *view, struct ddp_identity *i
 /* --- Ranks that mpirun started ------------------------------------------------------------- */
 
 /*
- * Refuse ranks of mpirun. They all inherit the variables of the task or shell in which mpirun was
- * started, so they would all become the same rank. An MPI size of 1 is allowed: MPI libraries set
- * these variables in programs without a launcher.
+ * Refuse ranks of mpirun. All of them inherit the variables of the task or shell in which mpirun
+ * was started, so all of them would become the same rank. An MPI size of 1 is allowed, because MPI
+ * libraries also set these variables in programs without a launcher.
  */
 static int check_mpi(char *const *env, const struct ddp_identity *id, struct ddp_error *error)
 {
 	static const struct {
 		const char *rank, *size,
-			*mark; /* mark: a variable that Slurm's own PMI does not set */
+			/* mark: variable that is set by this MPI, but not by Slurm's own PMI */
+			*mark;
 	} launchers[] = {
 		{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"},
 		{"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"},
@@ -711,8 +731,8 @@ static int check_mpi(char *const *env, const struct ddp_identity *id, struct ddp
 /* --- Device and host ----------------------------------------------------------------------- */
 
 /*
- * Count the devices in a list of indices, UUIDs or MIG names. Like CUDA, stop at the first invalid
- * entry.
+ * Count the devices in a list of indices, UUIDs or MIG names. Stops at the first invalid entry, as
+ * CUDA does.
  */
 static int count_devices(const char *list)
 {
@@ -729,9 +749,9 @@ static int count_devices(const char *list)
 }
 
 /*
- * Returns local_rank modulo the number of visible devices, or -1. If CUDA_VISIBLE_DEVICES is unset,
- * a process in a Slurm job has no device and any other process can use all of them. If it is set
- * but empty, all devices are hidden.
+ * Returns local_rank modulo the number of visible devices, or -1 if there is none. If
+ * CUDA_VISIBLE_DEVICES is unset, a process in a Slurm job has no device; any other process can use
+ * all devices. If the variable is set but empty, all devices are hidden.
  */
 static int find_device(const struct ddp_view *view, const struct ddp_identity *id)
 {
@@ -747,8 +767,9 @@ static int find_device(const struct ddp_view *view, const struct ddp_identity *i
 }
 
 /*
- * Set device and share. Ignore DDP_SHARE if the plugin set it: it belongs to the task, not to the
- * processes it started.
+ * Set device and share, if the plugin did not set the variables of this process. If DDP_SHARE is
+ * still set by the plugin, ignore it: it applies to the task, not to a process that the task
+ * started.
  */
 static int choose_device(const struct ddp_view *view, struct ddp_identity *id,
 			 struct ddp_error *error)
@@ -774,7 +795,7 @@ static int identify_single(const struct ddp_view *view, struct ddp_identity *id,
 	const char *job = ddp_variable_get(view->env, "SLURM_JOB_ID");
 	char first[DDP_WORD_SIZE], name[128];
 
-	/* A batch script may run several programs, each of which is a separate world. */
+	/* A batch script may run several programs. Each of them is a separate world. */
 	ddp_place_word(job ? job : view->around->hostname, first);
 	snprintf(name, sizeof(name), "%s.%s%ld", first, job ? "single-" : "",
 		 view->around->process);
@@ -817,15 +838,18 @@ static enum ddp_source choose_source(const struct ddp_view *view)
 	if (torchrun)
 		return DDP_SOURCE_TORCHRUN;
 	/*
-	 * Either a launcher that sets the same variables as torchrun, or only one variable is set,
-	 * which identify_torchrun() refuses.
+	 * Another launcher sets the same variables as torchrun; or only one of the variables is
+	 * set, and identify_torchrun() will refuse that.
 	 */
 	if (contract_left(view) || (!rank && (!size || strcmp(size, "1") == 0)))
 		return DDP_SOURCE_SINGLE;
 	return DDP_SOURCE_TORCHRUN;
 }
 
-/* Ignore DDP_HEARTBEAT of an outer step: the file belongs to another rank. */
+/*
+ * Set the heartbeat file. If an outer step set DDP_HEARTBEAT, ignore it, because the file belongs
+ * to another rank.
+ */
 static void find_heartbeat(const struct ddp_view *view, struct ddp_identity *id)
 {
 	const char *path = ddp_variable_get(view->env, DDP_NAME(DDP_HEARTBEAT));

@@ -5,8 +5,9 @@
  * world/ finds rank, size, node, device and share of this process. It calls base/ only. Start
  * reading at ddp_identity_read(); variables.h has the rules for single variables.
  *
- * ddp_identity_read() reads a list of NAME=VALUE and does no I/O. It tries in this order: the
- * plugin's variables (contract.h), SLURM_* of a plain srun, torchrun's variables, a single rank.
+ * ddp_identity_read() reads a list of NAME=VALUE and does no I/O. It uses the first of these
+ * sources that is present: the plugin's variables (contract.h), SLURM_* of a plain srun, torchrun's
+ * variables. If none is, the process is a single rank.
  */
 #ifndef DDP_WORLD_IDENTITY_H
 #define DDP_WORLD_IDENTITY_H
@@ -17,13 +18,14 @@
 
 enum ddp_source { DDP_SOURCE_PLUGIN, DDP_SOURCE_SRUN, DDP_SOURCE_TORCHRUN, DDP_SOURCE_SINGLE };
 
-/* Facts that the environment does not contain. */
+/* Properties of the process that the environment does not contain. */
 struct ddp_surroundings {
 	const char *hostname;
 	const char *directory; /* working directory; NULL: unknown */
 	long process;	       /* getpid() */
 	long parent;	       /* getppid() */
-	int devices;	       /* GPUs of this machine; used only outside of Slurm jobs */
+	/* number of GPUs of this machine; used only outside of Slurm jobs */
+	int devices;
 };
 
 struct ddp_identity {
@@ -32,36 +34,37 @@ struct ddp_identity {
 	int local_rank, local_size;
 	int node_rank, node_count;
 	int device;   /* -1: no device */
-	double share; /* fraction of the device; 0: unknown */
+	double share; /* fraction of the device that this rank may use; 0: unknown */
 	int attempt;
 	int64_t end_time;
 	char job[256];
 	char host[256];
 
 	/*
-	 * Directory for a rendezvous through files; "" if there is none. With [own], the plugin
-	 * made it for this step alone and no other attempt uses it. Otherwise store/ makes it, and
-	 * its records show which attempt wrote them.
+	 * Directory for a rendezvous through files; "" if there is none. If [own] is true, the
+	 * plugin made the directory for this step alone, and no other attempt uses it. Otherwise
+	 * store/ makes the directory, and the records in it show which attempt wrote them.
 	 */
 	char directory[PATH_MAX];
 	bool own;
 
-	/* Directory of failure records: <base>/.ddp/failed-<cluster>-<job>.<step>; "" if none. */
+	/* Directory of failure records, <base>/.ddp/failed-<cluster>-<job>.<step>; "": none. */
 	char records[PATH_MAX];
 
-	/* DDP_HEARTBEAT: file whose time this rank updates to show progress; "": none */
+	/* File of DDP_HEARTBEAT, whose timestamp this rank updates to show progress; "": none. */
 	char heartbeat[PATH_MAX];
 };
 
 /*
- * Decide from [environment] (NULL-terminated) and [surroundings]. Returns 0; DDP_ERR_ENVIRONMENT if
- * variables contradict each other or cannot be parsed, with their names and values and what to do;
- * DDP_ERR_ABORTED with the text of DDP_ERROR if that variable is set.
+ * Find the [identity] of this process from [environment] (NULL-terminated) and [surroundings].
+ * Returns 0; DDP_ERR_ENVIRONMENT if variables contradict each other or cannot be parsed, with their
+ * names, their values and a remedy; or DDP_ERR_ABORTED with the text of DDP_ERROR if that variable
+ * is set.
  */
 int ddp_identity_read(char *const *environment, const struct ddp_surroundings *surroundings,
 		      struct ddp_identity *identity, struct ddp_error *error);
 
-/* "srun --ddp", "srun", "torchrun", "single". */
+/* Returns "srun --ddp", "srun", "torchrun" or "single". */
 const char *ddp_source_name(enum ddp_source source);
 
 #endif /* DDP_WORLD_IDENTITY_H */

@@ -60,7 +60,7 @@ int ddp_variable_int(char *const *env, const char *name, int *value, struct ddp_
 	return found;
 }
 
-/* Parse digits with at most one decimal point; digits after the 15th are ignored. */
+/* Parse a number of digits with at most one decimal point. Ignores digits after the 15th. */
 static bool read_fraction(const char *text, double *value)
 {
 	const char *point = strchr(text, '.');
@@ -123,8 +123,8 @@ static int *number_of(struct ddp_identity *id, int number)
 int ddp_numbers_read(const struct ddp_view *view, const struct ddp_numbers *numbers, int first,
 		     int end, struct ddp_identity *id, struct ddp_error *error)
 {
-	const char *there =
-		NULL; /* a variable that is set, named in the message about a missing one */
+	/* a variable that is set; the message about a missing variable names both */
+	const char *there = NULL;
 
 	for (int i = end - 1; i >= first; i--)
 		if (numbers->names[i] && ddp_variable_get(view->env, numbers->names[i]))
@@ -159,7 +159,8 @@ int ddp_numbers_check(const struct ddp_numbers *numbers, const struct ddp_identi
 					     "%s=%d is not below %s=%d; %s", names[i], values[i],
 					     names[i + 1], values[i + 1], numbers->remedy);
 	/*
-	 * Every node has at least one rank, so the other nodes have at least node_count - 1 ranks.
+	 * The other nodes have node_count - 1 ranks or more, because every node has at least one
+	 * rank.
 	 */
 	if (id->local_size <= id->size && id->node_count - 1 <= id->size - id->local_size &&
 	    (id->node_count == 1) == (id->local_size == id->size))
@@ -176,7 +177,7 @@ int ddp_numbers_check(const struct ddp_numbers *numbers, const struct ddp_identi
 static const char safe_characters[] =
 	"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
 
-enum { WORD_KEPT = 40 }; /* characters kept of a long text */
+enum { WORD_KEPT = 40 }; /* characters of a long text that are kept */
 
 void ddp_place_word(const char *text, char word[static DDP_WORD_SIZE])
 {
@@ -205,7 +206,7 @@ static int join(char path[static PATH_MAX], const char *base, const char *name,
 		base, name);
 }
 
-/* DDP_RENDEZVOUS as an absolute path, else the working directory, else "" */
+/* Set [base] to the absolute path of DDP_RENDEZVOUS, else to the working directory, else to "". */
 static int find_base(const struct ddp_view *view, char base[static PATH_MAX],
 		     struct ddp_error *error)
 {
@@ -235,8 +236,8 @@ int ddp_place_directory(const struct ddp_view *view, const char *name,
 }
 
 /*
- * Find the .ddp directory above the step's own directory, which srun does not remove. Returns false
- * if DDP_RENDEZVOUS is not in a .ddp directory, for example because a user created it.
+ * Find the .ddp directory above the step's own directory. srun does not remove the .ddp directory.
+ * Returns false if DDP_RENDEZVOUS is not in a .ddp directory, for example because a user chose it.
  */
 static bool find_parent(const struct ddp_view *view, char parent[static PATH_MAX])
 {
