@@ -47,7 +47,6 @@ struct ddp_values {
 /* Returns the row of [id], which is constant. */
 const struct ddp_option *ddp_option(enum ddp_option_id id);
 
-/* Set [values] to the defaults. */
 void ddp_values_init(struct ddp_values *values);
 
 /*

@@ -34,7 +34,6 @@ bool exec_option_shared(enum ddp_option_id id);
 int exec_options_parse(struct exec_options *options, char **argv, char *const *env,
 		       struct ddp_message *message);
 
-/* Print --help. */
 void exec_options_print_help(void);
 
 #endif /* DDP_EXEC_EXEC_OPTIONS_H */

@@ -34,7 +34,6 @@ enum {
 	PATH_SIZE = 4096
 };
 
-/* Number of this process in the step. */
 static int rank;
 static const char *rendezvous;
 static int phase;

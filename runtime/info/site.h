@@ -27,7 +27,6 @@ enum site_level { SITE_OK, SITE_WARNING, SITE_WRONG };
  */
 bool site_setting(const char *text, const char *name, char *value, size_t size);
 
-/* Returns the beginning of the next line after [at]. */
 const char *site_next_line(const char *at);
 
 /* Add the lines of "scontrol show config" that site_check_host() needs. */

@@ -95,7 +95,6 @@ static bool goes_to_file(const struct launch *launch, const char *name, const ch
 	return value && strcmp(value, "all") != 0 && value[strspn(value, "0123456789")];
 }
 
-/* Whether the command line shows that the step has one rank. */
 static bool is_one_rank(const struct launch *launch)
 {
 	const char *tasks = launch_option(launch, "ntasks", NULL);

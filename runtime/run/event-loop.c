@@ -762,7 +762,7 @@ static bool is_first_as_rank_0(const struct srun_said *said)
 	return said->count == 0;
 }
 
-/* Decide how the attempt ended. The first rule that applies decides. */
+/* Find how the attempt ended. The first rule that matches decides. */
 static enum run_end find_end(const struct run *run)
 {
 	const struct attempt *attempt = run->attempt;

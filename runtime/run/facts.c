@@ -306,7 +306,7 @@ struct file {
 	size_t size;
 };
 
-/* Written by the plugin: "n1 4711". */
+/* Parse task-<rank>, which the plugin wrote: the node and the pid, "n1 4711". */
 static void read_place(struct file *file)
 {
 	char node[FACTS_NAME];
@@ -315,7 +315,10 @@ static void read_place(struct file *file)
 		     &file->rank->pid);
 }
 
-/* {"message": {"message": "Type: text", "extraInfo": {"py_callstack": "", "timestamp": "1"}}}, or {"message": "text"}. */
+/*
+ * Parse error-<rank>.json: {"message": {"message": "Type: text", "extraInfo": {"py_callstack": "",
+ * "timestamp": "1"}}}, or {"message": "text"}.
+ */
 static void read_error(struct file *file)
 {
 	struct facts_rank *rank = file->rank;
@@ -395,7 +398,6 @@ static void read_record(struct file *file)
 	ddp_arrival_read(file->text, &file->facts->arrivals[file->rank - file->facts->ranks]);
 }
 
-/* Read file [name] if it belongs to a rank. */
 static void read_rank_file(struct facts *facts, const char *name)
 {
 	static const struct {

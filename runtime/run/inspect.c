@@ -48,7 +48,6 @@ struct process {
 	size_t size;
 };
 
-/* The processes of a step on this node. */
 struct step {
 	const char *job, *step;
 	struct process *all;

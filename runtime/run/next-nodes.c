@@ -183,8 +183,8 @@ static void add_hosts(struct node_list *list, const char *hosts)
 }
 
 /*
- * Returns how many nodes of [all] srun would choose for the first attempt. The number may be too
- * high if srun's options do not set it.
+ * Returns how many nodes of [all] srun would choose for the first attempt: all of them, unless
+ * srun's options set a smaller number.
  */
 static int count_planned(const struct launch *launch, const struct node_list *all)
 {
@@ -377,7 +377,6 @@ struct run_nodes nodes_count(struct launch *launch, const struct attempt *attemp
 	return nodes;
 }
 
-/* Use the first [count] of [nodes] for the next attempt. */
 static void use_nodes(struct launch *launch, const struct node_list *nodes, size_t count)
 {
 	int ranks = launch->ranks, first = (int)launch->first.count;

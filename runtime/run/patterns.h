@@ -35,7 +35,6 @@ enum facts_how {
 		FACTS_HOW_COUNT
 };
 
-/* Kinds of text that patterns match. */
 enum pattern_source {
 	PATTERN_SRUN,	 /* a line on srun's or slurmstepd's stderr */
 	PATTERN_END,	 /* the part of LINE_TASKS that describes how tasks ended */

@@ -67,7 +67,7 @@ struct peer {
 struct flight {
 	struct launch *launch;
 	struct preflight_results results;
-	size_t capacity;   /* capacity of the rows */
+	size_t capacity;
 	struct peer *peer; /* [nodes] */
 	int *partners;	   /* [nodes] partner in this phase; -1: none */
 	int *node_of;	   /* [ranks] node of each rank; -1: unknown */
@@ -639,7 +639,6 @@ static const struct {
 		    {"directory", "the directory"},
 		    {"GPU sum", "NCCL or its settings"}};
 
-/* Returns the index of [test] in shared_tests; -1: not found. */
 static int find_shared(const char *test)
 {
 	for (int i = 0; i < (int)(sizeof(shared_tests) / sizeof(shared_tests[0])); i++)

@@ -142,7 +142,6 @@ void srun_options_add(struct srun_options *options, const char *text)
 	options->count += read_option(&list[options->count], text);
 }
 
-/* Iterates over the options of a command line. */
 struct reader {
 	const struct srun_options *options;
 	char **at;	     /* next word */

@@ -32,7 +32,6 @@ void srun_options_read(struct srun_options *options, const char *help, bool sall
 /* Add an option of another program: "--name", or "--name=" if it has a value. */
 void srun_options_add(struct srun_options *options, const char *text);
 
-/* Whether srun has option [name]. */
 bool srun_has(const struct srun_options *options, const char *name);
 
 /* Returns the number of words before the program. */

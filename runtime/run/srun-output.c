@@ -139,7 +139,7 @@ static void add_node(const struct srun_said *said, struct node_list *list, const
 		nodes_add(list, name);
 }
 
-/* Whether [id], such as "4.0 ON n1", is this step, or this step is unknown. */
+/* Whether [id], such as "4.0 ON n1", may be this step. Returns true if this step is unknown. */
 static bool is_ours(const struct srun_said *said, const char *id)
 {
 	const char *ours = said->step;

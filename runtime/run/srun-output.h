@@ -39,7 +39,6 @@ void srun_unlabel(struct srun_labels *labels, const char *bytes, size_t size, sr
 
 /* --- Messages ------------------------------------------------------------------------------ */
 
-/* A task that failed. */
 struct srun_task {
 	int rank;
 	char node[FACTS_NAME];

@@ -82,7 +82,7 @@ static bool gres_named(const char *p, const char *name)
 	return strncmp(p, name, n) == 0 && (p[n] == ':' || p[n] == '=' || p[n] == ',' || !p[n]);
 }
 
-/* Sum of the elements with [name]; [gres] may be NULL. */
+/* Returns the sum of the elements with [name]. [gres] may be NULL. */
 static uint64_t gres_sum(const char *gres, const char *name)
 {
 	uint64_t sum = 0;

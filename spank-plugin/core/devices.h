@@ -30,7 +30,7 @@ struct ddp_device_facts {
 
 enum ddp_share_reason {
 	DDP_SHARE_KNOWN,
-	DDP_SHARE_NO_DEVICE,	 /* there is no device */
+	DDP_SHARE_NO_DEVICE,
 	DDP_SHARE_NO_CAPACITY,	 /* the number of shards per GPU is unknown */
 	DDP_SHARE_NO_PARTS,	 /* the distribution of the shards over several GPUs is unknown */
 	DDP_SHARE_NO_NEIGHBOURS, /* the number of tasks bound to this GPU is unknown */

@@ -12,7 +12,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bytes of a message. */
 #define DDP_MESSAGE_SIZE 1024
 
 /* Bytes of a path with its terminating zero. */
