@@ -459,7 +459,10 @@ int launch_gpus(const struct options *options)
 
 /* --- A rank ----------------------------------------------------------------------------------- */
 
-/* Sets the variables that torchrun would set, and unsets Slurm's variables of an outer step. */
+/*
+ * Sets the variables that torchrun would set, and unsets variables that an outer step may have set
+ * for its own ranks.
+ */
 static void set_environment(int rank, int count, bool shared, const char *directory)
 {
 	static const char *const stale[] = {"DDP_RANK",	      "DDP_SIZE",	"DDP_LOCAL_RANK",

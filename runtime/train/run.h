@@ -85,8 +85,8 @@ int run_pass_on_shared(struct run *run, int status);
 int run_agree(struct run *run, int status);
 
 /*
- * Steps of the current epoch, including finished ones. The remaining samples are divided evenly
- * among the ranks, the last steps padded.
+ * Steps of the current epoch, including finished ones. Remaining samples are divided evenly among
+ * the parts, rounded up.
  */
 uint64_t run_steps(const struct run *run);
 

@@ -44,7 +44,8 @@ static void read_model_name(char *name, size_t size)
 }
 
 /*
- * Composes the memo's key for [what] of [op]. It has everything that the measured time depends on.
+ * Composes the memo's key for [what] of [op]. The key has everything that the measured time depends
+ * on.
  */
 static void make_key(const struct engine *engine, const struct program_op *op, const char *what,
 		     char key[KEY])
@@ -336,8 +337,8 @@ static bool is_dense_faster(const struct engine *engine, const struct program_op
 }
 
 /*
- * Returns whether [op] should use dense passes: by setup->choices, the memo or a measurement. On
- * rank 0.
+ * Returns whether [op] should use dense passes: by setup->choices, the memo or a measurement.
+ * Called on rank 0.
  */
 static bool choose_dense(const struct engine *engine, const struct program_op *op,
 			 struct memo *memo)

@@ -67,7 +67,8 @@ struct math {
 		      struct ddp_error *error);
 
 	/*
-	 * Sets the parameters; [bias] may be NULL. The arrays must stay valid until the next call.
+	 * Sets the parameters; [bias] may be NULL. The arrays must stay valid until the next call
+	 * of load().
 	 */
 	int (*load)(struct math_layer *layer, const float *weights, const float *bias,
 		    struct ddp_error *error);

@@ -286,7 +286,7 @@ int cuda_expect(struct engine *engine, const struct batch *batch, const double *
 	return break_engine(engine, announce(engine, batch, engine->setup.batch, rates, 0, error));
 }
 
-/* The state for the first step after a push, whose number is [step]. */
+/* The state for the first step after a push, which is optimizer step [step]. */
 static struct kernel_state first_state(const struct engine *engine, uint64_t step)
 {
 	const struct ddp_scaler *scaler = engine->setup.scaler;

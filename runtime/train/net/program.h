@@ -85,8 +85,8 @@ struct program_op {
 
 	/*
 	 * If only max-pool [pool] reads a convolution, the convolution computes the pool too,
-	 * [piece] images at a time. The results of these images stay in the cache, and the
-	 * convolution's other results are not kept in memory.
+	 * [piece] images at a time. Memory holds the convolution's results for one piece only, and
+	 * they stay in the cache.
 	 */
 	int pool;
 	size_t piece;

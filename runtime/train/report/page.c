@@ -2,8 +2,8 @@
 /*
  * page.c - the run as one self-contained HTML file
  *
- * The file is page.html with its style and script inlined. Between them are the data: JSON lines as
- * in stream.c, which the script draws. The size of the file is limited: if there are too many
+ * The file is page.html with its style and script inlined. In the middle are the data: JSON lines
+ * as in stream.c, which the script draws. The size of the file is limited: if there are too many
  * steps, adjacent points are merged, and only the newest epochs and log lines are kept.
  */
 #include "config.h"
