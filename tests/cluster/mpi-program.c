@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mpi-program.c - a program that uses MPI itself, and initializes libddp twice between MPI_Init_thread and MPI_Finalize
+ * mpi-program.c - a program that uses MPI itself, and initializes libddp twice between
+ * MPI_Init_thread and MPI_Finalize
  *
- * With an argument it calls MPI_Init, so that MPI has no thread support.
+ * With an argument, the program calls MPI_Init instead, so that MPI has no thread support.
  */
 #include <mpi.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# MPI as the engine between nodes: the tests of libddp.bats for TCP, and properties of MPI.
+# MPI as the engine between nodes: the tests that libddp.bats has for TCP, and tests of MPI's own behaviour.
 #
 # shellcheck disable=SC2016 # variables in single quotes are expanded by the task's shell
 # shellcheck disable=SC2154 # rc, out and err come from try
@@ -13,11 +13,11 @@ setup_file()
 	cc -Wall -Werror -I"$INST/include" -o "$TOP/endless" "$DDP_SRCDIR/tests/cluster/endless.c" \
 		-L"$LD_LIBRARY_PATH" -lddp
 	export ENDLESS=$TOP/endless DDP_WIDE=mpi MPI=${DDP_MPI_TYPE-pmix}
-	# All traffic between the "nodes" stays on this host, with any MPI.
+	# All traffic between nodes stays on this host, with any MPI.
 	export OMPI_MCA_btl=tcp,self OMPI_MCA_pml=ob1 OMPI_MCA_btl_tcp_if_include=lo
-	# A range of ports that no other MPI job on this host uses: Open MPI prints a message if an unknown peer connects.
+	# Ports that no other MPI job on this host uses: Open MPI prints a message if an unknown peer connects.
 	export OMPI_MCA_btl_tcp_port_min_v4=$((32000 + $$ % 16 * 1000))
-	# Reported by setup(), as some versions of bats cannot skip a whole file and still call teardown_file().
+	# setup() skips the tests for this reason. Some versions of bats cannot skip a whole file and still call teardown_file().
 	export LACKING=''
 	mc srun --mpi=list 2>&1 | grep -q "$MPI" || LACKING="this Slurm has no $MPI"
 	[ -e "$DDP_MODULES/ddp_mpi.so" ] || LACKING="built without MPI"
@@ -46,7 +46,7 @@ compile()
 	)
 }
 
-# try_mc ARGUMENT...: like try mc, but repeated if MPI_Init hangs, as it does in one of some hundred runs on a loaded machine.
+# try_mc ARGUMENT...: like try mc. If MPI_Init hangs, tries again: on a loaded machine this happens in one of some hundred runs.
 try_mc()
 {
 	local try
@@ -73,7 +73,7 @@ exact() { grep -c 'GB/s  exact$' <<<"$1"; }
 
 @test "under plain srun with DDP_METHOD=pmix: exact sums over MPI" {
 	[ "$MPI" = pmix ] || skip "this is not PMIx"
-	# Open MPI's own error: a program that calls PMIx_Init() and then MPI_Init() fails too.
+	# This error is Open MPI's own: a program that calls PMIx_Init() and then MPI_Init() fails without libddp too.
 	! "$(mpirun_here)" --version | grep -q '^mpirun (Open MPI) 5\.' || skip "Open MPI 5 does not begin where PMIx has begun"
 	DDP_METHOD=pmix try_mc srun -N2 --ntasks-per-node=2 --mpi="$MPI" ddp-info --max-bytes 64K
 	same "$rc" 0
@@ -81,7 +81,7 @@ exact() { grep -c 'GB/s  exact$' <<<"$1"; }
 	has_not "$out" WRONG
 }
 
-# Here a communication thread calls MPI.
+# In this test a communication thread calls MPI.
 @test "ddp-train has bit-equal weights over MPI and TCP" {
 	for wide in tcp mpi; do
 		DDP_WIDE=$wide try_mc srun -N2 --ntasks-per-node=2 --mpi="$MPI" --ddp ddp-train mnist --samples 512 \
@@ -134,12 +134,12 @@ all_up() { [ "$(find "$WORK" -name 'up-*' -size +0 | wc -l)" -eq 4 ]; }
 
 up_or_ended() { all_up || ! kill -0 $! 2>/dev/null; }
 
-# endless LAYOUT... COMMAND...: starts four ranks. Repeated if MPI_Init takes longer than DDP_TIMEOUT, as on a loaded machine.
+# endless LAYOUT... COMMAND...: starts four ranks. If MPI_Init takes longer than DDP_TIMEOUT, as on a loaded machine, tries again.
 endless()
 {
 	local try
 	for try in 1 2 3 4 5; do
-		end_jobs # of a failed try
+		end_jobs # jobs of a try that failed
 		rm -rf "$WORK"/up-* "$WORK"/.ddp
 		background env -C "$WORK" timeout -k 5 100 "$minicluster" run srun --mpi="$MPI" --kill-on-bad-exit=0 --ddp "$@" >"$TOP/output" 2>&1
 		within 60 up_or_ended || true
@@ -151,7 +151,8 @@ endless()
 
 have_ended() { ! pgrep -f "^$ENDLESS" >/dev/null; }
 
-# signal_rank SIGNAL RANK LAYOUT...: sends one of four ranks the signal; the others end, and the rendezvous directory is removed.
+# signal_rank SIGNAL RANK LAYOUT...: starts four ranks and sends one of them the signal. The other ranks must end, and the
+# rendezvous directory must be removed.
 signal_rank()
 {
 	endless "${@:3}" "$ENDLESS" || return
@@ -163,7 +164,7 @@ signal_rank()
 	same "$(find "$WORK/.ddp" -maxdepth 1 -mindepth 1 -not -name 'failed-*' | wc -l)" 0
 }
 
-# signal_named_rank SIGNAL RANK LAYOUT...: the same, and one of the others names the rank, in its output and its record.
+# signal_named_rank SIGNAL RANK LAYOUT...: like signal_rank. In addition, another rank's output and record must name the rank.
 signal_named_rank()
 {
 	signal_rank "$@" || return
@@ -171,7 +172,7 @@ signal_named_rank()
 		has "$(cat "$WORK"/.ddp/failed-*/rank-*)" "rank $2 on n[1-4]"
 }
 
-# Whether a rank can report the lost one before MPI ends it depends on the MPI.
+# The MPI library decides whether a rank can report the lost rank before MPI ends it. So the message is not checked.
 # bats test_tags=release
 @test "a rank killed in an all-reduce ends the others, on two nodes and on four" {
 	export DDP_TIMEOUT=5
@@ -179,7 +180,7 @@ signal_named_rank()
 	signal_rank KILL 3 -N4 -n4
 }
 
-# Repeated, as on a loaded machine another rank may be as late as the stopped one.
+# Tries again, because on a loaded machine another rank may be as late as the stopped one.
 @test "a rank stopped in an all-reduce is named after DDP_TIMEOUT, on two nodes and on four" {
 	export DDP_TIMEOUT=3
 	for layout in '-N2 --ntasks-per-node=2' '-N4 -n4'; do

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Each form of the plugin's line in plugstack.conf: optional and required, its arguments, and a plugin that is missing, for
-# another Slurm release, or installed on the submit host or the nodes only.
+# Each form of the plugin's line in plugstack.conf: optional, required, and with arguments. Also a plugin that is missing, that
+# was built for another Slurm release, or that is installed only on the submit host or only on the nodes.
 #
 # shellcheck disable=SC2016 # variables in single quotes are expanded by the task's shell
 # shellcheck disable=SC2154 # rc, out and err come from try
@@ -9,10 +9,10 @@ load lib
 
 setup_file()
 {
-	# 7 shards cannot be divided evenly by 2 GPUs, and Slurm reserves no ports, so that shards_per_gpu= and ports= are used.
+	# Two GPUs cannot divide 7 shards evenly, and Slurm reserves no ports. So the plugin needs shards_per_gpu= and ports=.
 	cluster_up --nodes 2 --gpus 2 --shards 7 --conf MpiParams=
 	cp "$MINICLUSTER_DIR/plugstack.conf" "$TOP/plugstack.conf"
-	# A second slurm.conf, with a plugstack.conf for srun only.
+	# A second slurm.conf, whose plugstack.conf applies to srun only.
 	sed "s|^PlugStackConfig=.*|PlugStackConfig=$TOP/submit-plugstack.conf|" "$MINICLUSTER_DIR/slurm.conf" >"$TOP/submit.conf"
 }
 
@@ -24,7 +24,8 @@ teardown()
 	rm -rf "${WORK:?}"/* "$WORK"/.ddp "$TOP"/p-* "$TOP"/plugstack.conf.d
 }
 
-# plugstack LINE...: writes plugstack.conf. submit_plugstack LINE...: writes one that only commands run by submit read.
+# plugstack LINE...: writes plugstack.conf. submit_plugstack LINE...: writes a plugstack.conf that only commands run by submit
+# read.
 plugstack() { printf '%s\n' "$@" >"$MINICLUSTER_DIR/plugstack.conf"; }
 submit_plugstack() { printf '%s\n' "$@" >"$TOP/submit-plugstack.conf"; }
 submit() { mc env SLURM_CONF="$TOP/submit.conf" "$@"; }
@@ -32,7 +33,7 @@ count_lines() { grep -c "$2" <<<"$1" || true; }
 
 nodes_are_idle() { same "$(mc sinfo -h -N -o '%N %t %E' | sort)" "n1 idle none
 n2 idle none"; }
-# srun and sbatch without --ddp work, and set and print nothing.
+# Checks that srun and sbatch without --ddp work, and that the plugin sets and prints nothing.
 plain_works()
 {
 	try mc srun -N2 sh -c 'echo "${RANK-UNSET} ${DDP_ERROR-UNSET}"'
@@ -100,8 +101,9 @@ unset_all="RANK=UNSET WORLD_SIZE=UNSET LOCAL_RANK=UNSET MASTER_ADDR=UNSET MASTER
 	nodes_are_idle
 }
 
-# precedence ARGUMENT VARIABLE OPTION EXPECTED SRUN_OPTIONS VARIABLES VALUES: sets three values in plugstack.conf, the environment
-# and on the command line, one after the other. Each overrides those before it. EXPECTED and VALUES are separated by "|".
+# precedence ARGUMENT VARIABLE OPTION EXPECTED SRUN_OPTIONS VARIABLES VALUES: sets a value in plugstack.conf, then another one in
+# the environment, then a third one on the command line. Each must override the previous one. EXPECTED and VALUES are separated by
+# "|".
 precedence()
 {
 	local name=$1 variable=$2 option=$3 expected=$4 step=$5 variables=$6
@@ -193,7 +195,7 @@ precedence()
 	try mc srun -N2 --ddp "$SHOW" RANK WORLD_SIZE DDP_ERROR
 	same "$rc:$err" "0:"
 	expect_ranks
-	# Without the include line --ddp is unknown.
+	# Without the include line, --ddp is an unknown option.
 	plugstack ""
 	try mc srun --ddp true
 	[ "$rc" -ne 0 ]
@@ -207,7 +209,7 @@ precedence()
 	try mc srun -N2 hostname
 	same "$rc" 0
 	same "$(wc -l <<<"$out")" 2
-	# Slurm 25.11 prints no message.
+	# Slurm 25.11 does not print this message.
 	has_not "$(grep -v p-none.so <<<"$err" || true)" .
 	try mc srun --ddp touch ran
 	[ "$rc" -ne 0 ]
@@ -228,7 +230,7 @@ precedence()
 	nodes_are_idle
 }
 
-# Slurm does this before it loads the plugin. spank-ddp(8) warns of it.
+# Slurm drains the node before it loads the plugin. spank-ddp(8) warns of this.
 @test "a missing plugin on a node, required: a plain batch job drains the node" {
 	plugstack "required $TOP/p-none.so"
 	submit_plugstack ""
@@ -255,7 +257,7 @@ resumed()
 	[ "$(mc sinfo -h -N -n "$1" -o %T)" = idle ]
 }
 
-# A plugin for another Slurm release. Slurm checks the version before anything else.
+# Installs a plugin for another Slurm release. Slurm checks the release first.
 another_release()
 {
 	spank_plugin p-old <<-'C'
@@ -332,7 +334,7 @@ another_release()
 	same "$(wc -l <<<"$err")" 2
 	try submit srun --ddp sh -c 'echo "$DDP_ERROR"; ls -A'
 	same "slurmstepd-n1: error: ddp: $(head -n 1 <<<"$out")" "$err"
-	# Only the directory that srun made is there, and srun removes it.
+	# Only the directory that srun created is in $WORK, and srun removes it.
 	same "$(tail -n +2 <<<"$out")" .ddp
 	same "$(ls -A "$WORK")" ""
 	nodes_are_idle
@@ -377,7 +379,7 @@ after"
 }
 
 # Slurm 22.05 passes the option to slurmd, which ignores it and writes only to its own log. The plugin does not run on the node,
-# so it cannot set DDP_ERROR. A program can detect this case by srun's SLURM_DDP_STEP.
+# so it cannot set DDP_ERROR. A program can detect this case by SLURM_DDP_STEP, which srun set.
 @test "the plugin at srun only: tasks get SLURM_DDP_STEP and nothing else" {
 	submit_plugstack "optional $TOP/ddp.so"
 	plugstack ""
@@ -405,7 +407,7 @@ after"
 1@n2 RANK=UNSET DDP_RANK=UNSET DDP_ERROR=UNSET"
 }
 
-# Only an srun with the plugin passes the job's option to the nodes.
+# The job's option reaches the nodes only through an srun that has the plugin.
 @test "sbatch --ddp with an srun that has no plugin: tasks get no variables" {
 	submit_plugstack ""
 	try mc sbatch -W -N2 -o job.out --ddp --wrap "export SLURM_CONF=$TOP/submit.conf
@@ -425,7 +427,7 @@ srun -N2 $SHOW ${refusal[*]} DDP_ERROR"
 	same "$(count_lines "$err" "ddp: rank 0 on n1: set RANK=0 ")" 1
 	same "$(count_lines "$err" "ddp: rank 1 of 2 ")" 1
 	has_not "$err" error
-	# An unwritable default directory causes one warning, not two.
+	# If the default directory is not writable, there is only one warning.
 	chmod 555 "$WORK"
 	try mc srun -N2 --ddp "$SHOW" RANK WORLD_SIZE DDP_ERROR
 	chmod 755 "$WORK"

@@ -1,8 +1,9 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# ddp-run --preflight: each injected fault is found, named and excluded, and a clean cluster has none.
+# ddp-run --preflight must find, name and exclude the node of each injected fault, and must report no fault on a cluster without
+# one.
 #
-# The nodes share one host, and its CPUs.
+# All nodes run on one host and share its CPUs.
 #
 # shellcheck disable=SC2016 # the task's shell expands single-quoted texts
 # shellcheck disable=SC2154 # try() sets rc, out and err
@@ -15,16 +16,16 @@ setup_file()
 {
 	cluster_up "${options[@]}"
 	install_runtime
-	# A driver whose GPUs are emulated; see driver.c.
+	# A driver with emulated GPUs; see driver.c.
 	mkdir -m 755 "$TOP/driver"
 	for library in libcuda.so.1 libnvidia-ml.so.1; do
 		cc -shared -fPIC -Wall -Werror -o "$TOP/driver/$library" "$DDP_SRCDIR/tests/cluster/driver.c"
 	done
-	# NCCL between these GPUs, over host memory.
+	# NCCL for these GPUs, emulated in host memory.
 	make -C "$DDP_BUILDDIR/tests/runtime" host/ddp_nccl.la host/ddp_gpu.la >"$TOP/make.log" 2>&1
 	mkdir -m 755 "$TOP/modules"
 	install -m 755 "$DDP_BUILDDIR"/tests/runtime/host/.libs/ddp_*.so "$TOP/modules"
-	# ddp-info whose product is wrong on the node that DDP_PREFLIGHT_FAULT names.
+	# A ddp-info whose product is wrong on the node that DDP_PREFLIGHT_FAULT names.
 	mkdir -m 755 "$TOP/wrong"
 	cp "$INST/bin/ddp-run" "$TOP/wrong"
 	(
@@ -37,7 +38,7 @@ setup_file()
 
 teardown_file() { cluster_down; }
 
-# Slurm keeps a lost node busy for minutes, so the cluster is replaced.
+# Replaces the cluster, because Slurm keeps a lost node busy for minutes.
 teardown()
 {
 	if [[ -n ${other_cluster_is_up-} ]]; then
@@ -55,7 +56,7 @@ teardown()
 	rm -rf "$TOP/lost" "$WORK/.ddp" "${WORK:?}"/*
 }
 
-# preflight NODES OPTION...: runs ddp-run with these options in a job with this number of nodes. Its messages are in $err.
+# preflight NODES OPTION...: runs ddp-run with these options in a job with this number of nodes. try() sets $err to its messages.
 preflight()
 {
 	local nodes=$1
@@ -63,22 +64,23 @@ preflight()
 	try mc salloc -Q --no-kill -N"$nodes" "${DDP_RUN:-ddp-run}" "$@"
 }
 
-# The nodes on which the program ran.
+# Prints the nodes on which the program ran.
 nodes() { sort -u <<<"$out" | tr '\n' ' '; }
 
-# tests_on NODE: sets $found to the process id of the tests on this node; fails if they do not run.
+# tests_on NODE: sets $found to the process id of the preflight's tests on this node. Fails if they do not run.
 tests_on()
 {
 	local pid
 	for pid in $(pgrep -f '^[^ ]*ddp-info --preflight'); do
-		# Another cluster on this host may run the same.
+		# another cluster on this host may run such tests too
 		! tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -cx -e "SLURMD_NODENAME=$1" -e "SLURM_CONF=$MINICLUSTER_DIR/slurm.conf" |
 			grep -qx 2 || found=$pid
 	done
 	[[ -n ${found-} ]]
 }
 
-# during NODE COMMAND...: once the tests run on NODE, runs COMMAND with the process ids of the tests and of their slurmstepd.
+# during NODE COMMAND...: waits until the preflight's tests run on NODE. Then runs COMMAND with two process ids: that of the tests
+# and that of their slurmstepd.
 during()
 {
 	local found
@@ -87,7 +89,7 @@ during()
 	"$@" "$found" "$(awk '/^PPid/ { print $2 }' "/proc/$found/status")"
 }
 
-# The nodes of preflight.json that are not ok, as "n3 failed".
+# Prints the nodes that are not ok in preflight.json, such as "n3 failed".
 verdicts()
 {
 	/usr/bin/python3 -c '
@@ -163,17 +165,17 @@ for name in glob.glob(sys.argv[1] + "/.ddp/failed-*/preflight.json"):
 	touch "$TOP/lost"
 	same "$rc" 0
 	same "$(nodes)" "n1 n2 n3 n4 n5 n7 n8 "
-	# If srun is still starting tasks, it aborts the tests, and the first attempt finds the node.
+	# If srun is still starting tasks, it aborts the tests. Then the first attempt finds the node.
 	has "$err" '^node n6 has failed: |^ddp-run: node n6 does not answer$'
 }
 
-# held NODES OPTION...: like preflight, but ddp-run starts when release is called.
+# held NODES OPTION...: like preflight, but ddp-run starts only when "release" is called.
 held()
 {
 	local nodes=$1
 	shift
 	cat >"$WORK/hold" <<-'END'
-		# Slurm delays the first step of a job until all nodes respond.
+		# Slurm delays the first step of a job until all nodes respond, so start a step first.
 		srun true
 		touch "$0.begun"
 		while ! [ -e "$0.end" ]; do sleep 0.1; done
@@ -363,12 +365,12 @@ release()
 	same "$rc" 0
 	has "$err" '^ddp-run: preflight of 4 nodes'
 	has "$err" '^ddp-run: preflight of 3 nodes'
-	# If other processes disturbed the first tests, they have a directory as well.
+	# If other processes disturbed the first tests, there is a directory of them as well.
 	has "$(for dir in "$WORK"/.ddp/failed-*; do mc ddp-run --explain "$dir"; done)" '^preflight of 3 nodes'
 }
 
-# All nodes run on one CPU of this host, except n2, which runs on another that four processes of higher priority keep busy. As other
-# programs on the host use the CPUs too, the test does not show how small a load is detected.
+# All nodes run on one CPU of this host, except n2. n2 runs on another CPU, which four processes of higher priority keep busy.
+# Other programs on the host use both CPUs too, so this test does not show how small a load is detected.
 @test "a node whose CPUs are busy with other processes is reported as slow in CPU time, and replaced" {
 	local cpus
 	need_root
@@ -381,7 +383,7 @@ release()
 	same "$rc" 0
 	has_not "$err" '^node n2 '
 	for _ in 1 2 3 4; do
-		# Linux may share a CPU among sessions, each with its priority (sched_autogroup_enabled).
+		# Linux may divide a CPU among sessions, and each session has its own priority (sched_autogroup_enabled).
 		nice -n -5 setsid taskset -c "${cpus[1]}" sh -c '! [ -w /proc/self/autogroup ] || echo -5 >/proc/self/autogroup; while :; do :; done' 3>&- &
 	done
 	preflight 3 --preflight --spare-nodes 1 sh -c 'echo $SLURMD_NODENAME'
@@ -392,7 +394,7 @@ release()
 	same "$(nodes)" "n1 n3 "
 }
 
-# gpus FAULT OPTION...: runs a preflight of three nodes with two emulated GPUs each; driver.c has the faults.
+# gpus FAULT OPTION...: runs a preflight of three nodes with two emulated GPUs each. driver.c lists the faults.
 gpus()
 {
 	local fault=$1
@@ -489,8 +491,8 @@ with_nccl() { DDP_MODULES=$TOP/modules DDP_HOST_GPUS=1 "$@"; }
 	touch "$TOP/lost"
 }
 
-# network FAULT: runs a preflight in a network namespace, on a cluster whose nodes n1 to n5 have interfaces v1 to v5. All traffic of n2
-# is limited to 10 Mbit/s, and delayed by 50 ms if the kernel has netem ("slow"), or is dropped ("drop").
+# network FAULT: runs a preflight in a network namespace, on a cluster whose nodes n1 to n5 have interfaces v1 to v5. "drop" drops
+# all traffic of n2. "slow" limits it to 10 Mbit/s and, if the kernel has netem, delays it by 50 ms.
 network()
 {
 	need_root

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-# The rendezvous directory: where srun creates it, which directories it refuses, and that it removes everything again.
+# The rendezvous directory: where srun creates it, which directories srun refuses, and that everything is removed again.
 #
 # shellcheck disable=SC2016 # variables in single quotes are expanded by the task's shell
 # shellcheck disable=SC2154 # rc, out and err come from try
 
 load lib
 
-# If the working directory is unusable, srun uses the home directory. Only one test has one.
+# If the working directory is unusable, srun uses the home directory. Only one test has a home directory.
 export USER_HOME=/nonexistent
 
 setup_file()
 {
 	cluster_up --nodes 2
-	# With optional in plugstack.conf, Slurm starts the tasks even if the plugin fails. With required, srun fails.
+	# If the plugin fails, "optional" in plugstack.conf lets Slurm start the tasks, and "required" makes srun fail.
 	sed s/^optional/required/ "$MINICLUSTER_DIR/plugstack.conf" >"$TOP/required"
 	cp "$MINICLUSTER_DIR/plugstack.conf" "$TOP/optional"
 }
@@ -37,8 +37,8 @@ count_lines() { grep -c "$2" <<<"$1" || true; }
 # Creates directories that belong to the user.
 own_dir() { as_user mkdir -p "$@"; }
 
-# hidden_from_nodes CHANGE DIRECTORY COMMAND...: runs a command as the user on the cluster, in DIRECTORY, in a mount namespace
-# in which the shell command CHANGE was run. The nodes do not see what is mounted there.
+# hidden_from_nodes CHANGE DIRECTORY COMMAND...: runs the shell command CHANGE in a new mount namespace, and there COMMAND in
+# DIRECTORY, as the user on the cluster. The nodes do not see what CHANGE has mounted.
 hidden_from_nodes()
 {
 	local change=$1 dir=$2
@@ -47,7 +47,8 @@ hidden_from_nodes()
 		--regid=nogroup --clear-groups timeout -k 5 120 "$@"' "$dir" "$minicluster" run "$@"
 }
 
-# begin_step SRUN_OPTION...: starts a step in the background. $step is its id, $srun srun's pid, $rdzv its rendezvous directory.
+# begin_step SRUN_OPTION...: starts a step in the background. Sets $step to the step's id, $srun to srun's process id, and $rdzv
+# to the rendezvous directory.
 begin_step()
 {
 	rm -f "$WORK"/started
@@ -61,11 +62,11 @@ begin_step()
 	same "$srun" "$!"
 }
 
-# Kills srun, and its child that would report its death to Slurm, as the loss of the host does.
+# Kills srun as the loss of its host does, and also srun's child, which would report the death to Slurm.
 kill_srun() { kill -9 "$srun" $(pgrep -P "$srun" -x srun); }
 
-# leftover NONCE [SED_OPTION...]: creates what the killed srun of an ended step leaves in $WORK/.ddp, and prints the directory's
-# path. The options of sed change its record.
+# leftover NONCE [SED_OPTION...]: creates the files that a killed srun leaves in $WORK/.ddp after its step has ended. Prints the
+# directory's path. The options of sed change the record in the directory.
 leftover()
 {
 	local record dir nonce=$1
@@ -248,8 +249,8 @@ in_work() { (cd "$WORK" && "$@"); }
 		same "$rc:$out" "255:"
 		same "$(count_lines "$err" ddp:)" 1
 	done
-	# The variable is refused like the option if srun has --ddp. With SLURM_DDP=1 only, the error ends srun only if
-	# plugstack.conf has required.
+	# With --ddp, srun refuses the variable like the option. With only SLURM_DDP=1, the error ends srun only if plugstack.conf
+	# has "required".
 	try mc env SLURM_DDP_RDZV='a?b' srun --ddp touch ran
 	same "$rc:$out" "255:"
 	same "$(count_lines "$err" ddp:)" 1
@@ -275,7 +276,7 @@ RANK=1 DDP_INIT_METHOD=UNSET DDP_INIT_FILE=UNSET DDP_RENDEZVOUS=$WORK/$name/.ddp
 		same "$(count_lines "$err" ddp:)" 1
 		has "$err" "ddp: .*which a URL cannot carry: DDP_INIT_METHOD stays unset"
 		empty "$WORK/$name"
-		# A relative --ddp-rdzv in it is refused for the same reason.
+		# A relative --ddp-rdzv is refused in this working directory for the same reason.
 		required
 		try mc_in "$WORK/$name" srun --ddp --ddp-rdzv=x touch ran
 		same "$rc" 1
@@ -297,8 +298,8 @@ $WORK/$name"
 
 # --- Refused directories -----------------------------------------------------------------
 
-# refused BASE MESSAGE: BASE is unusable for this reason. If it is only the default, one warning is printed and env:// works. If the
-# command line, the environment or plugstack.conf names it, no task gets a rank.
+# refused BASE MESSAGE: checks that BASE is refused for this reason. If BASE is only the default, one warning is printed and
+# env:// works. If the command line, the environment or plugstack.conf names BASE, no task gets a rank.
 refused()
 {
 	local base=$1 message=$2
@@ -390,7 +391,7 @@ refused()
 @test "a base directory below one that another user could exchange or created first is refused, at any level" {
 	need_root
 	install -d -m 1777 "$TOP/other"
-	# rdzv=/scratch/%u, the example of spank-ddp(8), if another user created the directory first.
+	# As with rdzv=/scratch/%u, the example of spank-ddp(8), when another user has created the directory first.
 	install -d -o daemon -m 777 "$TOP/other/$(as_user id -un)"
 	required
 	try mc srun -N2 --ddp --ddp-rdzv="$TOP/other/%u" touch ran
@@ -415,7 +416,7 @@ refused()
 	try mc srun --ddp --ddp-rdzv="$WORK/d/e" true
 	same "$rc:$err" "0:"
 
-	# Like /home -> /gpfs/home: the link and its target belong to root.
+	# As with a link /home -> /gpfs/home, the link and its target belong to root.
 	ln -s "$WORK" "$TOP/other/home"
 	try mc srun -N2 --ddp --ddp-rdzv="$TOP/other/home/d/e" "$SHOW" DDP_INIT_FILE
 	same "$(count_lines "$out" "DDP_INIT_FILE=file://$TOP/other/home/d/e/.ddp/")" 2
@@ -447,7 +448,7 @@ refused()
 	try mc srun --ddp --ddp-rdzv="$TOP/other" sh -c "touch '$WORK/started'; within() { :; }; until [ -e '$WORK/end' ]; do sleep 0.05; done" &
 	first=$!
 	within 20 test -e "$WORK/started"
-	# -D, as the working directory may be closed to the second user.
+	# -D, because the second user may not have access to the working directory
 	try as_other_user "$minicluster" run srun -D / --ddp --ddp-rdzv="$TOP/other" true
 	same "$rc" 255
 	has "$err" "ddp: $TOP/other/\.ddp belongs to user $(as_user id -u); .*%u"
@@ -461,7 +462,7 @@ refused()
 
 # --- Storage that fails or is not shared -------------------------------------------------
 
-# refused_hidden CHANGE MESSAGE: like refused, for $WORK/d in a mount namespace that CHANGE made for srun only.
+# refused_hidden CHANGE MESSAGE: like refused, for $WORK/d. CHANGE runs in a mount namespace of srun only.
 refused_hidden()
 {
 	local change=$1 message=$2
@@ -523,7 +524,7 @@ refused_hidden()
 1@n2 RANK=1 MASTER_ADDR=127.0.0.1 DDP_INIT_METHOD=UNSET DDP_INIT_FILE=UNSET DDP_RENDEZVOUS=UNSET DDP_ERROR=UNSET"
 	same "$(count_lines "$err" ddp:)" 1
 	has "$err" "ddp: no rendezvous directory: node n2 does not share $WORK/d/\.ddp/[^ ]* with $(hostname), where srun ran"
-	# Each node warns for its own tasks.
+	# Each node prints a warning for its own tasks.
 	try hidden_from_nodes "mount -t tmpfs -o mode=755,uid=$(id -u nobody) none '$WORK/d'" "$WORK/d" srun -N2 --ntasks-per-node=2 --ddp "$SHOW" RANK DDP_INIT_FILE DDP_ERROR
 	same "$rc" 0
 	same "$(count_lines "$out" "RANK=[0-3] DDP_INIT_FILE=UNSET DDP_ERROR=UNSET$")" 4
@@ -597,13 +598,13 @@ node n2"
 	begin_step --jobid="$job" --overlap -n1
 	kill_srun
 	within 60 missing "/proc/$srun"
-	# The tasks still run, so their directory is kept.
+	# The tasks are still running, so their directory is kept.
 	try mc srun --jobid="$job" --overlap -n1 --ddp true
 	same "$rc:$err" "0:"
 	[ -s "$rdzv/step" ]
 	mc scancel "$step"
 	within 20 no_step "$step"
-	# A step without --ddp does not clean up.
+	# A step without --ddp removes no leftovers.
 	try mc srun --jobid="$job" --overlap -n1 true
 	same "$rc:$err" "0:"
 	[ -s "$rdzv/step" ]
@@ -626,7 +627,7 @@ node n2"
 	begin_step --jobid="$job" --overlap -n1
 	dir=$(leftover 0123456789abcdef -e "s/;job=[0-9]*/;job=$job/")
 	same "${dir%.0-*}" "${rdzv%.0-*}"
-	# In the same attempt the leftover could be the running step's.
+	# In the same attempt, the leftover might belong to the running step.
 	try mc srun --jobid="$job" --overlap -n1 --ddp true
 	same "$rc:$err" "0:"
 	[ -s "$dir/step" ]
@@ -660,7 +661,7 @@ time.sleep(60)' >"$TOP/zombie"
 	try mc srun --ddp true
 	same "$rc:$err" "0:"
 	[ -s "$dir/step" ]
-	# The same pid with another start time is another process.
+	# A process with the same id but another start time is not srun.
 	as_user sed -i "s/;began=[0-9]*/;began=1/" "$dir/step"
 	try mc srun --ddp true
 	same "$rc:$err" "0:"
@@ -696,7 +697,7 @@ time.sleep(60)' >"$TOP/zombie"
 @test "a leftover of another cluster is kept" {
 	dir=$(leftover 0123456789abcdef -e 's/;cluster=[^;]*/;cluster=other/')
 	[[ $dir == */other-* ]]
-	# The same if the directory's name has this cluster, and the record the other.
+	# The same applies if the directory's name has this cluster, and the record has the other one.
 	wrong=$(leftover fedcba9876543210)
 	as_user sed -i 's/;cluster=[^;]*/;cluster=other/' "$wrong/step"
 	as_user touch -d '25 hours ago' "$dir" "$wrong"
@@ -744,13 +745,13 @@ time.sleep(60)' >"$TOP/zombie"
 		same "$(cat "$TOP"/err.[1-8])" ""
 		same "$(cat "$TOP"/out.[1-8] | grep -c "^0@n. RANK=0 DDP_ERROR=UNSET DDP_INIT_FILE=file://$WORK/")" 8
 		missing "$WORK/.ddp"
-		# The base may remain, empty, as it is removed only by the srun that created it.
+		# The base may remain, but empty: only the srun that created it removes it.
 		same "$(find "$WORK" -mindepth 1 -not -path "$WORK/new" -not -path "$WORK/new/er")" ""
 	done
 }
 
 @test "another process that removes empty directories at the same time makes no srun fail" {
-	# It stands for other sruns, and removes empty directories thousands of times a second.
+	# This script replaces other sruns. It removes empty directories thousands of times a second.
 	cat >"$TOP/other.py" <<'PY'
 import itertools, os, sys, time
 names = [os.path.join(sys.argv[1], name) for name in (".ddp", "new/er/.ddp", "new/er", "new")]

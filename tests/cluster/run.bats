@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# ddp-run restarts failed attempts, stops if a restart cannot help, and leaves no processes or files except the report.
+# ddp-run restarts failed attempts, and stops if a restart cannot help. It leaves no processes, and no files except the report.
 
 load lib
 
@@ -13,8 +13,8 @@ setup_file()
 	DDP_RUN=$TOP/ddp-run
 	export DDP_RUN
 	cat >"$WORK/rank.sh" <<-'END'
-		# In attempts before number $2, rank 2 does $1 once all ranks have started; the others sleep until they are ended. It pauses
-		# first, as srun drops output that it has not printed yet when it ends a step.
+		# In attempts before number $2, rank 2 does $1 after all ranks have started, and the other ranks sleep until they
+		# are ended. Rank 2 pauses first: when srun ends a step, it drops output that it has not printed yet.
 		echo "rank $RANK of $WORLD_SIZE restart $DDP_RESTART on $SLURMD_NODENAME $TORCHELASTIC_RESTART_COUNT/$TORCHELASTIC_MAX_RESTARTS"
 		[ "$DDP_RESTART" -lt "$2" ] || exit 0
 		touch "here.$DDP_RESTART.$RANK"
@@ -32,7 +32,7 @@ setup_file()
 
 teardown_file() { cluster_down; }
 
-# A lost node stays busy for minutes, as its job completes, so the cluster is replaced.
+# Replaces the cluster after a test that lost a node, because the node's job takes minutes to complete.
 teardown()
 {
 	if [[ -e $WORK/lost ]]; then
@@ -44,8 +44,8 @@ teardown()
 	rm -rf "$WORK/lost" "$WORK/disk" "$WORK/elsewhere" "$WORK/.ddp" "$WORK"/*.out "$WORK"/logs "$WORK/bin" "$WORK"/here.* "$WORK"/events.*
 }
 
-# batch OPTION...: runs ddp-run in a batch job on 4 nodes; $out is its output, $rc its exit status. The script writes the exit
-# status to a file, as Slurm reports the job's end late if a node was lost.
+# batch OPTION...: runs ddp-run in a batch job on 4 nodes. Sets $out to its output and $rc to its exit status. The script writes
+# the exit status to a file, because Slurm reports the job's end late if a node was lost.
 batch()
 {
 	printf '#!/bin/bash\n%s "$@"\necho $? >rc.tmp\nmv rc.tmp rc\n' "$DDP_RUN" >"$WORK/job"
@@ -58,7 +58,7 @@ batch()
 	cp "$WORK/job.out" "$TOP/err"
 }
 
-# report ATTEMPT KEY...: values from report.json of this attempt, counted from 0.
+# report ATTEMPT KEY...: prints values of report.json of this attempt. Attempts count from 0.
 report()
 {
 	local attempt=$1
@@ -72,7 +72,7 @@ report()
 	END
 }
 
-# For each failed attempt: its number, kind, nodes, ranks, what followed, and the first task to fail.
+# Prints for each failed attempt: number, kind, nodes, ranks, what ddp-run did next, and the first task that failed.
 first_failures()
 {
 	python3 - "$WORK" <<-'END'
@@ -115,7 +115,7 @@ first_failures()
 	same "$rc" 6
 	same "$(grep -c '^now ' <<<"$out")" 2
 	has "$out" 'no restart is left of 1'
-	# With one rank the last line is certainly that rank's.
+	# With only one rank, the last line must be that rank's.
 	same "$(grep -A1 '^  its last line:$' <<<"$out" | tail -n 1)" '    now 1'
 	SLURM_DDP_RESTARTS=0 batch bash rank.sh segv 9
 	same "$(grep -c '^rank 2 of' <<<"$out")" 1
@@ -137,7 +137,7 @@ first_failures()
 	DDP_CHECKPOINT=$WORK/points batch --restarts 9 bash -c 'exit $((DDP_RESTART + 1))'
 	same "$rc" 93
 	has "$out" '3 attempts in a row left no newer checkpoint'
-	# Unfinished checkpoints and empty directories do not count, but a changed file in a directory does.
+	# Unfinished checkpoints and empty directories do not count as progress. A changed file in a directory does.
 	DDP_CHECKPOINT=$WORK/points batch --restarts 9 bash -c 'mkdir "points/step.$DDP_RESTART"; touch "points/step.$DDP_RESTART/state.tmp" "points/.new.$DDP_RESTART"; exit $((DDP_RESTART + 1))'
 	same "$rc" 93
 	DDP_CHECKPOINT=$WORK/points batch --restarts 4 bash -c 'mkdir -p points/last/0; echo 1 >points/last/0/state; [ "$DDP_RESTART" -eq 3 ]'
@@ -184,7 +184,7 @@ first_failures()
 	done
 	try env SLURM_DDP_RESTARTS=-1 "$DDP_RUN" true
 	has "$err" '^ddp-run: SLURM_DDP_RESTARTS -1: give a whole number'
-	# A wrong SLURM_DDP_RESTARTS is ignored if it is not used.
+	# An invalid SLURM_DDP_RESTARTS that is not used is ignored.
 	try env SLURM_DDP_RESTARTS=-1 "$DDP_RUN" --help
 	has "$out" '^usage: ddp-run'
 	try env SLURM_DDP_RESTARTS=-1 "$DDP_RUN" --restarts 0 --explain "$WORK"
@@ -206,7 +206,7 @@ first_failures()
 		same "$rc" 2
 		has "$err" "^ddp-run: this process is already a rank of another launcher, as $name is set: start"
 	done
-	# A batch job that a rank submits inherits the launcher's variables, and is not refused.
+	# A batch job that a rank of MPI submits inherits variables of MPI's launcher. ddp-run must accept it.
 	PMI_RANK=0 batch -N1 -n1 true
 	same "$rc" 0
 	mc srun -Q -n1 --ddp sbatch -Q -W -N1 -o job.out job -N1 -n1 true
@@ -269,9 +269,9 @@ first_failures()
 	same "$(cat "$WORK/all.out")" $'0 hello\n1 hello'
 }
 
-# submit_job SIGNAL STATUS OPTION...: submits a job on two nodes with these options of sbatch. Its ranks exit with STATUS when they
-# receive SIGNAL, or do not exit if STATUS is "stay"; in a later attempt or run they succeed. $RUN: options of ddp-run, by default
-# --requeue. $LINE: a line for the script's beginning. Scripts in $WORK/bin replace Slurm's commands; scancel.out has the
+# submit_job SIGNAL STATUS OPTION...: submits a job on two nodes with these options of sbatch. When the ranks receive SIGNAL, they
+# exit with STATUS; if STATUS is "stay", they do not exit. In a later attempt or run they succeed. $RUN has options of ddp-run, by
+# default --requeue. $LINE is the first line of the script. Scripts in $WORK/bin replace Slurm's commands. scancel.out has the
 # arguments of ddp-run's calls of scancel.
 submit_job()
 {
@@ -291,7 +291,7 @@ submit_job()
 		while (not received or sys.argv[2] == "stay") and not again:
 		    time.sleep(0.1)
 		time.sleep(0.5)
-		# The first rank that fails makes srun end the other.
+		# srun ends the other rank after the first one has failed
 		signal.signal(signal.SIGTERM, signal.SIG_IGN)
 		say("received", len(received))
 		while len({open(name).read().count(rank + " received") for rank in "01"}) > 1:
@@ -306,7 +306,7 @@ submit_job()
 	mc sbatch --parsable --requeue --open-mode=append -N2 -o job.out "$@" job
 }
 
-# replace_command COMMAND SCRIPT: ddp-run's calls of COMMAND run the lines of SCRIPT first, and then COMMAND unless they exit.
+# replace_command COMMAND SCRIPT: when ddp-run calls COMMAND, the lines of SCRIPT run first. If they do not exit, COMMAND runs.
 replace_command()
 {
 	mkdir -p "$WORK/bin"
@@ -314,14 +314,15 @@ replace_command()
 	chmod 755 "$WORK/bin/$1"
 }
 
-# events JOB: lines of the job's ranks. They write to a file, as srun drops some of the output at their end.
+# events JOB: prints the lines of the job's ranks. The ranks write these to a file, because srun drops some of the output when
+# they end.
 events() { sort -u "$WORK/events.$1"; }
 
 are_up() { [ -e "$WORK/up.0" ] && [ -e "$WORK/up.1" ]; }
 
 is_requeued() { mc scontrol show job "$1" | grep -q ' Restarts=1 '; }
 
-# The job has ended and was not requeued.
+# Succeeds if the job has ended and was not requeued.
 is_over() { gone "$1" && ! is_requeued "$1"; }
 
 @test "SIGTERM to ddp-run reaches each rank once, and no attempt follows" {
@@ -336,7 +337,7 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 	has "$(mc scontrol show job "$job")" 'ExitCode=7:0'
 }
 
-# As sent by timeout(1), and by "kill 0" in a trap.
+# timeout(1) sends signals this way, and so does "kill 0" in a trap.
 @test "SIGTERM to ddp-run and to its process group reaches each rank once" {
 	local job
 	job=$(submit_job TERM 7)
@@ -348,7 +349,7 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 	has "$(<"$WORK/job.out")" '^next: stopped: it was cancelled$'
 }
 
-# KillWait is 5 s here. After a failure srun would be killed 10 s later if ranks of the step still ran.
+# KillWait is 5 s here. After a failure, srun would be killed 10 s later if ranks of the step still ran.
 @test "SIGTERM to ddp-run: ranks may take longer than KillWait to end" {
 	replace_command scancel 'echo "$@" >>scancel.out'
 	{
@@ -396,7 +397,7 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 	same "$(<"$WORK/good.out")" ''
 }
 
-# Slurm sends the signal up to a minute early.
+# Slurm may send the signal up to a minute early.
 @test "sbatch --signal without B: and with --requeue, if ranks exit with 0: a message, and the job is requeued" {
 	local job
 	job=$(LINE='#SBATCH --signal=USR2@300' submit_job USR2 0 -t 6)
@@ -429,7 +430,7 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 	rm -rf "$WORK/points"; as_user mkdir "$WORK/points"
 	export DDP_CHECKPOINT=$WORK/points
 	touch -d '2 hours ago' "$WORK/points/old"
-	# SLURM_RESTART_COUNT can be that of the job that submitted this one, and is ignored.
+	# ddp-run ignores SLURM_RESTART_COUNT, which may come from the job that submitted this one.
 	job=$(export SLURM_RESTART_COUNT=7; RUN='--requeue --max-requeues 0' submit_job USR1 3 -t 60)
 	within 60 are_up
 	mc scancel --batch --signal=USR1 "$job"
@@ -448,7 +449,7 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 	within 60 grep -qs "and DDP_CHECKPOINT is not set: it will not be requeued again" "$WORK/unset.out"
 }
 
-# The array's job id is also that of its last task.
+# The id of a job array is also the id of its last task.
 @test "a task of a job array with --requeue requeues itself only" {
 	local job
 	cat >"$WORK/job" <<-END
@@ -466,7 +467,7 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 	has "$(<"$WORK/job.out")" "^ddp-run: job ${job}_3 is requeued$"
 }
 
-# ddp-run calls scontrol when an attempt has ended; that call sends the signal.
+# ddp-run calls scontrol when an attempt has ended. The replaced scontrol sends the signal.
 @test "SIGUSR1 between attempts with --requeue: no attempt follows, and the job is requeued" {
 	local job
 	replace_command scontrol '[ ! -e failed ] || { rm failed; kill -USR1 "$(<pid)"; }'
@@ -509,12 +510,12 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 	MC_SECONDS=200 within 190 gone "$job,$stays"
 	same "$(events "$job" | sed 's/received 2/received 1/')" $'0 again\n0 received 0\n0 received 1\n0 up\n1 again\n1 received 0\n1 received 1\n1 up'
 	same "$(events "$stays")" $'0 again\n0 received 0\n0 up\n1 again\n1 received 0\n1 up'
-	# Slurm signals the ranks, once or twice; ddp-run does not.
+	# Slurm signals the ranks, once or twice. ddp-run does not.
 	[ ! -e "$WORK/scancel.out" ]
 	has_not "$(<"$WORK/job.out")" 'started again'
 }
 
-# srun's message at the step's limit is printed by the test, as Slurm takes up to two minutes.
+# The test prints srun's message about the step's time limit, because Slurm itself takes up to two minutes.
 @test "time limit of the step with --requeue: another attempt in the same job" {
 	replace_command srun '[ "$1" = --help ] || [ "${SLURM_DDP_RESTART-0}" -ne 0 ] ||
 		{ srun "$@"; echo "slurmstepd-n1: error: *** STEP $SLURM_JOB_ID.0 ON n1 CANCELLED AT 2026-11-23T14:19:07 DUE TO TIME LIMIT ***" >&2; exit 1; }'
@@ -524,7 +525,7 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 	same "$(report 0 kind next)" '"steplimit" "restart"'
 }
 
-# scontrol shows the job as Slurm does at its time limit, once the hung ranks were signalled.
+# The replaced scontrol shows the job as Slurm does at its time limit, after the hung ranks were signalled.
 @test "time limit during a hang with --requeue: the job is requeued" {
 	local job
 	replace_command scontrol 'case $* in *"show job"*) [ ! -e failed ] || { scontrol "$@" | sed "s/JobState=RUNNING Reason=None/JobState=COMPLETING Reason=TimeLimit/"; exit; } ;; esac'
@@ -534,7 +535,7 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 	has_not "$(<"$WORK/job.out")" 'started again'
 }
 
-# scontrol shows no time left; ddp-run decides by the clock.
+# The replaced scontrol shows no time left. ddp-run decides by the clock.
 @test "a rank that fails shortly before the time limit, with --requeue: the job is requeued" {
 	local job
 	replace_command scontrol 'case $* in *"show job"*) scontrol "$@" | sed "s/TimeLimit=[^ ]*/TimeLimit=00:00:00/"; exit ;; esac'
@@ -563,7 +564,7 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 	same "$(<"$WORK/job.out")" "ddp-run: --requeue: Slurm does not allow a requeue of job $job: add #SBATCH --requeue"
 }
 
-# Slurm sends SIGTERM to the ranks only, and ends the job after GraceTime.
+# Slurm sends SIGTERM only to the ranks, and ends the job after GraceTime.
 @test "preemption with --requeue: no attempt follows, and the job is requeued" {
 	local job status
 	new_cluster --conf PreemptType=preempt/partition_prio --conf PreemptMode=REQUEUE
@@ -589,7 +590,7 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 	ls "$WORK"/.ddp/failed-*/proc-1.txt
 }
 
-# The hung ranks exit with 0 on SIGTERM, so srun names none.
+# The hung ranks exit with 0 on SIGTERM, so srun reports no failed rank.
 @test "of 68 ranks, the last lines of the rank that is named first are kept" {
 	local first
 	batch --hang 3 --grace 20 --restarts 0 -O -N4 -n68 bash -c 'echo "I am $RANK"; trap "exit 0" TERM; [ "$RANK" -ne 67 ] || kill -STOP $$; sleep 61 & wait'
@@ -622,7 +623,7 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 	done
 }
 
-# second_ddp_run: sets DDP_RUN to a script that also runs another ddp-run, on n1.
+# second_ddp_run: sets DDP_RUN to a script that starts two ddp-runs: one on n1, and the test's own.
 second_ddp_run()
 {
 	printf '#!/bin/bash\n%s -N1 -n1 -w n1 bash -c "touch here.beside; until [ -e here.end ]; do sleep 0.2; done" &\n' "$DDP_RUN" >"$WORK/beside"
@@ -641,7 +642,7 @@ second_ddp_run()
 	same "$(report 0 next_nodes)" '["n2"]'
 }
 
-# Replaces srun by a script that sleeps, as srun does while it waits for busy nodes.
+# A script replaces srun and sleeps, like an srun that waits for busy nodes.
 @test "an srun that gets no step is ended after the time of --hang" {
 	printf '#!/bin/sh\n[ "${SLURM_DDP_RESTART-0}" -eq 0 ] || [ "$1" != --ddp ] || exec sleep 62\nexec %s "$@"\n' "$(command -v srun)" >"$WORK/srun"
 	chmod 755 "$WORK/srun"
@@ -670,7 +671,8 @@ second_ddp_run()
 	has_not "$(<"$WORK/waits.out")" 'ddp-run'
 }
 
-# The report of an attempt and its copy have next_after, the delay of the next attempt, once that has started.
+# The report of an attempt, and its copy, have the key next_after once the next attempt has started. next_after is that attempt's
+# delay.
 @test "a rank that fails while others succeed, twice: each report has the failure and the delay of the next attempt" {
 	batch --report last.json -N2 -n2 bash -c '[ "$DDP_RESTART" -ne 2 ] || exit 0
 		for file in .ddp/failed-*.0/report.json last.json; do
@@ -679,7 +681,7 @@ second_ddp_run()
 		[ "$RANK" -eq 0 ] || exit $((3 + DDP_RESTART))'
 	same "$rc" 0
 	out=$(first_failures)
-	# Slurm 24.11 and later do not use nodes on which the last step still completes.
+	# Slurm 24.11 and later do not use nodes on which the last step is still completing.
 	! slurm_at_least 24.11 || out=$(sed 's/n3/n1/; s/n4/n2/g' <<<"$out")
 	same "$out" "0 exit ['n1', 'n2'] 2 restart 1 n2 exit 3
 1 exit ['n1', 'n2'] 2 restart 1 n2 exit 4"
@@ -701,7 +703,7 @@ second_ddp_run()
 	[ -L /dev/stderr ] && [ -L "$WORK/link.json" ] && [ -p "$WORK/pipe.json" ]
 	has "$(<"$WORK/there.json")" '"kind": "exit"'
 	has "$out" '^ddp-run: --report pipe.json: cannot write pipe.json: No such device or address$'
-	# The earlier output is still in the file.
+	# The file still has the earlier output.
 	has "$out" '^ddp-run: step [0-9]+.0, attempt 1 of 1, failed'
 	rm "$WORK"/{link,pipe,there}.json
 }
@@ -764,14 +766,14 @@ second_ddp_run()
 		sort "$WORK/logs/attempt-1/rank-$rank.log" | cmp - "$TOP/wanted"
 	done
 	has "$(cat "$WORK"/logs/attempt-0/*)" '^I am 1$'
-	# An inherited SLURM_RESTART_COUNT is ignored.
+	# ddp-run ignores an inherited SLURM_RESTART_COUNT.
 	SLURM_RESTART_COUNT=7 mc salloc -Q -N2 "$DDP_RUN" --logs again -n2 bash -c 'echo "I am $RANK"' >/dev/null
 	same "$(cat "$WORK"/again/attempt-0/rank-1.log)" 'I am 1'
 	replace_command scontrol 'case $* in *"show job"*) scontrol "$@" | sed "s/Restarts=[^ ]*/Restarts=2/"; exit ;; esac'
 	PATH=$WORK/bin:$PATH mc salloc -Q -N2 "$DDP_RUN" --logs again -n2 bash -c 'echo "back as $RANK"' >/dev/null
 	same "$(cat "$WORK"/again/requeue-2/attempt-0/rank-1.log)" 'back as 1'
 	rm -r "$WORK/again"
-	# srun's output has the same number of bytes. Slurm mixes pieces of long lines, so they are not compared.
+	# srun's output has the same number of bytes. The contents are not compared, because Slurm mixes pieces of long lines.
 	same "$(sed '1,/^all of it/d' "$WORK/job.out" | wc -c)" "$(cat "$WORK"/logs/attempt-1/* | wc -c)"
 }
 
@@ -828,8 +830,8 @@ second_ddp_run()
 	has "$(cat "$WORK"/elsewhere/ddp-run-*.0-*/report.json)" '"next": "restart"'
 }
 
-# submitted LINE SBATCH_OPTION VARIABLE: runs ddp-run in a batch script that has LINE, submitted with the option and the variable;
-# $out is its output. Before 25.11 Slurm has sbatch's options in the accounting only, so sacct is a script here.
+# submitted LINE SBATCH_OPTION VARIABLE: runs ddp-run in a batch script that has LINE, submitted with the option and the variable.
+# Sets $out to its output. A script replaces sacct, because before 25.11 only the accounting has sbatch's options.
 submitted()
 {
 	printf '#!/bin/bash\n%s\n%s --min-nodes 1 true\ntouch rc\n' "$1" "$DDP_RUN" >"$WORK/job"
@@ -856,14 +858,14 @@ submitted()
 	same "$out" ''
 }
 
-# new_cluster OPTION...: replaces the cluster by one with these additional options, for this test.
+# new_cluster OPTION...: for this test, replaces the cluster by one with these additional options.
 new_cluster()
 {
 	touch "$WORK/lost"
 	restart_cluster "${options[@]}" "$@"
 }
 
-# Ranks that ignore SIGTERM, so that ddp-run probes the nodes before the step has ended.
+# The ranks ignore SIGTERM, so that ddp-run probes the nodes before the step has ended.
 ignores_sigterm='trap "" TERM; [ "$DDP_RESTART" -eq 0 ] || exit 0; [ "$RANK" -ne 1 ] || { sleep 1; exit 3; }; while :; do sleep 1; done'
 
 @test "probes of nodes do not repeat the job's requests for GPUs, tasks and memory" {
@@ -892,7 +894,7 @@ ignores_sigterm='trap "" TERM; [ "$DDP_RESTART" -eq 0 ] || exit 0; [ "$RANK" -ne
 		until [ -e here.away ]; do sleep 0.1; done; [ "$RANK" -ne 1 ] || exit 3; for i in {1..60}; do sleep 1; done'
 	wait
 	same "$rc" 0
-	# From Slurm 26.05 on srun learns of the failed rank only after slurmctld answers again.
+	# From Slurm 26.05 on, srun gets the news of the failed rank only after slurmctld answers again.
 	slurm_at_least 26.05 || has "$out" '^ddp-run: cannot find out whether n1,n2,n3,n4 answer: Slurm does not answer$'
 	has_not "$out" '^ddp-run: node '
 	same "$(grep -c '^rank . of 4 restart 1$' <<<"$out")" 4
@@ -911,7 +913,7 @@ ignores_sigterm='trap "" TERM; [ "$DDP_RESTART" -eq 0 ] || exit 0; [ "$RANK" -ne
 	same "$(sed -n 's/^state //p' "$WORK"/.ddp/failed-*/proc-*.txt)" $'S\nS'
 }
 
-# fail_calls COMMAND PATTERN TIMES: the first TIMES calls of COMMAND whose arguments match PATTERN fail.
+# fail_calls COMMAND PATTERN TIMES: makes the first TIMES calls of COMMAND fail whose arguments match PATTERN.
 fail_calls()
 {
 	mkdir -p "$WORK/bin"
@@ -951,7 +953,7 @@ fail_calls()
 	same "$(report 0 kind next)" '"node" "restart"'
 }
 
-# has_unread PID: a TCP socket of the process has data that it has not read.
+# has_unread PID: succeeds if a TCP socket of the process has received data that the process has not read.
 has_unread()
 {
 	local inode
@@ -961,7 +963,7 @@ has_unread()
 	return 1
 }
 
-# A slurmstepd that is killed with unread data of srun resets the connection, and srun then ends the step.
+# If a slurmstepd is killed before it has read all data from srun, the kernel resets the connection. Then srun ends the step.
 @test "srun ends the step because it lost a slurmstepd: not counted as a request to stop, and another attempt starts" {
 	[ "$(id -u)" -eq 0 ] || skip "to kill a slurmstepd needs root"
 	touch "$WORK/lost"
@@ -996,7 +998,7 @@ has_unread()
 	has "$out" '^ddp-run: the step was refused: trying again in 10 s$'
 }
 
-# sleeping TIME: process ids of this cluster's tasks that run sleep TIME.
+# sleeping TIME: prints the process ids of this cluster's tasks that run "sleep TIME".
 sleeping()
 {
 	local pid
@@ -1005,7 +1007,7 @@ sleeping()
 	done
 }
 
-# lose PATTERN: kills slurmd, slurmstepd and task of the nodes that match.
+# lose PATTERN: kills slurmd, slurmstepd and the task of the nodes whose names match.
 lose()
 {
 	local node=$1 pid parent
@@ -1017,12 +1019,12 @@ lose()
 	done
 }
 
-# Makes ranks print lines until their node is lost, so that --hang does not end the attempt earlier.
+# Makes ranks print lines until their node is lost. Without these, --hang would end the attempt earlier.
 awake='(until [ -e "here.lost.$DDP_RESTART" ]; do echo; sleep 0.5; done) & exec sleep'
 
 none_sleeps() { [ -z "$(sleeping "61\.$1")" ]; }
 
-# lose_on RANKS NODE [ATTEMPT]: loses the node once this number of ranks sleeps, in this attempt.
+# lose_on RANKS NODE [ATTEMPT]: waits until this number of ranks sleeps in this attempt, and then loses the node.
 lose_on()
 {
 	for _ in {1..300}; do
@@ -1058,7 +1060,7 @@ lose_on()
 	same "$(report 0 kind next next_nodes next_ranks)" '"node" "restart" ["n1", "n3"] 2'
 }
 
-# n3 returned in between, and Slurm never noticed its loss.
+# Slurm never noticed that n3 was lost, and n3 came back before the second node was lost.
 # bats test_tags=lost
 @test "a node is lost, then another, then the first again: each attempt has the nodes that are left" {
 	[ "$(id -u)" -eq 0 ] || skip "to kill a slurmd needs root"
@@ -1171,7 +1173,7 @@ lose_on()
 	has_not "$out" 'other steps'
 }
 
-# On a new cluster, as slurmd_n2 waits for an idle node, and sinfo shows n2 as mixed for up to a minute after the last job.
+# Uses a new cluster: slurmd_n2 waits for an idle node, and sinfo shows n2 as mixed for up to a minute after the last job.
 # bats test_tags=lost
 @test "a node that does not have the program is replaced by a spare" {
 	need_root
@@ -1202,7 +1204,7 @@ lose_on()
 		until [ -e here.gone ]; do sleep 0.1; done; exit 3'
 	wait
 	same "$rc" 0
-	# Later Slurm releases notice the loss of n3 themselves.
+	# Later Slurm releases detect the loss of n3 themselves.
 	grep -q '^rank 2 of 3 restart 1 on n4$' <<<"$out" && return
 	has "$out" '^ddp-run: node n3 does not answer$'
 	has "$out" '^rank 2 of 3 restart 2 on n4$'

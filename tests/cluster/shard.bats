@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# Ranks that share GPUs under a real Slurm: their shares, warnings and limits, jobs side by side, and ddp-train.
+# Ranks that share GPUs under a real Slurm: their shares, warnings and limits, several jobs on one GPU, and ddp-train.
 #
-# gres.bats has the other ways to request GPUs, and shards of several GPUs in one step, which Slurm 22.05 does not have.
-# sharing.bats has ddp-info's report.
+# gres.bats tests the other ways to request GPUs, and steps with shards of several GPUs, which Slurm 22.05 does not support.
+# sharing.bats tests ddp-info's report.
 #
 # shellcheck disable=SC2086,SC2154 # requests are split into words; rc, out and err come from try
 
@@ -13,7 +13,7 @@ setup_file()
 	cluster_up --nodes 2 --cpus 8 --gpus 4 --shards 32 --plugin-args gpu_memory=40G
 	install_runtime
 	export XDG_CACHE_HOME=$WORK/.cache
-	# Hides an MPS daemon of this host.
+	# So that ranks find no MPS daemon of this host.
 	export CUDA_MPS_PIPE_DIRECTORY=$TOP/mps
 }
 
@@ -28,11 +28,11 @@ teardown()
 	rm -rf "$TOP/mps" "${WORK:?}"/* "$WORK"/.ddp
 }
 
-# Number of warnings that NCCL refuses several ranks on one GPU.
+# Prints the number of warnings that NCCL refuses several ranks on one GPU.
 nccl_warnings() { grep -c 'Duplicate GPU detected' "$TOP/err" || true; }
 
-# expected_shares NUMERATOR DENOMINATOR RANKS GPUS: "RANK DEVICE SHARE" of each rank, computed without the plugin. Ranks are
-# assigned to GPUs in turn, and the step has NUMERATOR/DENOMINATOR of each GPU.
+# expected_shares NUMERATOR DENOMINATOR RANKS GPUS: prints "RANK DEVICE SHARE" of each rank, computed without the plugin. Ranks
+# are assigned to GPUs in turn, and the step has NUMERATOR/DENOMINATOR of each GPU.
 expected_shares()
 {
 	awk -v num="$1" -v den="$2" -v ranks="$3" -v gpus="$4" 'BEGIN {
@@ -45,7 +45,7 @@ expected_shares()
 	}'
 }
 
-# Turns the output of show into the same form.
+# Converts the output of show into the form of expected_shares.
 as_expected() { sed -E 's/^([0-9]+)@n1 DDP_DEVICE=([0-9]+) DDP_SHARE=([0-9.]+)$/\1 \2 \3/'; }
 
 @test "1 to 8 ranks on 1 to 4 whole GPUs: devices in turn, equal shares of each, a warning if ranks share one" {
@@ -113,7 +113,7 @@ as_expected() { sed -E 's/^([0-9]+)@n1 DDP_DEVICE=([0-9]+) DDP_SHARE=([0-9.]+)$/
 	same "$(nccl_warnings)" 0
 }
 
-# Starts a job with three shards for two ranks, which write their variables to held-RANK and wait for the file go.
+# Starts a job with three shards for two ranks. The ranks write their variables to held-RANK and wait for the file "go".
 hold()
 {
 	cat >"$WORK/hold" <<-END
@@ -132,7 +132,7 @@ hold()
 		"0@n1 DDP_SHARE=0.208333 CUDA_VISIBLE_DEVICES=0 XLA_PYTHON_CLIENT_MEM_FRACTION=0.208333
 1@n1 DDP_SHARE=0.208333 CUDA_VISIBLE_DEVICES=0 XLA_PYTHON_CLIENT_MEM_FRACTION=0.208333
 2@n1 DDP_SHARE=0.208333 CUDA_VISIBLE_DEVICES=0 XLA_PYTHON_CLIENT_MEM_FRACTION=0.208333"
-	# The first job still runs, with the same shares.
+	# The first job is still running, with the same shares.
 	same "$(mc squeue -h -j "$other" -o %T)" RUNNING
 	touch "$WORK/go"
 	within 60 gone "$other"
@@ -150,7 +150,7 @@ hold()
 	within 60 gone "$other"
 }
 
-# Starts an MPS daemon's socket in a directory that only the user can read.
+# Creates an MPS daemon's socket in a directory that only the user can read.
 listen()
 {
 	as_user mkdir -m 700 "$WORK/mps"
@@ -178,7 +178,7 @@ mps_names="DDP_SHARE CUDA_MPS_ACTIVE_THREAD_PERCENTAGE CUDA_MPS_PINNED_DEVICE_ME
 	same "$(show "$mps_names" -N1 -w n1 -n1 --gres=gpu:1 --ddp)" "0@n1 DDP_SHARE=1 $no_limits"
 	stop_listening
 	same "$(show "$mps_names" -N1 -w n1 -n1 --gres=shard:2 --ddp)" "0@n1 DDP_SHARE=0.25 $no_limits"
-	# Root could read this one, so the plugin must check as the user.
+	# Root can read this directory, so the plugin must check as the user.
 	[ "$(id -u)" -eq 0 ] || return 0
 	mkdir -m 700 "$TOP/mps"
 	mkfifo "$TOP/mps/control"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What ddp-info reports about ranks that share a GPU: without a driver, with a stub driver (driver.c), and with MPS.
+# ddp-info's report about ranks that share a GPU: without a driver, with a stub driver (driver.c), and with MPS.
 #
 # shellcheck disable=SC2016 # variables in single quotes are expanded by the task's shell
 # shellcheck disable=SC2154 # rc, out and err come from try
@@ -10,14 +10,14 @@ setup_file()
 {
 	cluster_up --nodes 2 --cpus 8 --gpus 2 --shards 16
 	install_runtime
-	# Hides a driver of this host: a library without functions is no driver.
+	# So that programs find no driver of this host: a library without functions does not count as a driver.
 	mkdir -m 755 "$TOP/driver" "$TOP/none"
 	cc -shared -o "$TOP/none/libcuda.so.1" -x c /dev/null
 	export LD_LIBRARY_PATH=$TOP/none:$LD_LIBRARY_PATH
 	for library in libcuda.so.1 libnvidia-ml.so.1; do
 		cc -shared -fPIC -Wall -Werror -o "$TOP/driver/$library" "$DDP_SRCDIR/tests/cluster/driver.c"
 	done
-	# Engines whose GPU memory is host memory, for --device and ddp-train.
+	# Engines that use host memory as GPU memory, for --device and ddp-train.
 	make -C "$DDP_BUILDDIR/tests/runtime" host/ddp_gpu.la host/ddp_nccl.la >"$TOP/make.log" 2>&1
 	mkdir -m 755 "$TOP/modules"
 	install -m 755 "$DDP_MODULES"/ddp_*.so "$TOP/modules"
@@ -28,7 +28,7 @@ setup_file()
 	else
 		rm -f "$TOP/modules/ddp_cuda.so"
 	fi
-	# Hides an MPS daemon of this host.
+	# So that ranks find no MPS daemon of this host.
 	export CUDA_MPS_PIPE_DIRECTORY=$TOP/mps
 }
 
@@ -50,14 +50,15 @@ info()
 	same "$rc" 0
 }
 
-# Starts an MPS daemon's socket that all users may open.
+# Creates an MPS daemon's socket that all users may open.
 listen()
 {
 	mkdir -m 755 "$TOP/mps"
 	mps_listen "$TOP/mps/control" background_as_is
 }
 
-# The lines about shared GPUs in ddp-info's output; and its warnings, except those about this host's few CPUs.
+# sharing_lines prints the lines about shared GPUs in ddp-info's output. warnings prints its warnings, except those
+# that this host has few CPUs.
 sharing_lines() { grep -E '^([0-9]+ ranks \(|rank [0-9]+ shares )' <<<"$out" || true; }
 warnings() { grep '^warning: ' <<<"$out" | grep -vE ' share [0-9]+ CPUs?' || true; }
 
@@ -73,7 +74,7 @@ turns="by time-slicing: their kernels take turns"
 	has "$out" '^ +3  n2 +1/2 .* 0 +0\.25  2-3 .* -$'
 	try mc srun -N1 -w n1 -n3 --gres=gpu:2 --ddp ddp-info --no-test
 	same "$(sharing_lines)" "2 ranks (0,2) share GPU 0 of n1 $turns; 0.5 of it each; by agreement, nothing enforces it"
-	# With --gpu-bind each rank's GPU has index 0, though they are different GPUs.
+	# With --gpu-bind, each rank's GPU has index 0, although the GPUs differ.
 	try mc srun -N1 -w n1 -n2 --gres=gpu:2 --gpu-bind=single:1 --ddp ddp-info --no-test
 	same "$(sharing_lines)" ""
 }
@@ -141,12 +142,12 @@ turns="by time-slicing: their kernels take turns"
 @test "MPS daemons of other users, with and without access, are ignored" {
 	[ "$(id -u)" -eq 0 ] || skip "a second user needs root"
 	listen
-	chmod 600 "$TOP/mps/control" # root's, without access for the user
+	chmod 600 "$TOP/mps/control" # root's, and the user has no access
 	info -N1 -w n1 -n4 --gres=shard:8
 	has "$(sharing_lines)" "share $gpu0 on n1 $turns; .*nothing enforces it\$"
 	has_not "$(warnings)" 'is gone'
 	chmod 666 "$TOP/mps/control"
-	chown daemon "$TOP/mps/control" # another user's, with access
+	chown daemon "$TOP/mps/control" # another user's, and the user has access
 	info -N1 -w n1 -n4 --gres=shard:8
 	has "$(sharing_lines)" "share $gpu0 on n1 $turns; .*nothing enforces it\$"
 }
@@ -207,7 +208,7 @@ print({(rank["memory_total"], rank["memory_share"]) for rank in d["ranks"]}, d["
 
 # --- All-reduce in GPU memory ---------------------------------------------------------
 
-# device SRUN_OPTION...: runs ddp-info --device; each node has one GPU, whose memory is host memory.
+# device SRUN_OPTION...: runs ddp-info --device. Each node has one GPU, whose memory is host memory.
 device()
 {
 	DDP_MODULES=$TOP/modules LD_LIBRARY_PATH=$TOP/driver:$LD_LIBRARY_PATH try mc srun "$@" --ddp \
@@ -244,7 +245,7 @@ exact() { sed '1,/^in GPU memory, .*:$/d' <<<"$out" | grep -c 'GB/s  exact$'; }
 
 # --- ddp-train on emulated GPUs --------------------------------------------------------
 
-# train RANKS OPTION...: a short training by ranks that share one emulated GPU, or that use CPUs with --engine cpu.
+# train RANKS OPTION...: runs a short training. Its ranks share one emulated GPU or, with --engine cpu, use CPUs.
 train()
 {
 	DDP_MODULES=$TOP/modules try mc srun -N1 -w n1 -n"$1" --gres=shard:4 --ddp \
@@ -253,7 +254,8 @@ train()
 
 need_emulation() { [ -e "$TOP/modules/ddp_cuda.so" ] || skip "built without a C++ compiler"; }
 
-# near LIMIT A B: models A and B differ, by less than LIMIT relative to A. The CPU kernels add in another order.
+# near LIMIT A B: checks that models A and B differ, but by less than LIMIT relative to A. They differ because the CPU kernels add
+# in another order.
 near()
 {
 	/usr/bin/python3 -c '
@@ -291,8 +293,8 @@ sys.exit(len(a) != len(b) or not 0 < apart < float(sys.argv[1]))' "$@"
 	near 1e-4 "$WORK/on-gpu" "$WORK/on-cpus"
 }
 
-# recovers OPTION...: kills one of four ranks at a random time, then one at a random time after the first checkpoint. Each time the
-# same command resumes, and in the end has the weights of a run without failures.
+# recovers OPTION...: kills one of four ranks at a random time, and later one at a random time after the first checkpoint. Each
+# time the same command resumes the run. In the end the weights must be those of a run without failures.
 recovers()
 {
 	local began pid round
@@ -305,10 +307,10 @@ recovers()
 		[ "$round" -eq 1 ] || within 60 has_checkpoint
 		sleep "0.$RANDOM"
 		pid=$(ranks | shuf -n 1 | cut -d' ' -f1)
-		[ -z "$pid" ] || kill -9 "$pid" || true # the ranks may have ended
+		[ -z "$pid" ] || kill -9 "$pid" || true # the ranks may have ended already
 		echo "round $round: killed ${pid:-nobody}"
 		wait "$!"
-		# If a rank hung, mc would have ended the command after 120 s.
+		# If a rank had hung, mc would have ended the command after 120 s.
 		[ $((SECONDS - began)) -lt 100 ]
 	done
 	train 4 "$@" -e 4 -c state --checkpoint-steps 1 -m model

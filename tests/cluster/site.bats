@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# ddp-info --check on this host and on every node: a correct installation, and one with each defect. Checks of files alone are in
-# tests/runtime/test_site.c.
+# ddp-info --check on this host and on every node, for a correct installation and for one with each defect.
+# tests/runtime/test_site.c tests the checks that need only files.
 #
 # shellcheck disable=SC2154 # rc, out and err come from try
 
@@ -9,7 +9,7 @@ load lib
 setup_file()
 {
 	[ "$(tr "\t" - </proc/sys/net/ipv4/ip_local_port_range)" = 32768-60999 ] || skip "this host has another ip_local_port_range"
-	# TaskProlog, so that a test can set SLURM_CONF on single nodes: it exports that of the file nN.conf.
+	# TaskProlog exports the SLURM_CONF in the file nN.conf, so that a test can set SLURM_CONF on single nodes.
 	PROLOG=$(mktemp -d "${TMPDIR:-/tmp}/ddp-test.XXXXXX")
 	export PROLOG
 	printf '#!/bin/sh\nconf=%s/$SLURMD_NODENAME.conf\n[ ! -e "$conf" ] || echo "export SLURM_CONF=$conf"\n' "$PROLOG" >"$PROLOG/prolog"
@@ -42,14 +42,14 @@ teardown()
 # check OPTION...: runs ddp-info --check in $TOP, as the user that runs the tests.
 check() { try in_top_dir "$minicluster" run timeout -k 5 120 ddp-info --check "$@"; }
 
-# The same with another slurm.conf.
+# check_by FILE OPTION...: like check, with another slurm.conf.
 check_by() { try in_top_dir env SLURM_CONF="$1" timeout -k 5 120 ddp-info --check "${@:2}"; }
 
 in_top_dir() { (cd "$TOP" && "$@"); }
 
 host_name() { uname -n | sed 's/\..*//'; }
 
-# row VERDICT NODES CHECK FINDING: the output has this row.
+# row VERDICT NODES CHECK FINDING: checks that the output has this row.
 row() { has "$out" "^$1 +$2 +$3 +$4"; }
 
 # bats test_tags=release
@@ -76,7 +76,7 @@ rows = json.load(sys.stdin)["check"]
 print({row["verdict"] for row in rows}, [row["nodes"] for row in rows if row["what"] == "step"])' <<<"$out")" "{'ok'} ['n[2-3]']"
 }
 
-# network INTERFACE ADDRESS...: the row on the network, on a host with these interfaces and lo only.
+# network INTERFACE ADDRESS...: prints the row about the network of a host that has only these interfaces and lo.
 network()
 {
 	DDP_SOCKET_IFNAME=${IFNAME-} unshare --net bash -ec '
@@ -189,7 +189,7 @@ network()
 	row WRONG n3 plugstack.conf "no line of $TOP/p-n3/plugstack.conf loads ddp.so"
 	row ok 'n\[1-3\]' step 'srun --ddp'
 	rm "$PROLOG"/n?.conf
-	# From here on srun and slurmd read different plugstack.conf files.
+	# From here on, srun and slurmd read different plugstack.conf files.
 	sed "s|^PlugStackConfig=.*|PlugStackConfig=$TOP/p-n2/plugstack.conf|" "$MINICLUSTER_DIR/slurm.conf" >"$TOP/p-srun.conf"
 	echo "optional $TOP/ddp.so" >"$MINICLUSTER_DIR/plugstack.conf"
 	check_by "$TOP/p-srun.conf" -w n1
@@ -202,7 +202,7 @@ network()
 	check_by "$TOP/p-srun.conf" -w n1
 	same "$rc" 1
 	row WRONG n1 step 'disabled, since its line in plugstack.conf on this node is wrong: there is no argument "nonsense"'
-	# With required no task starts, so the row shows what Slurm printed.
+	# With "required" no task starts, so the row has the message that Slurm printed.
 	echo "required $TOP/ddp.so nonsense" >"$MINICLUSTER_DIR/plugstack.conf"
 	check_by "$TOP/p-srun.conf"
 	same "$rc" 1
@@ -242,12 +242,12 @@ network()
 	try mc srun -w n2 -N1 --ddp "$SHOW" RANK
 	same "${out#*@n2 }" RANK=UNSET
 	has "$err" 'ddp: node n2 does not share .* \(tasks cannot write in it: Read-only file system\)'
-	# Without rdzv= the base is the working directory.
+	# Without rdzv=, the base directory is the working directory.
 	cp "$TOP/plugstack.conf" "$MINICLUSTER_DIR/plugstack.conf"
 	out=$(cd "$TOP/p-base/cwd" && "$minicluster" run ddp-info --check)
 	row warning n2 step 'srun --ddp made the task a rank; the directory of this command is not shared; other hosts have: '
 	slurmd_n2 true
-	# srun as root does not create the base directory, which would belong to root.
+	# As root, srun does not create the base directory, because it would belong to root.
 	plugin_arguments "ports=62000-62999 rdzv=$TOP/p-base/%u"
 	rmdir "$TOP/p-base/cwd" "$TOP/p-base"
 	check
@@ -325,7 +325,7 @@ node_has_state() { [ "$(mc sinfo -h -N -n "$1" -o %T)" = "$2" ]; }
 	done
 }
 
-# The last test: Slurm needs a while until it uses the stopped node again.
+# This is the last test, because Slurm needs a while before it uses the stopped node again.
 @test "a node that does not answer is an error, within --limit" {
 	stopped=$(<"$MINICLUSTER_DIR/slurmd-n2.pid")
 	kill -STOP "$stopped"

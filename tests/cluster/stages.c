@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stages.c - a training in which rank RANK is killed at stage STAGE, in the first attempt of ddp-run
+ * stages.c - a training in which rank RANK is killed at stage STAGE of ddp-run's first attempt
  *
- *	stages STAGE RANK
+ *     stages STAGE RANK
  *
- * STAGE is start, rendezvous, sum, checkpoint, exit or none. In the stages rendezvous and sum another rank does not arrive, so that
- * RANK still waits there when it is killed. At the end each rank prints a value that depends on all steps.
+ * STAGE is start, rendezvous, sum, checkpoint, exit or none. At the stages rendezvous and sum
+ * another rank does not arrive, so that RANK is still waiting there when it is killed. At the end
+ * each rank prints a value that depends on all steps.
  */
 #include <dirent.h>
 #include <pthread.h>
@@ -38,7 +39,7 @@ static void *kill_after_300_ms(void *unused)
 	return NULL;
 }
 
-/* Waits for a file that is written under its temporary name. */
+/* Kills this process when a file with the temporary name of a checkpoint appears. */
 static void *kill_in_write(void *unused)
 {
 	(void)unused;
@@ -67,7 +68,7 @@ static void start_thread(void *(*run)(void *))
 		abort();
 }
 
-/* At stage [name] the late rank never continues, and the victim, which waits for it, is killed. */
+/* At stage [name], the late rank pauses forever. The victim waits for that rank and is killed. */
 static void reach_stage(const char *name)
 {
 	if (!is_at(name))

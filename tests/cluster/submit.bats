@@ -8,14 +8,14 @@ setup_file() { cluster_up --nodes 2 --cpus 8 --gpus 0; }
 teardown_file() { cluster_down; }
 teardown() { other_cluster_down; }
 
-# script NAME <TEXT: writes an executable file of the user.
+# script NAME <TEXT: creates an executable file that belongs to the user.
 script()
 {
 	as_user tee "$WORK/$1" >/dev/null
 	as_user chmod +x "$WORK/$1"
 }
 
-# The lines that show printed, without messages.
+# tasks TEXT: prints the lines that show has printed, without messages.
 tasks() { grep '^[0-9]*@' <<<"$1" | sort -n; }
 
 ranks="0@n1 RANK=0 WORLD_SIZE=2
@@ -23,7 +23,7 @@ ranks="0@n1 RANK=0 WORLD_SIZE=2
 no_ranks="0@n1 RANK=UNSET WORLD_SIZE=UNSET
 1@n2 RANK=UNSET WORLD_SIZE=UNSET"
 
-# Matches the plugin's variables in the output of env, except those that a user's shell may have.
+# Matches the plugin's variables in the output of env, except for variables that a user's shell may have.
 ours='^(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT|PET_[A-Z_]*|SLURM_DDP_STEP|DDP_(RANK|SIZE|JOB|OURS|RENDEZVOUS|INIT_METHOD|ERROR))='
 
 # --- sbatch ---------------------------------------------------------------------------
@@ -140,7 +140,7 @@ ours='^(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT|PET_[A-Z_]*|SLURM_DDP
 }
 
 @test "srun --pty --ddp: the interactive task is a rank" {
-	# script(1) runs $SHELL, which may be unset in CI, or else the user's login shell, and nobody has none.
+	# script(1) runs $SHELL, or else the user's login shell. SHELL may be unset in CI, and nobody has no login shell.
 	got=$(cd "$WORK" && SHELL=/bin/bash as_user timeout -k 5 60 script -qec \
 		"$minicluster run srun --pty -N1 -w n1 -n1 --ddp bash -c 'test -t 0 && $SHOW RANK WORLD_SIZE'" \
 		/dev/null </dev/null | tr -d '\r')
@@ -155,7 +155,7 @@ ours='^(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT|PET_[A-Z_]*|SLURM_DDP
 		srun $SHOW RANK WORLD_SIZE
 		exit
 	END
-	# Slurm starts the interactive step as srun ... $SHELL, which may be unset in CI.
+	# Slurm starts the interactive step as "srun ... $SHELL". SHELL may be unset in CI.
 	got=$(cd "$WORK" && SHELL=/bin/bash as_user timeout -k 5 60 \
 		script -qec "$minicluster run salloc -Q -N2 -n2 --ddp" \
 		/dev/null <"$WORK/typed" | tr -d '\r')
@@ -255,7 +255,7 @@ inner_names="RANK WORLD_SIZE LOCAL_WORLD_SIZE DDP_JOB MASTER_PORT PET_NNODES TOR
 
 # --- Wrong values ---------------------------------------------------------------------
 
-# refused COMMAND OPTION LINE: COMMAND fails, and prints LINE as the plugin's only message.
+# refused COMMAND OPTION LINE: checks that COMMAND fails, and that LINE is the plugin's only message.
 refused()
 {
 	local command=$1 option=$2 line=$3
@@ -326,7 +326,7 @@ refused()
 
 # --- Launchers ------------------------------------------------------------------------
 
-# Writes a torchrun that records that it ran, and prints variables.
+# Creates a torchrun that records that it ran, and prints variables.
 fake_torchrun()
 {
 	as_user tee "$WORK/torchrun" >/dev/null <<-END
@@ -379,7 +379,7 @@ fake_torchrun()
 	done
 	same "$(grep -v 'ddp: rank 0 on n1: ' <<<"$err" | grep ddp:)" \
 		"ddp: rank 1 of 2 on n2: local 0 of 1, LOCAL_RANK=0, device -, share -"
-	# The values that admit a process to the job, the nonce and NCCL's number, are not printed.
+	# Two values that admit a process to the job must not be printed: the nonce and NCCL's magic number.
 	has "$err" "ddp: rank 0 on n1: set DDP_RENDEZVOUS=$WORK/\.ddp/[^ ]*-\* \(made for this step\)"
 	has "$err" 'ddp: rank 0 on n1: set NCCL_SOCKET_MAGIC \(random number of this step\)$'
 	has_not "$err" '[0-9a-f]{16}'

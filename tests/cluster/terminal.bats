@@ -22,7 +22,7 @@ teardown()
 	same "$(ls -A "$WORK")" ''
 }
 
-# at_terminal [PATTERN KEYS]... -- COMMAND...: runs COMMAND under terminal.py. $out is what it printed, $rc its exit status.
+# at_terminal [PATTERN KEYS]... -- COMMAND...: runs COMMAND under terminal.py. Sets $out to its output and $rc to its exit status.
 at_terminal()
 {
 	local script=()
@@ -52,7 +52,8 @@ ctrl_c=$'\x03'
 	[ ! -e "$WORK/.ddp" ]
 }
 
-# srun sends SIGINT and right after it SIGKILL. The ranks ignore SIGINT, so that the exit status is always that of SIGKILL.
+# After the second Ctrl-C srun sends SIGINT and then SIGKILL. The ranks ignore SIGINT, so that the exit status is always that of
+# SIGKILL.
 # bats test_tags=release
 @test "Ctrl-C twice ends the run with srun's message and exit status, without another attempt" {
 	local command wanted='' of

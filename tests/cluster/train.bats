@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ddp-train as a user of a cluster has it: installed, started by srun and sbatch, stopped by Slurm.
+# ddp-train as users of a cluster run it: installed, started by srun and sbatch, and stopped by Slurm.
 #
 # shellcheck disable=SC2154 # rc, out and err come from try
 
@@ -9,7 +9,7 @@ setup_file()
 {
 	cluster_up --nodes 2
 	install_runtime
-	# Ignore a cache in the user's home directory.
+	# So that a cache in the user's home directory is not used.
 	export XDG_CACHE_HOME=$WORK/.cache
 	setup
 	mc srun -N2 -n2 --ddp "${TRAIN[@]}" -q -m "$TOP/work/undisturbed" >"$TOP/undisturbed.log"
@@ -26,7 +26,7 @@ teardown()
 	rm -rf "${WORK:?}"/* "$WORK"/.ddp
 }
 
-# start_training JOB_NAME: trains in the background until the first checkpoint exists.
+# start_training JOB_NAME: starts a training in the background, and waits for the first checkpoint.
 start_training()
 {
 	background env -C "$WORK" timeout -k 5 100 "$minicluster" run srun -N2 -n2 --ddp \
@@ -34,10 +34,10 @@ start_training()
 	within 60 has_checkpoint
 }
 
-# A complete checkpoint: the name of an unfinished one has a suffix.
+# Succeeds if there is a complete checkpoint. The name of an unfinished one has a suffix.
 has_checkpoint() { compgen -G "$WORK/state/checkpoint-*.safetensors" >/dev/null; }
 
-# Process ids of the ranks of this cluster.
+# Prints the process ids of this cluster's ranks.
 ranks()
 {
 	local pid
@@ -48,7 +48,7 @@ ranks()
 
 have_ended() { [ -z "$(ranks)" ]; }
 
-# The same command resumes, and ends with the weights of an undisturbed training.
+# Checks that the same command resumes the training, and that the weights are those of a training without an interruption.
 resumes()
 {
 	try mc srun -N2 -n2 --ddp "${TRAIN[@]}" -c state --checkpoint-steps 5 -m model
@@ -78,7 +78,7 @@ resumes()
 @test "SIGUSR1 from scancel: a checkpoint and exit status 3, and resuming gives bit-equal weights" {
 	local pid
 	start_training usr1
-	# The signals must not have a handler: its stack frame would overwrite data of oneDNN, see runtime/train/stop.c.
+	# The signals must not have a handler: the handler's stack frame would overwrite data of oneDNN; see runtime/train/stop.c.
 	for pid in $(ranks); do
 		same $((0x$(awk '/^SigCgt/ { print $2 }' "/proc/$pid/status") & 0x4203)) 0
 	done

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Variables of the tasks of an attempt of ddp-run, files that they leave when it fails, and the report that ddp-run writes from them.
+# Attempts of ddp-run: variables that their tasks get, files that tasks leave if they fail, and the report that ddp-run writes
+# from these files.
 #
 # shellcheck disable=SC2016 # variables in single quotes are expanded by the task's shell
 # shellcheck disable=SC2154 # rc, out and err come from try
@@ -19,13 +20,13 @@ teardown()
 	end_jobs
 	rm -rf "${WORK:?}"/* "$WORK"/.ddp
 	other_cluster_down
-	# slurmd creates a cgroup for each node and leaves it.
+	# slurmd creates a cgroup for each node and does not remove it.
 	[ -z "${groups-}" ] || within 60 no_groups
 }
 
 no_groups() { find "$groups" -mindepth 1 -maxdepth 1 -name 'slurm_n[12]' -exec rmdir {} +; }
 
-# attempt SRUN_OPTION...: runs srun as ddp-run starts it. The plugin's lines for ddp-run are in $WORK/messages.
+# attempt SRUN_OPTION...: runs srun like ddp-run. $WORK/messages has the lines that the plugin prints for ddp-run.
 attempt()
 {
 	mc sh -c '{ SLURM_DDP_RESTART=1 SLURM_DDP_RESTARTS_MAX=3 SLURM_DDP_RUN_ID=run SLURM_DDP_RUN_FD=9 srun --ddp "$@" 9>&1 >out; } |
@@ -50,14 +51,14 @@ attempt()
 		echo "$rank@n$((rank + 1)) DDP_RESTART=1 TORCHELASTIC_RESTART_COUNT=1 TORCHELASTIC_MAX_RESTARTS=3 TORCHELASTIC_RUN_ID=run TORCHELASTIC_ERROR_FILE=$failed/error-$rank.json DDP_HEARTBEAT=$rendezvous/beat-$rank SLURM_DDP_RESTART=UNSET SLURM_DDP_RESTARTS_MAX=UNSET SLURM_DDP_RUN_ID=UNSET SLURM_DDP_RUN_FD=UNSET"
 	done >"$TOP/wanted"
 	same "$out" "$(<"$TOP/wanted")"
-	# The file with a task's node and pid remains after the step; the rendezvous directory does not.
+	# After the step, the file with a task's node and process id remains. The rendezvous directory does not.
 	same "$(ls "$failed")" "task-0
 task-1"
 	has "$(cat "$failed"/task-0)" '^n1 [0-9]+$'
 	has "$(cat "$failed"/task-1)" '^n2 [0-9]+$'
 	[ ! -e "$rendezvous" ]
 
-	# A nested step is not an attempt of ddp-run.
+	# A nested step does not count as an attempt of ddp-run.
 	# shellcheck disable=SC2086
 	out=$(attempt -N1 -n1 sh -c "srun --overlap -N1 -n1 --ddp $SHOW $names")
 	has "$out" "^0@n1 DDP_RESTART=UNSET TORCHELASTIC_RESTART_COUNT=UNSET TORCHELASTIC_MAX_RESTARTS=UNSET TORCHELASTIC_RUN_ID=UNSET TORCHELASTIC_ERROR_FILE=UNSET DDP_HEARTBEAT=UNSET$"
@@ -107,7 +108,7 @@ def main():
 
 main()
 END
-	# Without USE_LIBUV=0 PyTorch 2.4 and later of Debian fails, as it is built without libuv.
+	# PyTorch 2.4 and later of Debian is built without libuv, and fails without USE_LIBUV=0.
 	USE_LIBUV=0 run_once -N2 -n2 /usr/bin/python3 raise.py
 	same "$(field first.rank first.how first.message)" "1 exit ValueError: loss is nan in step 3"
 	has "$(field first.traceback)" 'raise ValueError\("loss is nan in step 3"\)'
@@ -144,7 +145,7 @@ END
 	has "$text" '^  the last lines of all ranks:$'
 	has "$text" '^    ddp\[[0-9]@n[12]\]: .*rank 3 on n2 did not arrive in all-reduce #12 in 20 s'
 
-	# The same if --hang ends the attempt before DDP_TIMEOUT.
+	# The report is the same if --hang ends the attempt before DDP_TIMEOUT.
 	rm -r "$WORK/.ddp"
 	run_once --hang 10 -N2 --ntasks-per-node=2 "$TOP/late"
 	same "$(field kind first.rank first.state)" "hang 3 S"
@@ -166,13 +167,13 @@ END
 		same "$how: $(tail -n 4 <<<"$out" | sort)" "$how: $reached"
 		dir=$(find "$WORK/.ddp" -maxdepth 1 -name 'failed-*')
 		same "$how: $(field attempt kind first.rank first.signal)" "$how: 0 signal ${how#* } SIGKILL"
-		# No unfinished checkpoint remains, and nothing in .ddp but the report.
+		# No unfinished checkpoint may remain, and nothing but the report in .ddp.
 		same "$(find "$WORK/stages-state" -type f | sed 's/.*-state//' | sort)" $'/checkpoint-0000000004.safetensors\n/checkpoint-0000000005.safetensors'
 		same "$(ls "$WORK/.ddp")" "${dir##*/}"
 	done
 }
 
-# NCCL's RAS and PyTorch's flight recorder need GPUs. Rank 0 imitates their interfaces: a socket and a named pipe.
+# NCCL's RAS and PyTorch's flight recorder need GPUs. So rank 0 imitates both with a socket and a named pipe.
 @test "a hang is reported with the stopped rank, states, stacks, NCCL's RAS and PyTorch's flight recorder" {
 	cat >"$WORK/hang.py" <<'END'
 import os, pathlib, signal, socket, threading
@@ -209,7 +210,8 @@ END
 	within 30 no_jobs
 }
 
-# start_like_rank ASSIGNMENT...: starts a process with a rank's environment, changed by the arguments; $pid is its process id.
+# start_like_rank ASSIGNMENT...: starts a process with a rank's environment, in which the arguments change variables. Sets $pid to
+# its process id.
 start_like_rank()
 {
 	background env SLURM_CLUSTER_NAME=c SLURM_CONF=/c.conf SLURM_JOB_ID=77 SLURM_STEP_ID=0 SLURM_PROCID=0 SLURMD_NODENAME=n1 env "$@" sleep 60
@@ -236,10 +238,10 @@ start_like_rank()
 	same "$rc" 137
 	try on_n1 --look
 	same "$rc" 3
-	kill "${others[@]}" # fails if one of them was killed
+	kill "${others[@]}" # fails if one of these processes was killed
 }
 
-# Sets $at, the directory of the memory controller.
+# Sets $at to the directory of the memory controller of cgroup v1. Skips the test if it cannot limit memory there.
 need_memory_groups()
 {
 	at=/sys/fs/cgroup/memory

@@ -1,20 +1,20 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# ddp-train --virtual-ranks under ddp-run: a training that loses nodes continues on the remaining ones, and its weights are
-# bit-equal to those of an undisturbed training.
+# ddp-train --virtual-ranks under ddp-run: a training that loses nodes continues on the remaining nodes, and its weights are
+# bit-equal to those of a training without losses.
 #
 # shellcheck disable=SC2154 # rc, out and err come from try
 
 load lib
 
-# Slurm must not notice a lost node during the test, hence SlurmdTimeout.
+# SlurmdTimeout is long, so that Slurm does not detect a lost node during the test.
 options=(--nodes 4 --gpus 0 --conf KillWait=5 --conf SlurmdTimeout=300)
 
 setup_file()
 {
 	cluster_up "${options[@]}"
 	install_runtime
-	# Ignore a cache in the user's home directory.
+	# So that a cache in the user's home directory is not used.
 	export XDG_CACHE_HOME=$WORK/.cache
 }
 
@@ -29,12 +29,12 @@ teardown()
 	rm -rf "${WORK:?}"/* "$WORK"/.ddp
 }
 
-# victim ATTEMPT: process id and node of rank 2 in this attempt.
+# victim ATTEMPT: prints the process id and the node of rank 2 in this attempt.
 victim() { ranks | awk -v attempt="$1" '$2 == 2 && $3 == attempt { print $1, $4; found = 1 } END { exit !found }'; }
 
 has_newer() { find "$WORK/state" -name 'checkpoint-*.safetensors' -newer "$TOP/started" 2>/dev/null | grep -q .; }
 
-# lose_in ATTEMPT: once this attempt has written a checkpoint, kills rank 2, and slurmstepd and slurmd of its node.
+# lose_in ATTEMPT: waits until this attempt has written a checkpoint. Then kills rank 2, and slurmstepd and slurmd of its node.
 lose_in()
 {
 	local pid node
@@ -47,7 +47,8 @@ lose_in()
 	echo "$node" >>"$TOP/lost"
 }
 
-# survives LOST OPTION...: trains with one rank, and on four nodes of which LOST are killed one after the other.
+# survives LOST OPTION...: trains twice: with one rank, and on four nodes, of which LOST nodes are killed one after the other. The
+# weights must be the same.
 survives()
 {
 	local lost=$1 attempt
@@ -86,12 +87,13 @@ survives()
 		start_slurmd "$node"
 	done
 	within 200 grep -q '^well done$' "$WORK/job.out"
-	# Signals for step 0 of the first run, which slurmctld could not deliver to the lost nodes, may end step 0 of the second run.
+	# slurmctld could not deliver the signals for step 0 of the first run to the lost nodes. They may end step 0 of the second
+	# run.
 	same "$(grep '^started by ' "$WORK/job.out" | uniq)" $'started by 4\nstarted by 3\nstarted by 4'
 	cmp "$WORK/undisturbed" "$WORK/model"
 }
 
-# MNIST covers dropout; ResNet-18 augmentation and BatchNorm.
+# MNIST tests dropout. ResNet-18 tests augmentation and BatchNorm.
 @test "mnist on four nodes, then three: the same weights" { survives 1 mnist --samples 960 -e 4 -b 4 --seed 3; }
 
 @test "ResNet-18 on four nodes, then three, then two: the same weights" { survives 2 cifar --samples 120 -e 2 -b 2 --seed 3; }
