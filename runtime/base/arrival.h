@@ -25,9 +25,9 @@ struct ddp_arrival {
 	long pid;
 	double after; /* seconds from the rank's start until it wrote the record */
 	char host[128];
-	char last[128];	  /* last collective, such as "#17 all-reduce 1000 F32 sum" */
-	char reason[512]; /* why the record was written */
-	char slow[256];	  /* in rank 0's record: "rank 3 on n2 is slow: ..." */
+	char last[128]; /* last collective, such as "#17 all-reduce 1000 F32 sum" */
+	char reason[512];
+	char slow[256]; /* in rank 0's record: "rank 3 on n2 is slow: ..." */
 };
 
 /* Parse the record [text] into [arrival], which must be all zero. Modifies [text]. */

@@ -16,8 +16,8 @@ struct ddp_command {
 
 struct ddp_command_said {
 	struct ddp_text out, err;
-	int status;	/* exit status, 128 + signal, or 127 if the program was not found */
-	bool timed_out; /* the program was ended at the time limit */
+	int status; /* exit status, 128 + signal, or 127 if the program was not found */
+	bool timed_out;
 };
 
 /*

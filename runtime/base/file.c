@@ -268,7 +268,7 @@ int ddp_file_read_at(int fd, void *data, size_t size, uint64_t offset)
 
 		if (count < 0 && errno == EINTR)
 			continue;
-		/* the file has ended early; perhaps it was truncated */
+		/* the file ends early, perhaps because it was truncated */
 		if (count == 0)
 			errno = ENODATA;
 		if (count <= 0)

@@ -43,7 +43,7 @@ static void find_module(const char *name, char path[static PATH_MAX])
 	Dl_info info;
 	int n;
 
-	/* works even if libddp was opened with dlopen() or linked statically */
+	/* libddp was opened with dlopen() or linked statically: find this function instead */
 	if (!libddp_symbol)
 		libddp_symbol = (void *)(uintptr_t)find_module;
 	if (!*directory && dladdr(libddp_symbol, &info) && (slash = strrchr(info.dli_fname, '/'))) {

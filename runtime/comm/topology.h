@@ -81,7 +81,6 @@ static inline int ddp_topology_members(const struct ddp_topology *topology, int 
 	return topology->first[group + 1] - topology->first[group];
 }
 
-/* Returns the world rank of [member] of [group]. */
 static inline int ddp_topology_rank(const struct ddp_topology *topology, int group, int member)
 {
 	return topology->ranks[topology->first[group] + member];

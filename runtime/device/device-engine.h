@@ -37,7 +37,7 @@ struct ddp_device_card {
 	char bus[16];	    /* PCI address; all MIG slices of a GPU have the same one */
 	char host[64];	    /* name of the host, for messages */
 	uint64_t boot;	    /* hash of the kernel's boot ID, or of NCCL_HOSTID */
-	uint64_t bytes;	    /* size of the device's memory */
+	uint64_t bytes;
 };
 
 struct ddp_device_engine {
@@ -87,7 +87,6 @@ struct ddp_device_engine {
 		      struct ddp_error *error);
 	int (*free)(struct ddp_device *device, void *memory, struct ddp_error *error);
 
-	/* Returns the engine's own stream. */
 	void *(*stream)(struct ddp_device *device);
 
 	/*

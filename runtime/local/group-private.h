@@ -28,9 +28,9 @@ enum {
 	DDP_BUFFERS = 4,
 	/* shared vectors per member for the two halves of an all-reduce */
 	DDP_LANES = 2,
-	DDP_LINE_PAYLOAD = 48, /* bytes of payload in a line */
-	DDP_SEPARATION = 128,  /* bytes between data of different writers: two cache lines */
-	DDP_ALIGN = 64,	       /* alignment of slices, in bytes */
+	DDP_LINE_PAYLOAD = 48,
+	DDP_SEPARATION = 128, /* bytes between data of different writers: two cache lines */
+	DDP_ALIGN = 64,	      /* alignment of slices, in bytes */
 	DDP_CALL_NAME = 24,
 	DDP_CPU_WORDS = 64, /* 64-bit words of a CPU set: 4096 CPUs */
 	DDP_SEGMENT_HEAD = 4096,
@@ -217,7 +217,6 @@ static inline const struct ddp_line *ddp_step_other(struct ddp_group *group, int
 	return &group->slots[member]->lines[group->step % DDP_LINES];
 }
 
-/* Wait until all members have joined. */
 int ddp_wait_joined(struct ddp_group *group, const struct ddp_watch *watch,
 		    struct ddp_error *error);
 

@@ -78,7 +78,6 @@ int ddp_attempts_directory(const char *directory, bool own, struct ddp_error *er
 /* List [directory]. Returns 0; 1 if it does not exist (or NFS returns ESTALE); DDP_ERR_FILE. */
 int ddp_attempts_list(const char *directory, struct ddp_attempts *list, struct ddp_error *error);
 
-/* Returns the entry of [attempt] in [list], or NULL. */
 const struct ddp_attempt *ddp_attempts_find(const struct ddp_attempts *list, uint64_t attempt);
 
 /* --- Earlier attempts ------------------------------------------------------------------- */

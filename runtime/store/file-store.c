@@ -93,9 +93,8 @@ enum {
 };
 
 /* The following numbers are nanoseconds. */
-/* assumed time between the arrivals of two ranks' records */
 #define FIRST_PAUSE 200000u
-#define ARRIVAL_GAP 10000u
+#define ARRIVAL_GAP 10000u	  /* assumed time between the arrivals of two records */
 #define RECORD_TIME 30000u	  /* estimated time that rank 0 needs per record */
 #define CHANGE_PERIOD 1000000000u /* minimum of change_period() */
 #define LAG_LIMIT 200000000u	  /* time for which a directory may be missing */

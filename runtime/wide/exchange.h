@@ -54,7 +54,6 @@ int ddp_exchange_test(struct ddp_exchange *exchange, struct ddp_message *message
  */
 int ddp_exchange_step(struct ddp_exchange *exchange, const struct ddp_message *message);
 
-/* Wait until [message] is complete. */
 int ddp_exchange_wait(struct ddp_exchange *exchange, struct ddp_message *message);
 
 /* End the call. Returns [status]; if it is negative, its text is in [error]. */

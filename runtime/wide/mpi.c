@@ -42,7 +42,6 @@ static const char *const launched[] = {"PMIX_RANK", "OMPI_COMM_WORLD_RANK", NULL
 static const char *const launched[] = {"PMI_RANK", "PMI_FD", "PMI_PORT", "PMIX_RANK", NULL};
 #endif
 
-/* Data that a rank publishes. */
 struct card {
 	uint32_t magic;
 	int32_t rank; /* in MPI_COMM_WORLD */

@@ -454,7 +454,7 @@ static int broadcast_small(struct ddp_exchange *exchange, void *data, size_t byt
 {
 	struct ddp_message messages[32];
 	int size = exchange->column->size, sent = 0, status = 0, bit = 1;
-	int self = (exchange->column->index + size - root) % size; /* distance from the root */
+	int self = (exchange->column->index + size - root) % size;
 
 	while (bit < size && !(self & bit))
 		bit *= 2;

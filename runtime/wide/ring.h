@@ -18,7 +18,7 @@ enum { DDP_COLUMN_SCRATCH = 4096, DDP_COLUMN_SCRATCH_FULL = 512 << 10 };
 struct ddp_column {
 	const struct ddp_host_engine *engine;
 	struct ddp_host *host;
-	int index, size;  /* this member's index; number of members */
+	int index, size;
 	const int *ranks; /* world rank of each member */
 	enum ddp_simd simd;
 	/* returns a name for messages, such as "rank 3 on n2" */
@@ -76,7 +76,6 @@ int ddp_column_all_gather(struct ddp_column *column, const struct ddp_column_cal
 			  const size_t *offsets, const struct ddp_watch *watch,
 			  struct ddp_error *error);
 
-/* Wait until every member has called ddp_column_barrier(). */
 int ddp_column_barrier(struct ddp_column *column, const struct ddp_column_call *call,
 		       const struct ddp_watch *watch, struct ddp_error *error);
 

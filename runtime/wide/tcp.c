@@ -738,7 +738,7 @@ static void tcp_describe(struct ddp_host *host, char *text, size_t size)
  * outlive the rank, and the peers would detect the rank's end only at their time limit.
  */
 static pthread_mutex_t connected_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct ddp_host *connected_hosts; /* all connected hosts of this process */
+static struct ddp_host *connected_hosts;
 
 static void before_fork(void)
 {

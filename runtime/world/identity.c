@@ -699,9 +699,7 @@ static int identify_torchrun(const struct ddp_view *view, struct ddp_identity *i
 static int check_mpi(char *const *env, const struct ddp_identity *id, struct ddp_error *error)
 {
 	static const struct {
-		const char *rank, *size,
-			/* mark: variable that is set by this MPI, but not by Slurm's own PMI */
-			*mark;
+		const char *rank, *size, *mark; /* mark: not set by Slurm's own PMI */
 	} launchers[] = {
 		{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"},
 		{"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"},

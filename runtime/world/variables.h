@@ -56,7 +56,7 @@ enum ddp_contract { DDP_CONTRACT_NONE, DDP_CONTRACT_OURS, DDP_CONTRACT_FOREIGN }
 struct ddp_view {
 	char *const *env;
 	const struct ddp_surroundings *around;
-	bool in_job; /* this process is in a Slurm job */
+	bool in_job;
 	/*
 	 * this process is in a task of an ordinary step, not in a batch script or an interactive
 	 * shell
