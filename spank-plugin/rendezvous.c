@@ -750,8 +750,8 @@ void ddp_rendezvous_sweep(const struct ddp_rendezvous *rdzv, const struct ddp_ch
 	sweep->began = milliseconds();
 	n = list_candidates(sweep);
 	/*
-	 * Each srun starts at another entry, so that leftovers which cannot be removed do not block
-	 * the others.
+	 * Each srun starts at another entry, so that directories that cannot be removed do not
+	 * block the removal of others.
 	 */
 	first = n ? (unsigned)(channel->magic % n) : 0;
 	for (unsigned i = 0; i < n; i++) {

@@ -14,7 +14,7 @@
 
 #include "core/channel.h"
 
-/* What srun created, so that it removes only that. Zeros with parent -1 mean "nothing". */
+/* What srun created, so that srun removes nothing else. Zeros with parent -1 mean "nothing". */
 struct ddp_rendezvous {
 	int parent; /* <base>/.ddp, open */
 	char base[DDP_PATH_SIZE];

@@ -20,7 +20,7 @@
 struct ddp_layout {
 	char node[DDP_NAME_SIZE];   /* name of task 0's node */
 	char order[DDP_ORDER_SIZE]; /* order of the nodes, in the channel's format */
-	/* [order] was too small: task 0's node comes first, the others keep Slurm's order */
+	/* [order] was too small: task 0's node comes first, the other nodes keep Slurm's order */
 	bool order_cut;
 };
 

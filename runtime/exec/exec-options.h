@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * exec-options.h - parse the options of ddp-exec: those of srun --ddp, and those in
+ * exec-options.h - parse the options of ddp-exec: the options of srun --ddp, and the options in
  * exec-options.def
  */
 #ifndef DDP_EXEC_EXEC_OPTIONS_H

@@ -222,7 +222,7 @@ static int test_copy(const struct gpu *gpu)
 
 /*
  * Report the rate of the PCIe link in one direction, which ddp-run compares with other nodes.
- * NVML's maximum is the lower of those of the GPU and the slot.
+ * NVML's maximum is the lower of the GPU's maximum and the slot's.
  */
 static void test_link(const struct gpu *gpu, const struct ddp_card_health *health)
 {

@@ -46,10 +46,9 @@ struct site_line {
 struct site_stack {
 	struct site_line *lines;
 	size_t count;
-	struct ddp_text ignored; /* lines that Slurm ignores: "FILE:3: \"optonal\"\n" */
-	struct ddp_text misread; /* lines with quotes or CR LF: "FILE:3: LINE has quotes\n" */
-	struct ddp_text
-		unmatched; /* include lines whose PATTERN no file matches: "FILE:3: include PATTERN\n" */
+	struct ddp_text ignored;    /* lines that Slurm ignores: "FILE:3: \"optonal\"\n" */
+	struct ddp_text misread;    /* lines with quotes or CR LF: "FILE:3: LINE has quotes\n" */
+	struct ddp_text unmatched;  /* includes that no file matches: "FILE:3: include PATTERN\n" */
 	struct ddp_text unreadable; /* files that cannot be read: "FILE: Permission denied\n" */
 };
 
@@ -76,9 +75,8 @@ bool site_library_series(const void *data, size_t size, char series[static 8]);
 
 struct site_found {
 	char series[8]; /* Slurm release for which ddp.so was built, such as "22.05"; "": unknown */
-	struct ddp_values
-		values; /* options from the plugin's line in plugstack.conf, else the defaults */
-	bool works;	/* srun loads the plugin, and its arguments are valid */
+	struct ddp_values values; /* options in plugstack.conf, else the defaults */
+	bool works;		  /* srun loads the plugin, and its arguments are valid */
 };
 
 /*

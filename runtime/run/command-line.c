@@ -35,7 +35,7 @@ static bool read_help(struct srun_options *options, const char *command)
 
 /*
  * If srun has no plugin, find ddp-exec in ddp-run's directory, which is the same on all nodes, and
- * add the options of ddp-exec to those of srun.
+ * add ddp-exec's options to srun's options.
  */
 static bool find_exec(struct launch *launch)
 {
@@ -200,7 +200,7 @@ static size_t count_words(char **words)
 	return count;
 }
 
-/* Allocate a list of words, for [count] words and those that ddp-run adds. */
+/* Allocate a list with space for [count] words, and for the words that ddp-run adds. */
 static char **new_words(size_t count)
 {
 	return ddp_xcalloc(count + 16, sizeof(char *), "words of a command");

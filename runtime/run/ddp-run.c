@@ -99,8 +99,8 @@ static void wait_after_refusal(const struct run_past *past, const struct run_pas
 }
 
 /*
- * Collect what run_decide() needs to know about an attempt. If a step was refused because of its
- * nodes, the attempt counts as one that lost a node.
+ * Collect what run_decide() needs to know about an attempt. A step that was refused because of its
+ * nodes counts as an attempt that lost a node.
  */
 static struct run_past describe(struct launch *launch, struct attempt *attempt)
 {

@@ -21,8 +21,8 @@ struct launch {
 	char exec[PATH_MAX];	  /* path of ddp-exec if srun has no --ddp; else "" */
 	char **words;		  /* srun's options, the program, its arguments; NULL-terminated */
 	size_t program;		  /* index of the program in words */
-	const char *
-		program_name; /* name in a node's error message if it cannot start it; NULL: unknown */
+	/* name in the error message of a node that cannot start the program; NULL: unknown */
+	const char *program_name;
 	enum output output;
 	bool stdout_to_file, stderr_to_file; /* srun writes the stream to a file, or discards it */
 	bool ranks_stay; /* --kill-on-bad-exit=0: a rank that fails does not end the step */
@@ -38,11 +38,10 @@ struct launch {
 	bool overlap;		  /* Slurm may consider an earlier step as still running */
 
 	/* Results of the attempts so far. */
-	struct node_list first; /* nodes of the first attempt */
-	int ranks;		/* ranks of the first attempt; 0: unknown */
-	struct node_list steps; /* step numbers of all attempts */
-	struct node_list
-		avoid; /* drained nodes, and nodes whose ranks failed first repeatedly: chosen last */
+	struct node_list first;	 /* nodes of the first attempt */
+	int ranks;		 /* ranks of the first attempt; 0: unknown */
+	struct node_list steps;	 /* step numbers of all attempts */
+	struct node_list avoid;	 /* drained, or ranks failed first repeatedly: chosen last */
 	struct node_list bad;	 /* nodes once lost or silent, maybe unnoticed by Slurm */
 	struct node_list failed; /* nodes that failed a preflight: never chosen again */
 	struct node_list usable; /* nodes for the next attempt, best first */
@@ -84,7 +83,7 @@ struct run_job {
 	/* State at the last job_update(). ending, timed_out and preempted are never reset. */
 	bool unanswered; /* Slurm did not answer */
 	bool suspended;
-	bool ending;	/* Slurm ends all steps and starts no new ones */
+	bool ending;	/* Slurm ends all steps and starts no new steps */
 	bool timed_out; /* Slurm ends the job at its time limit */
 	bool preempted; /* Slurm ends the job in favour of another job */
 	double left_s;	/* seconds until the time limit; INFINITY: no limit, or unknown */
@@ -152,8 +151,8 @@ enum run_end attempt_end_requested(void);
 void attempt_prepare_child(pid_t parent);
 
 /*
- * Remove the rendezvous directory of an ended step that ddp-exec set up. The plugin in srun removes
- * its own directory.
+ * Remove the rendezvous directory that ddp-exec created for a step that has ended. (If srun has the
+ * plugin, the plugin removes the directory.)
  */
 void attempt_remove_rendezvous(const char *path);
 

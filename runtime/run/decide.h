@@ -27,8 +27,8 @@ enum run_end {
 };
 
 /*
- * Exit statuses that ddp-run adds to those of srun. RUN_STATUS_BAD: the attempt failed although
- * srun exited with 0.
+ * Exit statuses that ddp-run returns in addition to srun's. RUN_STATUS_BAD: the attempt failed
+ * although srun exited with 0.
  */
 enum { RUN_STATUS_BAD = 1, RUN_STATUS_STUCK = 93, RUN_STATUS_NODES = 94 };
 

@@ -85,14 +85,13 @@ struct run {
 	const struct launch *launch;
 	struct attempt *attempt, *last;
 	enum state state;
-	double due
-		[EVENTS]; /* ddp_seconds() when the event is due; 0: not raised; INFINITY: handled */
+	/* ddp_seconds() when the event is due; 0: not raised; INFINITY: handled */
+	double due[EVENTS];
 	double nodes_wait_s, probe_wait_s;
 	pid_t srun;
 	int step_fd; /* pipe on which the plugin reports the start of a step; -1: closed */
-	char step_file
-		[PATH_MAX]; /* file for ddp-exec's report of the step; "": none, or already read */
-	char step[80];	    /* "<job>.<step>", such as "4.0" */
+	char step_file[PATH_MAX]; /* for ddp-exec's report of the step; "": none, or read */
+	char step[80];		  /* "<job>.<step>", such as "4.0" */
 	struct relay relay;
 	bool has_heartbeat;
 	bool reported_unknown; /* a line about nodes that could not be probed was printed */

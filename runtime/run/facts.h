@@ -85,9 +85,8 @@ struct facts {
 
 	int size; /* number of ranks; a lower bound if unknown */
 	struct facts_rank *ranks;
-	struct ddp_arrival
-		*arrivals; /* for each rank, from libddp's records, else from PyTorch's dumps */
-	struct facts_node *known; /* nodes about which there are facts */
+	struct ddp_arrival *arrivals; /* per rank; from libddp's records, else PyTorch's dumps */
+	struct facts_node *known;     /* nodes about which there are facts */
 	int known_count;
 	char collectives[512]; /* ranks that did not arrive in a collective; "": no records */
 	const char *tail;      /* content of tail.txt; NULL: none */

@@ -371,9 +371,7 @@ static void put_hung(struct ddp_text *out, const struct facts *facts)
 		ddp_text_add(out, "  and %d more ranks\n", count - HUNG);
 }
 
-/*
- * Whether the state of the node, such as "MIXED+PLANNED", means that it runs jobs or can run them.
- */
+/* Whether the state of the node, such as "MIXED+PLANNED", allows jobs to run on the node. */
 static bool is_well(const struct facts_node *node)
 {
 	static const char *const well[] = {"ALLOCATED", "MIXED", "IDLE", "COMPLETING", "PLANNED"};
@@ -444,8 +442,8 @@ static void put_next(struct ddp_text *out, const struct facts *facts)
 }
 
 /*
- * Add report.txt to [out], with secrets replaced. Unless [screen] is NULL, also print the report
- * there.
+ * Add report.txt to [out], with secrets replaced. Unless [screen] is NULL, also print the report on
+ * [screen].
  */
 static void put_text(struct ddp_text *out, const struct facts *facts, FILE *screen)
 {

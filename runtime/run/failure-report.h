@@ -12,10 +12,10 @@
 #include "base/error.h"
 
 /*
- * Write report.txt and report.json in [dir]. Unless [screen] is NULL, also print report.txt there.
- * The first call for [dir] asks Slurm about the nodes involved, for at most five seconds. Call it
- * again after adding members to attempt.json; later calls take little time. Returns 0, or
- * DDP_ERR_FILE or DDP_ERR_MEMORY after printing as much of the report as possible.
+ * Write report.txt and report.json to [dir]. Unless [screen] is NULL, also print report.txt on
+ * [screen]. The first call for [dir] asks Slurm about the nodes involved, for at most five seconds.
+ * After adding members to attempt.json, call this function again; later calls take little time.
+ * Returns 0, or DDP_ERR_FILE or DDP_ERR_MEMORY after printing as much of the report as possible.
  */
 int ddp_verdict_write(const char *dir, FILE *screen, struct ddp_error *error);
 

@@ -231,8 +231,8 @@ static struct node_list find_reserved(const struct launch *launch, const struct 
 	add_hosts(&reserved, launch_option(launch, "exclude", NULL));
 	add_hosts(&wanted, named);
 	/*
-	 * If -w lists fewer nodes than needed, srun adds others. If not, all nodes that -w omits
-	 * are reserved.
+	 * If -w lists fewer nodes than needed, srun adds other nodes. If -w lists enough nodes, all
+	 * nodes that it omits are reserved.
 	 */
 	if (named && (strchr(named, '/') || wanted.count >= launch->first.count))
 		for (size_t i = 0; i < all->count; i++)
@@ -303,9 +303,9 @@ static void find_usable(struct launch *launch, const struct attempt *attempt)
 /* --- After an attempt ---------------------------------------------------------------------- */
 
 /*
- * If only some nodes cannot start the program, it is missing on these nodes. They are replaced if
- * the job has enough other nodes. Their tasks exit with the error number of execve(). Only some
- * releases name the node in slurmstepd's message.
+ * If only some nodes cannot start the program, these nodes do not have the program. They are
+ * replaced if the job has enough other nodes. Their tasks exit with the error number of execve().
+ * Only some releases name the node in slurmstepd's message.
  */
 static void check_unable(struct launch *launch, struct attempt *attempt)
 {

@@ -208,9 +208,9 @@ static bool is_gone(const char *state, size_t size)
 }
 
 /*
- * Parse scontrol's [lines] about nodes. Add the job's nodes on which steps can run to [left], and
- * those of them that are drained to [drained]. Unless [gone] is NULL, add the job's other nodes to
- * [gone] and to [left].
+ * Parse scontrol's [lines] about nodes. Add the job's nodes on which steps can run to [left]. Add
+ * nodes among these that are drained to [drained]. Unless [gone] is NULL, add the job's other nodes
+ * to [gone] and to [left].
  */
 static void read_states(const struct node_list *of_job, struct node_list *left,
 			struct node_list *drained, struct node_list *gone, char *lines)
@@ -411,8 +411,7 @@ static void probe_node(struct probe *probe, size_t i)
 	int status = 127;
 
 	/*
-	 * A node that cannot run ddp-run counts as one that answered, and that may have processes
-	 * of the step.
+	 * If a node cannot run ddp-run, the node has answered, and may have processes of the step.
 	 */
 	snprintf(script, sizeof(script), "\"$0\" \"$@\"; [ $? -ne %d ] || exit %d",
 		 NODES_NO_PROCESS, NODES_NO_PROCESS);

@@ -13,14 +13,16 @@ struct preflight_results {
 	enum preflight_verdict *verdicts; /* [nodes] */
 	struct preflight_row *rows;
 	size_t count;
-	struct preflight_row
-		all[2]; /* all-reduces of all nodes, and of all GPUs; test "": not run */
+	/* All-reduces of all nodes, and of all GPUs. If [test] is "", the all-reduce was not run. */
+	struct preflight_row all[2];
 	int rounds, rounds_wanted;
-	char untested
-		[2]
-		[160]; /* why tests of pairs and all nodes were not run; the same for sums of GPUs; "": they were, or there are no GPUs */
-	double took;   /* seconds */
-	double slow;   /* rates below this fraction of the median are slow */
+	/*
+	 * Why tests of pairs and of all nodes were not run; and why sums of GPUs were not run. "": they
+	 * were run, or there are no GPUs.
+	 */
+	char untested[2][160];
+	double took; /* seconds */
+	double slow; /* rates below this fraction of the median are slow */
 };
 
 /*

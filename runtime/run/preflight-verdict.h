@@ -34,7 +34,7 @@ struct preflight_row {
 	char test[24];
 	char kind[96];	 /* hardware; only values of the same test and kind are compared */
 	double value;	 /* NAN: no value */
-	double most;	 /* [value] as if there were no waits for CPUs; 0: the same as [value] */
+	double most;	 /* [value] without waits for CPUs; 0: equal to [value] */
 	bool is_rate;	 /* a larger value is better, and the value is compared with the median */
 	double median;	 /* set by preflight_judge(); NAN: not compared */
 	size_t compared; /* number of values from which the median was computed */

@@ -32,9 +32,9 @@ extern const struct run_option_row run_option_rows[RUN_OPTION_COUNT];
 
 struct run_options {
 	const char *text[RUN_OPTION_COUNT]; /* the user's value, or the default; NULL: neither */
-	double number
-		[RUN_OPTION_COUNT]; /* value of a count, time (in seconds) or flag; 0: neither */
-	char **rest;		    /* srun's options, the program, its arguments */
+	/* value of a count, time (in seconds) or flag; 0: neither */
+	double number[RUN_OPTION_COUNT];
+	char **rest; /* srun's options, the program, its arguments */
 };
 
 /*

@@ -169,8 +169,8 @@ static bool is_program(const struct srun_said *said, const char *text)
 
 /*
  * srun ends the step because of the task that the previous line named. If messages of other steps
- * are mixed in, the lines before that were about those steps. With --kill-on-bad-exit=0 srun ends
- * the step only because of late tasks, so earlier lines are about this step.
+ * are mixed in, all earlier lines were about other steps. With --kill-on-bad-exit=0 srun ends the
+ * step only because of late tasks, so earlier lines are about this step.
  */
 static void read_ending(struct srun_said *said)
 {

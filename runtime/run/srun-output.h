@@ -53,11 +53,10 @@ struct srun_said {
 	 * of steps that the program starts.
 	 */
 	const char *_Atomic step; /* such as "4.0"; NULL: unknown, so every step matches */
-	const struct node_list
-		*_Atomic nodes; /* nodes of the step; NULL: unknown, so every node matches */
-	const char *program;	/* name of the program; NULL: srun may change the name */
-	bool mixed;		/* messages about tasks may be about another step */
-	bool stays;		/* --kill-on-bad-exit=0: a failed task does not end the step */
+	const struct node_list *_Atomic nodes; /* NULL: unknown, so every node matches */
+	const char *program; /* name of the program; NULL: srun may change the name */
+	bool mixed;	     /* messages about tasks may be about another step */
+	bool stays;	     /* --kill-on-bad-exit=0: a failed task does not end the step */
 
 	char line[1024]; /* the incomplete line */
 	size_t length;
@@ -78,15 +77,14 @@ struct srun_said {
 	bool preempted; /* Slurm ended the step in favour of another job */
 	bool not_found; /* a node could not start the program, or no_file is set and no rank started */
 	bool no_file; /* srun could not open a file of --input, --output or --error */
-	char refusal
-		[256]; /* set for not_found and no_file: "execve(): a.out: No such file or directory" */
+	/* set for not_found and no_file: "execve(): a.out: No such file or directory" */
+	char refusal[256];
 };
 
 /*
  * Parse [size] more bytes of srun's stderr, which arrived at [now]. [rank] is the rank that wrote
- * them, or -1 if srun wrote them or the writer is unknown. Lines with a rank's label are parsed
- * only if the rank's slurmstepd wrote them, because others may come from an srun that the rank
- * started.
+ * the bytes, or -1 if srun wrote them or the writer is unknown. Of a rank's lines, only lines of
+ * its slurmstepd are parsed, because other lines may come from an srun that the rank started.
  */
 void srun_parse_messages(struct srun_said *said, int rank, const char *bytes, size_t size,
 			 double now);

@@ -14,7 +14,7 @@
 /* In seconds. Slurm waits longer than this between SIGTERM and SIGKILL. */
 #define AT_ONCE 1.0
 
-/* In seconds. If the last heartbeats of two ranks are this far apart, it is not by chance. */
+/* In seconds. A longer time between the last heartbeats of two ranks is not by chance. */
 #define LONG_BEFORE 5.0
 
 /* --- Ranks that follow --------------------------------------------------------------------- */
@@ -156,7 +156,9 @@ static int find_lost(const struct facts *facts)
 	return -1;
 }
 
-/* Returns the first rank that did not arrive in the collective in which others wait; -1: none. */
+/*
+ * Returns the first rank that did not arrive in the collective in which other ranks wait; -1: none.
+ */
 static int find_missing(const struct facts *facts)
 {
 	for (int i = 0; i < facts->size; i++)
@@ -183,8 +185,8 @@ static int find_unnamed(const struct facts *facts)
 }
 
 /*
- * If every rank follows another one, returns the rank that most others name; else a rank that
- * others wait for; else a rank on a lost node; else the rank that failed first.
+ * If every rank follows another one: returns the rank that most other ranks name. If no rank is
+ * named, returns a rank that other ranks wait for, else [unnamed], else the rank that failed first.
  */
 static int find_culprit(const struct facts *facts, const int *votes, int unnamed)
 {
@@ -236,7 +238,7 @@ static void judge_end(struct facts *facts, const int *votes)
 
 /* --- Hangs --------------------------------------------------------------------------------- */
 
-/* Returns why the process cannot continue; NULL: it can, as far as known. */
+/* Returns why the process cannot continue; NULL if no reason is known. */
 static const char *describe_state(const struct facts_rank *rank)
 {
 	switch (rank->state) {

@@ -38,7 +38,7 @@ enum ddp_share_reason {
 
 struct ddp_devices {
 	uint32_t visible;    /* number of devices that the task sees */
-	int64_t device;	     /* index of the task's device among the visible ones; -1: none */
+	int64_t device;	     /* index of the task's device among the visible devices; -1: none */
 	uint32_t local_rank; /* value of LOCAL_RANK */
 	uint32_t on_node;    /* number of the step's devices on this node */
 	uint32_t neighbours; /* tasks on this task's device, including this task; 0: unknown */

@@ -45,7 +45,8 @@ int ddp_nodelist_next(struct ddp_nodelist *list, char *name, size_t size);
 
 /*
  * Write the name of node [index] of [list] to [name].
- * Returns 0, or -1 if the list is malformed up to there or too short, or the name does not fit.
+ * Returns 0, or -1 if [list] is too short, or malformed before that node, or if the name does not
+ * fit.
  */
 int ddp_nodelist_nth(const char *list, size_t index, char *name, size_t size);
 
