@@ -43,8 +43,8 @@ struct ddp_gradients {
 	uint64_t *counter, *progress;
 
 	/*
-	 * Staged sums: [stream] copies each bucket to host memory, where it is packed and summed,
-	 * and copies the sums back.
+	 * Staged sums: [stream] copies each bucket to host memory. The bucket is packed and summed
+	 * there, and [stream] copies the sums back.
 	 */
 	bool staged;
 	char *host;	   /* copy of the arena in host memory */

@@ -11,8 +11,8 @@
  *   2. Each gradient is rounded to a multiple of one quantum, such that the sum over all virtual
  *      ranks is at most 2^53 quanta.
  *   3. Doubles add such numbers exactly.
- * So shared memory, TCP and MPI give the same sum, whatever their order and grouping. The exponents
- * are computed anew in each step, so the result does not depend on earlier steps.
+ * So shared memory, TCP and MPI give the same sum, although they add in different order and
+ * grouping. Each step computes its own exponents, so the result does not depend on earlier steps.
  *
  * With up to 4 virtual ranks, the quantum is 2^-51 of the largest gradient. It doubles whenever the
  * number of virtual ranks doubles. A gradient that is 2^-27 of the largest one in its tensor still

@@ -31,7 +31,7 @@ int ddp_permutation_create(struct ddp_permutation *permutation, uint64_t count,
 /* Free the entries; a permutation of zeros is legal. */
 void ddp_permutation_destroy(struct ddp_permutation *permutation);
 
-/* Draw with the algorithm for few or for many entries, whatever the count. For tests. */
+/* For tests: draw with the algorithm for few or for many entries, without regard to the count. */
 void ddp_permutation_draw_small(struct ddp_permutation *permutation, uint64_t seed);
 void ddp_permutation_draw_large(struct ddp_permutation *permutation, uint64_t seed);
 

@@ -154,7 +154,7 @@ struct engine_class {
 	const char *(*describe)(const struct engine *engine);
 	/*
 	 * Names of the chosen algorithms, for checkpoints and setup->choices. NULL: the engine
-	 * chooses algorithms anew at every start.
+	 * chooses algorithms at every start.
 	 */
 	const char *(*choices)(const struct engine *engine);
 

@@ -301,7 +301,6 @@ static bool is_abandoned(const char *path)
 	return gone;
 }
 
-/* Removes directories of launchers that were killed. */
 static void remove_abandoned(void)
 {
 	size_t length = strlen(PREFIX "XXXXXX");
@@ -391,7 +390,6 @@ bool launch_shares_batch(void)
 	return mark && strcmp(mark, "shared") == 0;
 }
 
-/* Number of ranks in this process's world. */
 static long world_size(void)
 {
 	const char *size = ddp_getenv("DDP_SIZE", "WORLD_SIZE", "SLURM_STEP_NUM_TASKS", NULL);

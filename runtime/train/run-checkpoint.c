@@ -422,7 +422,6 @@ static int lock_file(struct run *run, const char *path, struct lock_owner *owner
 	return -1;
 }
 
-/* Locks the directory of checkpoints. Called on rank 0. */
 static int lock_directory(struct run *run)
 {
 	const struct timespec pause = {0, LOCK_PAUSE_MS * 1000000L};

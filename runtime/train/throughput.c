@@ -17,7 +17,7 @@ enum { DEVICE_WIDTH = 32 }; /* characters of a device's name in a table */
 
 /* --- Locations of the ranks ------------------------------------------------------------------ */
 
-/* "CPUs 0-3,8": the CPUs that this process may use. */
+/* Sets [text] to the CPUs that this process may use: "CPUs 0-3,8". */
 static void name_cpus(char *text, size_t size)
 {
 	cpu_set_t set;

@@ -152,7 +152,10 @@ static int nearest(const char *text, size_t length, const char *const *among, si
 
 /* --- Values -------------------------------------------------------------------------------- */
 
-/* Parses digits or, for a NUMBER, what strtod() accepts except signs, nan, inf and hexadecimal. */
+/*
+ * Parses a value. A COUNT consists of digits. A NUMBER is what strtod() accepts, except signs, nan,
+ * inf and hexadecimal.
+ */
 static bool read_number(enum option_kind kind, const char *text, double *value)
 {
 	bool count = kind == OPTION_KIND_COUNT;
@@ -271,7 +274,7 @@ static int find_code(int code)
 	return code == 'h' ? OPTION_HELP : NAMES;
 }
 
-/* Reports [word], "--" and a name that no option or more than one option has. */
+/* Reports [word]: "--" and a name that is unknown or ambiguous. */
 static bool complain_name(const char *word)
 {
 	const char *text = word + 2;
@@ -345,7 +348,7 @@ static bool parse_all(struct options *options, int argc, char **argv, bool asked
 
 /* --- Combinations of options --------------------------------------------------------------- */
 
-/* Checks that option [owner], to which option [id] belongs, has value [word]. */
+/* Checks that option [id] is given only if option [owner] has value [word]. */
 static bool check_owner(const struct options *options, enum option_id id, enum option_id owner,
 			const char *word)
 {
@@ -355,7 +358,7 @@ static bool check_owner(const struct options *options, enum option_id id, enum o
 			options->values[owner]);
 }
 
-/* Checks that option [id], which only network [net] supports, is not given for another one. */
+/* Checks that option [id], which only network [net] supports, is not given for another network. */
 static bool check_net(const struct options *options, enum option_id id, enum option_net net)
 {
 	if (!options->given[id] || options->net == option_nets[net])
@@ -523,7 +526,10 @@ static void print_help_of(enum option_net net)
 
 /* --- Parser ---------------------------------------------------------------------------------- */
 
-/* The network's default rate and decay are for its default optimizer. Other optimizers have their own. */
+/*
+ * The network's default rate and decay are for its default optimizer. Other optimizers have
+ * defaults of their own.
+ */
 static void set_defaults(struct options *options, enum option_net net)
 {
 	static const char *const rates[] = {"0.05", "0.001", "1.0"};

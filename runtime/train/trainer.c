@@ -15,8 +15,7 @@
 
 /*
  * Prints the error of a run and aborts the ranks that wait for this one. An error that several
- * ranks have is printed once: by the rank where it occurred or, if it occurred on all ranks, by
- * rank 0.
+ * ranks have is printed once: by the rank that caused it or, if all ranks did, by rank 0.
  */
 static int report_failure(struct run *run, int status)
 {

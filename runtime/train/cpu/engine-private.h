@@ -85,7 +85,6 @@ struct kernel_window engine_window(const struct graph_node *node);
  */
 struct program_options engine_program_options(enum ddp_type type, bool dropout, bool lists);
 
-/* The library's options for the layer of [op]. */
 struct math_options engine_math_options(const struct engine *engine, const struct program_op *op);
 
 /* Computes this rank's number of threads from OMP_NUM_THREADS or its CPUs. Collective. */

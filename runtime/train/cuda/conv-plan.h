@@ -40,8 +40,8 @@ struct conv_gpu {
 };
 
 /*
- * Descriptors with a common lifetime; all zeros: none. The first failure is stored, with the name
- * of the operation and cuDNN's text. After a failure, all functions do nothing.
+ * Descriptors with a common lifetime; all zeros: none. The first failure is stored with the
+ * operation's name and cuDNN's text. After a failure, all functions do nothing.
  */
 struct conv_parts {
 	cudnnBackendDescriptor_t list[CONV_PARTS];

@@ -29,8 +29,8 @@ extern "C" {
 #endif
 
 /*
- * Scratch memory for one kernel at a time. [tickets] are counters that tell a block whether it is
- * the last one. They must be zero before a kernel, which resets them.
+ * Scratch memory for one kernel at a time. [tickets] are counters, which show a block whether it is
+ * the last one. All are zero before and after each kernel.
  */
 enum { KERNEL_TICKETS = 33 };
 struct kernel_scratch {

@@ -5,8 +5,8 @@
  * All images are on the device as bytes, as in set.h: 47 MB for MNIST, 154 MB for CIFAR-10. They
  * are copied on first use, which takes milliseconds. A synthetic set is drawn at that time.
  *
- * The device has a table of the announced steps, normally the steps of an epoch. So a step needs no
- * copy of its own. A step that was not announced gets a separate table. Sequence of calls:
+ * The device has a table of the announced steps, normally the steps of an epoch. So nothing is
+ * copied for a single step. A step that was not announced gets a separate table. Sequence of calls:
  *
  *   data_announce(data, batch, each, rates, 0, error) after the device has read the last table
  *   data_is_next(data, batch, global, rate) whether this step is the next in the table

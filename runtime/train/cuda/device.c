@@ -358,8 +358,8 @@ size_t device_context(const struct device *device)
 }
 
 /*
- * The driver counts the memory of this process. What this file did not allocate is attributed to
- * CUDA. The driver may round up allocations.
+ * The driver counts the memory of this process. The part that this file did not allocate is
+ * attributed to CUDA. The driver may round up allocations.
  */
 void device_measure(struct device *device)
 {

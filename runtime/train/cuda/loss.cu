@@ -19,7 +19,6 @@ enum { LANES = 32 };
 
 /* --- Rows --------------------------------------------------------------------------------------- */
 
-/* The largest element of a row, and its index. */
 struct largest {
 	float value;
 	uint32_t index;

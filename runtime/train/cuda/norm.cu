@@ -75,7 +75,7 @@ struct place {
 	unsigned part, lane;
 };
 
-/* First channel of the [lane]th of the adjacent threads. */
+/* First channel of the thread that is number [lane] among adjacent threads. */
 static __device__ inline size_t rows_channel(const struct rows *rows, int pack, unsigned lane)
 {
 	return ((size_t)(blockIdx.x % rows->slabs) * rows->across + lane) * (size_t)pack;

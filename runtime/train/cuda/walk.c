@@ -88,7 +88,7 @@ static float *parameter_gradient(const struct engine *engine, int parameter)
 	return parameter < 0 ? NULL : engine->memory.gradients + offsets[parameter];
 }
 
-/* A parameter in the type of activations. */
+/* Address of a parameter, or of its copy in the type of activations. */
 static const void *weight_of(const struct engine *engine, int parameter)
 {
 	const char *narrow = engine->memory.narrow;

@@ -422,7 +422,7 @@ static float hard(float value)
 	return value > 0.5f ? 1.0f : 0.0f;
 }
 
-/* Share of the second colour at a point of texture [kind]. */
+/* Fraction of the second colour at a point of texture [kind]. */
 static float texture(int kind, float u, float v, float inside)
 {
 	switch (kind) {

@@ -44,7 +44,6 @@ int source_read(struct source *source, void *to, uint64_t bytes, const char *wha
 /* Checks that the whole file was read. Returns 0 or DDP_ERR_FORMAT. */
 int source_finish(struct source *source, struct ddp_error *error);
 
-/* A member of a tar archive. */
 struct source_member {
 	char name[101]; /* file name without directories */
 	bool file;	/* a regular file */

@@ -496,7 +496,7 @@ void model_tensors_import(const struct model_tensors *tensors, struct model *mod
 
 enum { SHAPE_TEXT = 128 };
 
-/* "[32, 1, 3, 3]" */
+/* Formats the shape of [tensor]: "[32, 1, 3, 3]". */
 static const char *shape_text(char *text, const struct ddp_tensor *tensor)
 {
 	size_t at = 0;

@@ -24,7 +24,7 @@ enum program_mode { PROGRAM_TRAIN, PROGRAM_TEST, PROGRAM_MODES };
 /* Memory in use from time [first] to [last] of a mode; first > last if the mode does not use it. */
 struct program_area {
 	size_t bytes; /* per image */
-	size_t fixed; /* additional bytes, whatever the number of images */
+	size_t fixed; /* additional bytes for any number of images */
 	int first[PROGRAM_MODES], last[PROGRAM_MODES];
 	size_t offset[PROGRAM_MODES];
 };

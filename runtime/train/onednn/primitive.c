@@ -204,7 +204,7 @@ static dnnl_status_t ask_with_hint(dnnl_primitive_desc_t *result,
 	forward.skip = NULL;
 	forward.layer.relu = false;
 	forward.any_images = forward.any_weights = true;
-	/* oneDNN may support the backward pass only. Such a pass needs no hint. */
+	/* oneDNN may support the backward pass only. It must then be requested without a hint. */
 	if (ask(&hint, &forward, NULL) != dnnl_success)
 		hint = NULL;
 	status = ask(result, options, hint);

@@ -204,7 +204,7 @@ static void print_table(struct ddp_text *out, const struct report_run *run, doub
 
 		add_row(&cells, ddp_show("%d", rank).text, &run->places[rank], one, seconds,
 			training);
-		/* sums, and mean times */
+		/* samples and memory are sums over the ranks, times are means */
 		for (int phase = 0; phase < ENGINE_PHASES; phase++)
 			all.seconds[phase] += one->seconds[phase] / run->ranks;
 		all.evaluation += one->evaluation / run->ranks;
