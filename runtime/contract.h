@@ -10,7 +10,7 @@
 #define DDP_CONTRACT_H
 
 /*
- * What the plugin does with a value that the environment had before:
+ * Kinds of variables, by the plugin's handling of a value that the environment had before:
  *   IDENTITY  replaces it, and reports a differing value once;
  *   POLITE    keeps it, unless an outer --ddp step had set it;
  *   TORCHRUN  as POLITE, but sets the variable only if each node has one task;
@@ -51,7 +51,7 @@ static inline const struct ddp_variable_info *ddp_variable_info(enum ddp_variabl
 	return &table[variable];
 }
 
-/* Shorthand for code that names a variable: a misspelt one does not compile. */
+/* Name of a variable. A misspelt variable does not compile. */
 #define DDP_NAME(variable) (ddp_variable_info(DDP_VAR_##variable)->name)
 
 /*

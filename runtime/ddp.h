@@ -79,7 +79,7 @@ DDP_API const char *ddp_version(void);
 
 /* --- Errors ---------------------------------------------------------------------------- */
 
-/* X(name, value, text), grouped by who can repair the error. */
+/* X(name, value, text), grouped by the party that can repair the error. */
 #define DDP_STATUS_MAP(X)                                            \
 	/* the caller */                                             \
 	X(ARGUMENT, -1, "invalid argument")                          \
@@ -116,10 +116,13 @@ struct ddp_error {
 /* Returns a constant text that describes [status] in general, never NULL. */
 DDP_API const char *ddp_strerror(int status);
 
-/* Whether [status] is of the group "peer", after which no collective is possible any more. */
+/*
+ * Returns whether [status] is of the group "peer". After such an error no collective is possible
+ * any more.
+ */
 DDP_API bool ddp_is_peer_error(int status);
 
-/* The exit status for [status]: 0 for DDP_OK, else 65 to 127. */
+/* Returns the exit status for [status]: 0 for DDP_OK, else 65 to 127. */
 DDP_API int ddp_exit_status(int status);
 
 /* --- The world ------------------------------------------------------------------------- */
@@ -129,8 +132,10 @@ struct ddp; /* a rank's handle of its world */
 struct ddp_options {
 	size_t size;	/* sizeof(struct ddp_options) */
 	double timeout; /* time limit of a collective, in seconds; 0: DDP_TIMEOUT, else 600 */
-	const char
-		*method; /* "file", "pmix", "single"; NULL: DDP_METHOD, else the first that works */
+	/*
+	 * rendezvous method: "file", "pmix", "single"; NULL: DDP_METHOD, else the first that works
+	 */
+	const char *method;
 	/* install no SIGTERM handler; then SIGTERM writes no failure record */
 	bool no_signals;
 	/* the program will use collectives on device memory (ddp_device_*) */
@@ -148,13 +153,15 @@ struct ddp_world {
 	/* this rank's number on its node; number of ranks on the node */
 	int local_rank, local_size;
 	int node_rank, node_count;
-	int device;	    /* index of the device to use, -1: none */
-	double share;	    /* fraction of the device that this rank may use; 0: unknown */
-	int attempt;	    /* number of requeues of the job so far */
-	int64_t end_time;   /* end of the job's time limit, seconds since 1970; 0: not known */
-	const char *job;    /* equal on all ranks, different for any two steps */
-	const char *host;   /* this node: Slurm's name for it, else the host's name */
-	const char *source; /* "srun --ddp", "srun", "torchrun", "single" */
+	int device;	  /* index of the device to use, -1: none */
+	double share;	  /* fraction of the device that this rank may use; 0: unknown */
+	int attempt;	  /* number of requeues of the job so far */
+	int64_t end_time; /* end of the job's time limit, seconds since 1970; 0: not known */
+	/* name of the job step: equal on all ranks, different for any two steps */
+	const char *job;
+	const char *host; /* name of this node: Slurm's, else the host's */
+	/* origin of these values: "srun --ddp", "srun", "torchrun", "single" */
+	const char *source;
 	const char *method; /* rendezvous method: "file", "pmix", "single" */
 	const char *wide;   /* the engine between groups: "tcp", "mpi"; "none" with one group */
 	double timeout;	    /* time limit of a collective, in seconds */
@@ -183,15 +190,15 @@ DDP_API void ddp_destroy(struct ddp *ddp);
 /* Returns rank, size and so on, valid until ddp_destroy(). */
 DDP_API const struct ddp_world *ddp_world(const struct ddp *ddp);
 
-/* The text of the last error of [ddp], "" if there was none. */
+/* Returns the text of the last error of [ddp], "" if there was none. */
 DDP_API const char *ddp_error(const struct ddp *ddp);
 
-/* The status of the last error of [ddp]: 0 or DDP_ERR_x. */
+/* Returns the status of the last error of [ddp]: 0 or a DDP_ERR_x. */
 DDP_API int ddp_status(const struct ddp *ddp);
 
 /*
- * Abort the world with a reason. Each rank fails with DDP_ERR_ABORTED and this text in the
- * collective that it is in or enters next. Not collective.
+ * Abort the world. Each rank fails with DDP_ERR_ABORTED and this rank's text, in its current or its
+ * next collective. Not collective.
  */
 DDP_API void ddp_abort(struct ddp *ddp, const char *format, ...) DDP_FORMAT(2, 3);
 
@@ -244,7 +251,7 @@ enum ddp_type {
 
 enum ddp_op { DDP_SUM, DDP_MAX, DDP_MIN, DDP_OP_COUNT };
 
-/* Bytes of one element of [type], 0 for an unknown type. */
+/* Returns the bytes of one element of [type], 0 for an unknown type. */
 DDP_API size_t ddp_type_size(enum ddp_type type);
 
 /*
@@ -382,7 +389,7 @@ DDP_API int ddp_sampler_create(struct ddp_sampler **sampler,
 			       const struct ddp_sampler_options *options, struct ddp_error *error);
 DDP_API void ddp_sampler_destroy(struct ddp_sampler *sampler);
 
-/* Number of samples of this rank in an epoch. */
+/* Returns the number of samples of this rank in an epoch. */
 DDP_API uint64_t ddp_sampler_length(const struct ddp_sampler *sampler);
 
 /*
@@ -457,9 +464,9 @@ struct ddp_gradients_options {
 	enum ddp_type type; /* type of the views: DDP_F32 or DDP_F64; on a device DDP_F32 */
 	/* type of elements in messages: [type], or DDP_BF16 or DDP_F16 to halve the messages */
 	enum ddp_type wire;
-	/* maximum bytes of the first bucket; 0: 1 MiB or less, as in PyTorch */
+	/* bytes at which the first bucket is complete; 0: 1 MiB or less, as in PyTorch */
 	size_t first_bytes;
-	size_t bucket_bytes; /* maximum bytes of each other bucket; 0: 25 MiB */
+	size_t bucket_bytes; /* bytes at which each other bucket is complete; 0: 25 MiB */
 	bool sum;	     /* compute the sum; false: the mean over the ranks */
 	/* the first [exact] parameters, such as counters, are always sent as [type] */
 	size_t exact;
@@ -600,7 +607,10 @@ DDP_API int ddp_gradients_finish_on(struct ddp_gradients *gradients, void *strea
  */
 DDP_API double ddp_gradients_norm(const struct ddp_gradients *gradients);
 
-/* PyTorch's clip_grad_norm_: scale so that the norm is at most [limit]. Returns the old norm. */
+/*
+ * As PyTorch's clip_grad_norm_: multiply all gradients by a factor, so that their norm is at most
+ * [limit]. Returns the old norm.
+ */
 DDP_API double ddp_gradients_clip(struct ddp_gradients *gradients, double limit);
 
 /* State of PyTorch's GradScaler: plain data that a checkpoint can contain. */
@@ -623,7 +633,10 @@ struct ddp_scaler {
  */
 DDP_API bool ddp_scaler_unscale(const struct ddp_scaler *scaler, float *gradients, size_t count);
 
-/* Update the scale after each step; [found_inf] is the result of ddp_scaler_unscale(). */
+/*
+ * Update the scale. Call this after each step, with the result of ddp_scaler_unscale() in
+ * [found_inf].
+ */
 DDP_API void ddp_scaler_update(struct ddp_scaler *scaler, bool found_inf);
 
 /*

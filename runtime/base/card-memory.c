@@ -124,7 +124,9 @@ bool ddp_card_read_health(const char *uuid, struct ddp_card_health *health)
 {
 	/* Values of NVML's nvmlClocksThrottleReasons. */
 	enum { HW_SLOWDOWN = 0x8, SW_THERMAL = 0x20, HW_THERMAL = 0x40, HW_POWER_BRAKE = 0x80 };
-	/* Values of NVML's nvmlMemoryErrorType_t and nvmlEccCounterType_t. */
+	/*
+	 * Values of NVML's nvmlMemoryErrorType_t (UNCORRECTED) and nvmlEccCounterType_t (VOLATILE).
+	 */
 	enum { UNCORRECTED = 1, VOLATILE = 0 };
 	unsigned int rows[2], pending = 0, failed = 0;
 	unsigned long long reasons = 0;

@@ -2,7 +2,7 @@
 /*
  * json.h - a strict JSON parser
  *
- * The parser works in place: it decodes a string where it is and zero-terminates it. So it
+ * The parser works in place: it decodes and zero-terminates each string within the text. So it
  * allocates nothing, and it does not recurse. It refuses strings that contain zero bytes.
  *
  * Errors are sticky. json->wrong describes the first error, and json->at is the error's position.
@@ -46,7 +46,7 @@ char *ddp_json_string(struct ddp_json *json);
 /* Read a string and the colon after it. */
 char *ddp_json_key(struct ddp_json *json);
 
-/* Read an integer of at least 0; read any number. */
+/* Read a number: ddp_json_number() an integer of at least 0, ddp_json_real() any number. */
 bool ddp_json_number(struct ddp_json *json, uint64_t *number);
 bool ddp_json_real(struct ddp_json *json, double *number);
 

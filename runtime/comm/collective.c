@@ -51,7 +51,7 @@ static size_t part_of(const struct ddp *ddp, size_t bytes)
 	return bytes / members + (bytes % members != 0);
 }
 
-/* Set [memory] to this member's part or, with [shared], to the start of the whole allocation. */
+/* Set [memory] to this member's part; if [shared], to the start of the whole allocation. */
 static int create_arena(struct ddp *ddp, size_t bytes, bool shared, void **memory)
 {
 	struct ddp_arena *arena;
@@ -110,7 +110,7 @@ int ddp_arena_destroy(struct ddp *ddp, void *memory)
 	if (!*link)
 		return ddp_fail_with(ddp, DDP_ERR_ARGUMENT, "ddp_arena_destroy: %p is not an arena",
 				     memory);
-	status = ddp_barrier(ddp); /* other members may still be reading it */
+	status = ddp_barrier(ddp); /* other members may still read the memory */
 	arena = *link;
 	*link = arena->next;
 	arena_free(arena);
@@ -239,7 +239,7 @@ static int end(struct step *step, int status)
 	return ddp_fail_call(ddp, status);
 }
 
-/* Call before waiting for other groups. */
+/* Call this before a wait for other groups. */
 static void leave_group(struct step *step)
 {
 	ddp_group_away(step->ddp->group, true);

@@ -139,7 +139,10 @@ const char *ddp_rank_name(void *owner, int rank);
  */
 void ddp_publish_failure(struct ddp *ddp);
 
-/* One of the failing ranks writes and logs the summary of all ranks' failure records. */
+/*
+ * Wait for the failure records of all ranks. One of the failing ranks writes and logs a summary of
+ * them.
+ */
 void ddp_log_summary(struct ddp *ddp);
 
 /*
@@ -163,7 +166,7 @@ _Noreturn void ddp_leave_failed(struct ddp *ddp);
 
 /*
  * Fail with [status] and [text] outside of any call, and exit as ddp_leave_failed() does. [owner]
- * is a struct ddp that no other thread uses.
+ * is a struct ddp, which no other thread may use.
  */
 _Noreturn void ddp_end(void *owner, int status, const char *text);
 

@@ -58,7 +58,7 @@ static int copy(struct ddp *ddp, void *to, const void *from, size_t bytes, void 
 	return ddp->device_engine->copy(ddp->device, to, from, bytes, stream, &ddp->error);
 }
 
-/* Wait for [stream]. The time limit applies to each piece anew. */
+/* Wait for [stream]. Each piece has the whole time limit. */
 static int wait_for_stream(struct ddp *ddp, void *stream)
 {
 	struct ddp_watch watch = ddp_watch_start(ddp->timeout, ddp_check_peers, ddp);
@@ -238,7 +238,10 @@ static int open_device(struct ddp *ddp, struct ddp_device_card *card)
 	return status;
 }
 
-/* Called if each rank has its own device, or if NCCL lets ranks share one. */
+/*
+ * Join the devices by NCCL. Called if each rank has its own device, or if NCCL lets ranks share
+ * one.
+ */
 static int join_nccl(struct ddp *ddp)
 {
 	uint8_t id[DDP_DEVICE_ID] = {0};
@@ -495,7 +498,10 @@ struct ddp_device_block {
 
 #define MIB(bytes) (double)(bytes) / (1 << 20)
 
-/* Check that [bytes] more fit into DDP_SHARE. Only memory of ddp_device_alloc() is counted. */
+/*
+ * Check that [bytes] more fit into DDP_SHARE, this rank's part of the device. Only memory of
+ * ddp_device_alloc() is counted.
+ */
 static int check_share(struct ddp *ddp, size_t bytes)
 {
 	double limit = ddp->identity.share * (double)ddp->device_bytes;

@@ -342,7 +342,7 @@ static int share_memory(struct ddp *ddp, const struct ddp_watch *watch)
 	return status;
 }
 
-/* Log on one rank of the node why its ranks do not share memory. */
+/* Log why the ranks of this node do not share memory. One rank of the node logs it. */
 static void warn_not_shared(struct ddp *ddp, const struct mates *mates)
 {
 	struct ddp_log log = ddp->log;

@@ -3,7 +3,7 @@
  * topology.h - groups and columns of ranks
  *
  * The ranks of a group share memory. A group has all ranks of a node; but if the ranks of a node do
- * not share memory, each rank is a group of its own. Member i of each group is in column i. There
+ * not share memory, each rank is alone in its group. Member i of each group is in column i. There
  * are as many columns as the smallest group has members, so that every column has a member in every
  * group. No function does I/O.
  */

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* world.c - ddp_init() and ddp_destroy(): identity of this rank, and the handle */
+/*
+ * world.c - ddp_init() to ddp_destroy(): find this rank's identity, and create the handle
+ */
 #include "config.h"
 
 #include <stdio.h>

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cards.h - decide whether all ranks can use NCCL, or sums are staged through host memory */
+/*
+ * cards.h - choose NCCL or, if a rank cannot use it, sums that are staged through host memory
+ */
 #ifndef DDP_DEVICE_CARDS_H
 #define DDP_DEVICE_CARDS_H
 

@@ -27,7 +27,10 @@ enum { DDP_DEVICE_ID = 256 };
 
 struct ddp_device; /* private to each engine */
 
-/* Description of a rank's device. All ranks exchange these before they choose a path for sums. */
+/*
+ * Description of a rank's device. All ranks exchange their descriptions before they choose NCCL or
+ * staged sums.
+ */
 struct ddp_device_card {
 	int32_t rank;
 	int32_t index;	    /* the device's number on this rank */
@@ -114,7 +117,9 @@ struct ddp_device_engine {
 	int (*copy)(struct ddp_device *device, void *to, const void *from, size_t bytes,
 		    void *stream, struct ddp_error *error);
 
-	/* ddp_gpu.so only. Returns whether [stream] is being captured into a CUDA graph. */
+	/*
+	 * ddp_gpu.so only. Returns whether a capture of [stream] into a CUDA graph is in progress.
+	 */
 	bool (*captured)(struct ddp_device *device, void *stream);
 
 	/*

@@ -50,9 +50,10 @@
 enum {
 	/* version of NCCL before which an abort can hang while another thread is in a call */
 	OLDEST = 21901,
-	EVENTS = 64,	      /* maximum number of collectives that are observed at the same time */
-	WARM_BYTES = 4 << 20, /* bytes of the first all-reduce; too large for a single message */
-	ALIGNMENT = 4096,     /* alignment of sizes, as required for windows */
+	EVENTS = 64, /* maximum number of collectives that are observed at the same time */
+	/* bytes of the larger all-reduce in warm_up(); too many for a single message */
+	WARM_BYTES = 4 << 20,
+	ALIGNMENT = 4096, /* alignment of sizes, as required for windows */
 };
 
 /*
@@ -82,8 +83,9 @@ struct memory {
 	struct memory *next;
 	void *base;
 	size_t bytes;
-	void *handle; /* from ncclCommRegister() or ncclCommWindowRegister(); NULL: not registered */
-	bool freed;   /* free() was called; see [captured] */
+	/* registration of ncclCommRegister() or ncclCommWindowRegister(); NULL: none */
+	void *handle;
+	bool freed; /* free() was called; see [captured] */
 };
 
 struct ddp_device {

@@ -94,7 +94,7 @@ struct ddp_notice {
 
 enum ddp_state { DDP_MEMBER_NONE, DDP_MEMBER_JOINED, DDP_MEMBER_LEFT };
 
-/* Data of one member, which only that member writes, except [sleepers]. */
+/* Data of one member. Only that member writes them, except [sleepers]. */
 struct ddp_slot {
 	struct ddp_line lines[DDP_LINES];
 	/* not 0 if a member sleeps on one of the lines */

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* group.c - creating, joining and leaving a group; further shared regions */
+/*
+ * group.c - create, join and leave a group; create further shared regions
+ */
 #include "config.h"
 
 #include <errno.h>

@@ -427,7 +427,7 @@ static int call_mismatch(struct ddp_group *group, int member, struct ddp_error *
 
 /* Nanoseconds to spin: about the time to fall asleep and wake up. */
 #define SPIN_TIME 30000u
-/* Nanoseconds to yield before sleeping, if members share CPUs. */
+/* Nanoseconds to yield the CPU before sleeping, if members share CPUs. */
 #define YIELD_TIME 50000u
 /* Nanoseconds of the first sleep. Each further sleep is twice as long, up to DDP_WATCH_PERIOD. */
 #define FIRST_SLEEP 100000u

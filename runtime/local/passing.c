@@ -410,7 +410,7 @@ bool ddp_group_serve(struct ddp_group *group, uint64_t nanoseconds)
 
 /* --- Other members ----------------------------------------------------------------------- */
 
-/* Wait until [link] is readable. Returns 1; 0 with the watch's error in [status]. */
+/* Wait until [link] is readable. Returns 1; or 0 with the watch's error in [status]. */
 static int wait_readable(int link, const struct ddp_watch *watch, int *status,
 			 struct ddp_error *error)
 {
@@ -425,8 +425,8 @@ static int wait_readable(int link, const struct ddp_watch *watch, int *status,
 }
 
 /*
- * Connect to [name]. Returns the connection; -1 with errno or, if [status] < 0, with the watch's
- * error.
+ * Connect to the socket [name]. Returns the connection; or -1, with the watch's error in [status]
+ * (< 0) or else with errno.
  */
 static int connect_to(const char *directory, const char *name, const struct ddp_watch *watch,
 		      int *status, struct ddp_error *error)

@@ -64,7 +64,10 @@ enum ddp_name ddp_attempt_parse(const char *name, uint64_t *attempt, uint32_t *f
 /* Returns whether [name] is the name K.R of a rank's record. No I/O. */
 bool ddp_attempt_parse_rank(const char *name, uint32_t *fence, uint32_t *rank);
 
-/* Write "directory/A" and the formatted suffix to [path] (PATH_MAX bytes). Returns [path]. */
+/*
+ * Write the path of a file of [attempt] to [path] (PATH_MAX bytes): [directory], the attempt's
+ * number, and a formatted suffix. Returns [path].
+ */
 char *ddp_attempt_path(char *path, const char *directory, uint64_t attempt, const char *format, ...)
 	DDP_FORMAT(4, 5);
 

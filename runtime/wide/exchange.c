@@ -221,7 +221,7 @@ static int handle_failure(struct ddp_exchange *exchange, const struct ddp_messag
 			     exchange->call->sequence);
 }
 
-/* A message has arrived: check that it is the one that this call expects. */
+/* Check that [message], which has arrived, is the one that this call expects. */
 static int check_message(struct ddp_exchange *exchange, const struct ddp_message *message)
 {
 	const char *peer;

@@ -57,8 +57,8 @@ enum { DDP_COLUMN_PARTNERS = 96 };
 int ddp_column_partners(int size, int index, int partners[static DDP_COLUMN_PARTNERS]);
 
 /*
- * All-reduce [data] over the column: small data by recursive doubling, larger data by a ring
- * reduce-scatter and all-gather. 16-bit types are summed in f32 and rounded once per hop.
+ * All-reduce [data] over the column. Small data uses recursive doubling; larger data uses a ring
+ * reduce-scatter and all-gather. 16-bit types are summed in f32 and rounded after each message.
  */
 int ddp_column_all_reduce(struct ddp_column *column, const struct ddp_column_call *call, void *data,
 			  size_t count, enum ddp_type type, enum ddp_op op,

@@ -58,7 +58,7 @@ bool ddp_tcp_same_host(const struct ddp_tcp_address *a, const struct ddp_tcp_add
 
 /* --- Interfaces ---------------------------------------------------------------------------- */
 
-/* Whether [list], in NCCL's syntax, selects the interface [name]. */
+/* Returns whether [list], in NCCL's syntax, selects the interface [name]. */
 static bool list_selects(const char *list, const char *name)
 {
 	bool excludes = *list == '^', exact = false;

@@ -86,11 +86,12 @@ struct handshake {
 
 struct meeting {
 	struct ddp_tcp_meeting *public;
-	struct handshake *ours;	  /* [count]: connections that this rank opens */
-	struct handshake *theirs; /* [MOST_PENDING]: incoming connections; stored after [ours] */
-	struct pollfd *polled;	  /* entries for all handshakes and the listener */
-	int missing;		  /* number of partners that are not connected */
-	int rejected;		  /* number of connections that were closed without a valid proof */
+	struct handshake *ours; /* [count]: connections that this rank opens */
+	/* [MOST_PENDING]: incoming connections; stored behind [ours] */
+	struct handshake *theirs;
+	struct pollfd *polled; /* entries for all handshakes and the listener */
+	int missing;	       /* number of partners that are not connected */
+	int rejected;	       /* number of connections that were closed without a valid proof */
 	char rejected_from[DDP_TCP_TEXT];
 };
 
