@@ -52,7 +52,6 @@ int place_first_node(char *const *env, const struct ddp_task *task, char *node, 
 int place_own_address(const char *node, const char *suffix, char *address, size_t size,
 		      struct ddp_message *message);
 
-/* Whether [name] resolves to an address on this host. */
 bool place_resolves(const char *name);
 
 #endif /* DDP_EXEC_PLACE_H */

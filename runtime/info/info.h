@@ -95,8 +95,8 @@ struct info_sharing {
 	double least, most, sum; /* lowest share, highest share and sum of the shares; 0: unknown */
 	double bytes;		 /* GPU memory of all shares together, in bytes */
 	double slowest, quickest; /* lowest and highest MPS limit of threads, in %; 0: no limit */
-	bool mps, threads,
-		memory; /* all ranks use MPS; MPS enforces limits of threads, of memory */
+	/* whether all ranks use MPS; whether MPS limits their threads, and their memory */
+	bool mps, threads, memory;
 };
 
 /*
@@ -148,7 +148,6 @@ struct info_selftest {
  */
 int info_selftest_run(struct info_selftest *test, struct ddp *ddp, size_t limit);
 
-/* Returns the number of wrong elements in all timings of [test]. */
 uint64_t info_selftest_wrong(const struct info_selftest *test);
 
 /* --- The report ---------------------------------------------------------------------------- */

@@ -368,7 +368,6 @@ static void parse_output(struct survey *survey, const char *text)
 	}
 }
 
-/* Report a node on which srun did not start, or which did not respond. */
 static void report_unanswered(struct survey *survey, const struct node *node,
 			      const struct ddp_command_said *output, const char *why, bool any)
 {

@@ -104,7 +104,7 @@ struct site_row {
 };
 
 struct site_report {
-	const char *host; /* name of this host */
+	const char *host;
 	struct site_row *rows;
 	size_t count;
 };

@@ -220,7 +220,6 @@ static size_t relative_words(const struct launch *launch, char *word)
 		       : 0;
 }
 
-/* Whether [word] is an option that only ddp-exec has. */
 static bool is_for_exec(const struct launch *launch, const char *word)
 {
 	return launch->exec[0] && strncmp(word, "--ddp-", strlen("--ddp-")) == 0;

@@ -10,7 +10,7 @@
 
 struct preflight_results {
 	const struct node_list *nodes;
-	enum preflight_verdict *verdicts; /* [nodes] */
+	enum preflight_verdict *verdicts; /* one for each node */
 	struct preflight_row *rows;
 	size_t count;
 	/* All-reduces of all nodes, and of all GPUs. If [test] is "", the all-reduce was not run. */

@@ -68,9 +68,9 @@ struct flight {
 	struct launch *launch;
 	struct preflight_results results;
 	size_t capacity;
-	struct peer *peer; /* [nodes] */
-	int *partners;	   /* [nodes] partner in this phase; -1: none */
-	int *node_of;	   /* [ranks] node of each rank; -1: unknown */
+	struct peer *peer; /* one for each node */
+	int *partners;	   /* partner of each node in this phase; -1: none */
+	int *node_of;	   /* node of each rank; -1: unknown */
 
 	pid_t srun;
 	int to, from, step_fd; /* srun's stdin, srun's output, the pipe for the plugin's message */

@@ -53,8 +53,8 @@ struct relay {
 
 	/* Times as returned by ddp_seconds(). */
 	_Atomic double active_at; /* time of the last output */
-	_Atomic double
-		failed_at; /* time of srun's first message about a failed rank or node; 0: none */
+	/* time of srun's first message about a failed rank or node; 0: none */
+	_Atomic double failed_at;
 
 	atomic_bool srun_ended; /* read what is left in the pipes, and end */
 	struct relay_stream {

@@ -280,7 +280,7 @@ static bool is_crowded(const struct ddp_device_facts *facts, const struct ddp_de
 {
 	struct ddp_device_facts each = *facts;
 
-	/* With more tasks than devices, tasks share a device whatever the binding. */
+	/* With more tasks than devices, tasks share a device regardless of the binding. */
 	if (d->visible > 0 && d->on_node > 0 && size > d->on_node)
 		return true;
 	each.local_size = size < TASKS_MAX ? (uint32_t)size : TASKS_MAX;

@@ -19,8 +19,8 @@
  * components, unlike SPANK's items.
  */
 struct ddp_task {
-	uint32_t rank, size;		 /* in the step */
-	uint32_t local_rank, local_size; /* among the step's tasks on this node */
+	uint32_t rank, size;		 /* rank and number of ranks in the step */
+	uint32_t local_rank, local_size; /* the same among the step's tasks on this node */
 	/* this node's number, and the number of nodes; nodes are sorted by their first ranks */
 	uint32_t node_rank, nodes;
 	uint32_t node_id; /* this node's number in Slurm's order, SLURM_NODEID */
