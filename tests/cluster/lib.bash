@@ -334,7 +334,7 @@ run_once()
 	try mc ddp-run --restarts 0 "$@"
 	dir=$(find "$WORK/.ddp" -maxdepth 1 -name 'failed-*')
 	text=$(<"$dir/report.txt")
-	# ddp-run printed the report, of which the second line is checked, and --explain prints it again.
+	# ddp-run has printed the report, whose second line is checked here. --explain prints the report again.
 	has "$err" "^$(head -n 2 "$dir/report.txt" | tail -n 1)\$"
 	same "$(mc ddp-run --explain "$dir")" "$text"
 }
@@ -363,7 +363,7 @@ ranks()
 	done
 }
 
-# spank_plugin NAME <SOURCE: compiles a SPANK plugin to $TOP/NAME.so, for the same Slurm as ddp.so.
+# spank_plugin NAME <SOURCE: compiles a SPANK plugin to $TOP/NAME.so, for the Slurm release for which ddp.so was built.
 spank_plugin()
 {
 	local flags

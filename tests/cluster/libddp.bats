@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# libddp and ddp-info as a user has them: installed, found with pkg-config, started by srun.
+# libddp and ddp-info as users run them: installed, found with pkg-config, and started by srun.
 #
 # shellcheck disable=SC2016 # variables in single quotes are expanded by the task's shell
 # shellcheck disable=SC2154 # rc, out and err come from try
@@ -21,7 +21,7 @@ setup_file()
 
 teardown_file() { cluster_down; }
 
-# Shared memory segments of libddp.
+# Prints the shared memory segments of libddp.
 shared_memory() { find /dev/shm -name '*ddp*' -user "$(as_user id -un)"; }
 
 setup() { shm=$(shared_memory); }
@@ -33,7 +33,7 @@ teardown()
 	rm -rf "${WORK:?}"/* "$WORK"/.ddp
 }
 
-# rows OUTPUT: the rows of ddp-info's table as "rank node local", without values that differ between runs.
+# rows OUTPUT: prints the rows of ddp-info's table as "rank node local", without values that differ between runs.
 rows() { awk '$1 ~ /^[0-9]+$/ && $3 ~ /\// { print $1, $2, $3 }' <<<"$1"; }
 
 exact() { grep -c 'GB/s  exact$' <<<"$1"; }
@@ -62,7 +62,7 @@ exact() { grep -c 'GB/s  exact$' <<<"$1"; }
  3 yes"
 }
 
-# The rows of ddp-info --json as "rank:node:node_rank:endpoint_reached".
+# Prints the rows of ddp-info --json as "rank:node:node_rank:endpoint_reached".
 node_ranks()
 {
 	/usr/bin/python3 -c 'import json, sys
@@ -229,7 +229,8 @@ print(d["size"], d["nodes"], d["wide"], [r["node"] for r in d["ranks"]],
 
 all_up() { [ "$(find "$WORK" -name 'up-*' -size +0 | wc -l)" -eq "$1" ]; }
 
-# endless SRUN_OPTION...: starts the program in the background, and waits until its four ranks sum. Its output is in $TOP/output.
+# endless SRUN_OPTION...: starts the program in the background, and waits until its four ranks call all-reduce. $TOP/output has
+# its output.
 endless()
 {
 	background env -C "$WORK" timeout -k 5 100 "$minicluster" run srun -N2 --ntasks-per-node=2 \
@@ -256,7 +257,7 @@ have_ended() { ! pgrep -f "^$ENDLESS" >/dev/null; }
 	done
 }
 
-# others_name_stopped_rank: the other ranks end, and name rank 2, which is stopped.
+# others_name_stopped_rank: checks that the other ranks end and name rank 2, which is stopped.
 others_name_stopped_rank()
 {
 	local rank
@@ -272,7 +273,7 @@ others_name_stopped_rank()
 	done
 }
 
-# Repeated, as a loaded machine can stop another rank for a second, which is then named instead.
+# Tries again, because a loaded machine can delay another rank for a second, and then the ranks name that one.
 @test "a rank stopped in an all-reduce is named by the others after DDP_TIMEOUT" {
 	export DDP_TIMEOUT=3
 	others_name_stopped_rank || others_name_stopped_rank || others_name_stopped_rank
@@ -283,7 +284,8 @@ others_name_stopped_rank()
 	mc scancel --name=endless
 	within 30 have_ended
 	wait || true
-	# A rank that detects another's end before its own signal records that instead.
+	# A rank may detect that another rank has ended before its own signal arrives. Then its record has that instead of the
+	# signal.
 	has "$(cat "$WORK"/.ddp/failed-*/rank-*)" SIGTERM
 	same "$(find "$WORK"/.ddp/failed-* -name 'rank-*' | wc -l)" 4
 }

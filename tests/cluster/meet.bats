@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Rendezvous of ranks under a real srun by each method, with tests/runtime/meet, a program that does only this.
+# The rendezvous of ranks under a real srun, by each method. The program tests/runtime/meet does nothing else.
 #
 # shellcheck disable=SC2016 # variables in single quotes are expanded by the task's shell
 # shellcheck disable=SC2154 # rc, out and err come from try
@@ -22,7 +22,7 @@ teardown_file() { cluster_down; }
 
 teardown() { rm -rf "${WORK:?}"/* "$WORK"/.ddp; }
 
-# expect_met RANKS METHOD: $out has the line of each rank.
+# expect_met RANKS METHOD: checks that $out has the line of each rank.
 expect_met()
 {
 	local rank wanted=
@@ -47,7 +47,7 @@ nothing_left() { same "$(ls -A "$WORK")" ""; }
 	nothing_left
 }
 
-# start_rank RANK OPTION...: starts the program "meet" in a shell in which a user has set the variables of env://.
+# start_rank RANK OPTION...: starts the program "meet" with the variables of env://, as a user would set them in a shell.
 start_rank()
 {
 	local rank=$1
@@ -149,7 +149,7 @@ END
 	for rank in 0 2 3; do
 		has "$err" "rank $rank: .*1 of 4 ranks did not arrive in 1 s: rank 1"
 	done
-	# The late rank may mistake the remaining files for those of an earlier attempt, and wait until its own timeout.
+	# The late rank may take the remaining files for those of an earlier attempt, and wait until its own timeout.
 	has "$err" 'rank 1: .*(1 of 4 ranks did not arrive in 1 s: rank 1|rank 0 did not arrive in 1 s)'
 	nothing_left
 }

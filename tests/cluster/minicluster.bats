@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# contrib/minicluster itself: safe use of /tmp, which all users share, and its messages.
+# contrib/minicluster itself: its messages, and its safe use of /tmp, which all users share.
 #
 # shellcheck disable=SC2154 # rc, out and err come from try
 
@@ -20,7 +20,8 @@ teardown()
 	rm -rf "$TOP"
 }
 
-# trap_of_another DIRECTORY: makes a directory of another user in which the file "cluster" is a FIFO: reading it would hang.
+# trap_of_another DIRECTORY: creates a directory of another user, in which the file "cluster" is a FIFO. A read of this file would
+# hang.
 trap_of_another()
 {
 	[ "$(id -u)" -eq 0 ] || skip "a second user needs root"
@@ -30,14 +31,14 @@ trap_of_another()
 
 @test "a claim on ports that another user made is neither followed nor removed while its directory exists" {
 	trap_of_another "$TOP/trap"
-	# The first block of ports that a cluster in this directory claims.
+	# The first block of ports that a cluster in this directory would claim.
 	claim=/tmp/minicluster-port-$((10000 + $(cksum <<<"$TOP/c" | cut -d ' ' -f 1) % 200 * 100))
 	[ ! -L "$claim" ] || skip "these ports are taken"
 	as_other_user ln -s "$TOP/trap" "$claim"
 	try timeout 100 "$minicluster" up --dir "$TOP/c" --nodes 1 --gpus 0 --plugstack none
 	same "$rc" 0
 	[ -L "$claim" ]
-	# Without the other user's directory the claim is stale, and the cluster replaces it.
+	# Without the other user's directory, the claim is stale, and the cluster replaces it.
 	rm -r "$TOP/trap"
 	timeout 60 "$minicluster" down --dir "$TOP/c" >/dev/null
 	try timeout 100 "$minicluster" up --dir "$TOP/c" --nodes 1 --gpus 0 --plugstack none
@@ -65,7 +66,7 @@ trap_of_another()
 	same "$rc:$out" "0:$(uname -n)"
 }
 
-# Such a Slurm is simulated: MULTIPLE_SLURMD is removed from the output of scontrol.
+# The test simulates such a Slurm: it removes MULTIPLE_SLURMD from the output of scontrol.
 @test "a Slurm without multiple slurmd support is refused for two nodes, and works for one" {
 	real=$(PATH=$PATH:/usr/sbin:/sbin type -P scontrol)
 	mkdir "$TOP/bin"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz.h - shared by the fuzz targets */
+/* fuzz.h - functions that all fuzz targets share */
 #ifndef DDP_TESTS_FUZZ_H
 #define DDP_TESTS_FUZZ_H
 
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Like assert(), but not disabled by NDEBUG. */
+/* Like assert(), but NDEBUG does not disable it. */
 #define HOLDS(condition)                                                                  \
 	do {                                                                              \
 		if (!(condition)) {                                                       \
@@ -22,8 +22,8 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /*
- * Copies the input to a string in a block of exactly its size, so that a read beyond its end is
- * detected.
+ * Copies the input to a string in a block that has exactly its size, so that a sanitizer detects a
+ * read beyond the end.
  */
 static inline char *fuzz_text(const uint8_t *data, size_t size)
 {

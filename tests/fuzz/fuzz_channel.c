@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz_channel.c - SLURM_DDP_STEP, and lists with the same escapes (DDP_OURS) */
+/* fuzz_channel.c - decoding of SLURM_DDP_STEP, and of lists with the same escapes (DDP_OURS) */
 #include "config.h"
 
 #include "channel.h"
@@ -7,7 +7,7 @@
 
 static char text[DDP_CHANNEL_SIZE], again[DDP_CHANNEL_SIZE];
 
-/* A channel that could be decoded is encoded and decoded again without changes. */
+/* If the input can be decoded to a channel, encoding and decoding it again changes nothing. */
 static void check_decode(const char *input)
 {
 	static struct ddp_channel first, second;
@@ -31,11 +31,14 @@ static void check_decode(const char *input)
 	HOLDS(strcmp(first.directory, second.directory) == 0);
 	HOLDS(strcmp(first.problem, second.problem) == 0);
 	HOLDS(first.job == second.job && first.end_time == second.end_time);
-	/* a buffer that is one byte too small is an error, and nothing is written beyond it */
+	/*
+	 * If the buffer is one byte too small, that is an error, and nothing is written beyond the
+	 * buffer.
+	 */
 	HOLDS(ddp_channel_encode(&first, again, strlen(text)) < 0);
 }
 
-/* An added value can be read, and other values stay. */
+/* A value that is added to a list can be read, and other values stay unchanged. */
 static void check_list(const char *value)
 {
 	char list[512] = "BEFORE=1", got[512], was[512];
@@ -59,7 +62,7 @@ static void check_list(const char *value)
 	}
 }
 
-/* A list of unknown content: a value that fits is a terminated string. */
+/* The list has unknown content. If a value fits in the buffer, it is a terminated string. */
 static void check_foreign_list(const char *list)
 {
 	char got[64];

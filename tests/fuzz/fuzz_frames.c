@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_frames.c - frames that a rank of the TCP engine receives: correct and malformed ones, in
- * pieces, while it starts and cancels receives. Each receive gets the message that belongs to it by
- * the order of the frames.
+ * pieces, while the rank starts and cancels receives
+ *
+ * The order of the frames determines which message each receive must get.
  */
 #include "wide/tcp.c"
 
@@ -10,14 +11,14 @@
 
 enum { RECEIVES = 64, STREAM = 32 << 10 };
 
-/* The input, read from its start. */
+/* The input, which is read from its start. */
 static const uint8_t *input;
 static size_t left;
 
 static struct ddp_host *host;
 static int peer; /* the other end of the connection to rank 1 */
 static char stream[STREAM];
-static size_t written; /* bytes of [stream] that were sent */
+static size_t written; /* number of bytes of [stream] that were sent */
 static struct ddp_host_request requests[RECEIVES];
 static char *buffers[RECEIVES];
 static size_t sizes[RECEIVES];
@@ -85,7 +86,7 @@ static void cancel(void)
 		HOLDS(requests[i].status != 0);
 }
 
-/* Checks receive [i]: it must have got message [i] of [stream]. */
+/* Fails unless receive [i] has got message [i] of [stream]. */
 static void check_receive(int i, const struct frame *frame, const char *payload)
 {
 	if (!frame) {

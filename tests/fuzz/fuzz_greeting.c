@@ -3,8 +3,8 @@
  * fuzz_greeting.c - bytes that a rank of the TCP engine receives from an unauthorized peer, in
  * pieces
  *
- * Rank 0 listens for rank 1 and connects to rank 2. Without the correct proof no partner gets a
- * socket; with it, no byte after the proof has been read.
+ * Rank 0 listens for rank 1 and connects to rank 2. Without the correct proof, the connection must
+ * not become that of a partner. With the proof, the rank must not have read any byte after it.
  */
 #include "wide/tcp-meet.c"
 
@@ -43,7 +43,7 @@ static void send_pieces(struct meeting *meeting, struct handshake *handshake, in
 	}
 }
 
-/* A peer that knows the secret sends its greeting or challenge, its proof, and [data]. */
+/* Acts as a peer that knows the secret: sends a greeting or challenge, a proof, and [data]. */
 static void prove(struct meeting *meeting, struct handshake *handshake, int fd, const uint8_t *data,
 		  size_t size)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz_identity.c - a rank's identity from any environment; one variable per line */
+/* fuzz_identity.c - a rank's identity from any environment. Each line of the input is a variable */
 #include "config.h"
 
 #include "fuzz.h"
@@ -27,7 +27,7 @@ static void check_texts(const struct ddp_identity *id)
 	HOLDS(memchr(id->records, '\0', sizeof(id->records)));
 	HOLDS(!id->own || *id->directory);
 	HOLDS(id->own == (id->source == DDP_SOURCE_PLUGIN && *id->directory));
-	/* names of job and run cannot move the records out of one entry of .ddp */
+	/* Whatever the names of job and run are, the records stay in one entry of .ddp. */
 	HOLDS(strrchr(id->records, '/') && strstr(id->records, "/.ddp/failed-"));
 	HOLDS(strncmp(strrchr(id->records, '/'), "/failed-", 8) == 0);
 }

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz_json.c - the JSON reader: each letter of the first line is a call, the rest is the text */
+/*
+ * fuzz_json.c - the JSON reader. Each letter of the input's first line is a call; the other lines
+ * are the JSON text
+ */
 #include "config.h"
 
 #include "base/json.h"
 #include "base/text.h"
 #include "fuzz.h"
 
-/* Checks that [string] and its end are within the text that was read. */
+/* Fails unless [string] and its end are within the text that was read. */
 static void check_string(const struct ddp_json *json, const char *string)
 {
 	HOLDS(!json->wrong);
@@ -58,7 +61,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (!line)
 		return 0;
-	/* in a block of exactly its size, so that a read beyond its end is detected */
+	/* in a block that has exactly the text's size, so that a read beyond the end is detected */
 	text = malloc(length ? length : 1);
 	HOLDS(text);
 	memcpy(text, line + 1, length);

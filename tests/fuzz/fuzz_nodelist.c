@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_nodelist.c - Slurm's lists: nodes, tasks per node, ports, GRES. Each parser gets the whole
- * input.
+ * input
  */
 #include "config.h"
 
@@ -10,7 +10,7 @@
 #include "fuzz.h"
 #include "nodelist.h"
 
-/* Names contain no brackets, and every name of a valid list can be read. */
+/* Names contain no brackets. Every name of a valid list can be read. */
 static void check_name(const char *list, size_t i, char *name, size_t size)
 {
 	char shorter[DDP_NODE_SIZE];
@@ -39,7 +39,7 @@ static void check_nodes(const char *list)
 		return;
 	HOLDS(ddp_nodelist_nth(list, (size_t)count, name, sizeof(name)) < 0);
 	for (long i = 0; i < count && i < 64; i++) {
-		/* with a large buffer, a name of a valid list must be found */
+		/* If the buffer is large enough, every name of a valid list must be found. */
 		if (strlen(list) < sizeof(wide))
 			HOLDS(ddp_nodelist_nth(list, (size_t)i, wide, sizeof(wide)) == 0);
 		check_name(list, (size_t)i, name, sizeof(name));
@@ -47,7 +47,7 @@ static void check_nodes(const char *list)
 	}
 }
 
-/* A list written out has the names in order, joined by commas. */
+/* A list that is written out has the names in order, separated by commas. */
 static void check_written_out(const char *list)
 {
 	long count = ddp_nodelist_count(list);
@@ -78,7 +78,10 @@ static void check_tasks(const char *text)
 	if (uneven < 0)
 		return;
 	HOLDS(strspn(text, "0123456789,(x)") == strlen(text));
-	/* with every node twice the result is the same, and with another number the list is uneven */
+	/*
+	 * The result is the same if every node appears twice. With another number of nodes, the
+	 * list is uneven.
+	 */
 	twice = malloc(2 * strlen(text) + 32);
 	HOLDS(twice);
 	sprintf(twice, "%s,%s", text, text);
@@ -112,7 +115,7 @@ static void check_gres(const char *text)
 	HOLDS(each == 0 || strstr(text, "gpu:") || strstr(text, "gpu="));
 }
 
-/* The text as Slurm's binding and as list of devices. */
+/* Parses the text as a binding of Slurm, and as a list of devices. */
 static void check_devices(const char *text, size_t size)
 {
 	char *bind = malloc(size + 32), *list = malloc(size + 32), share[16];

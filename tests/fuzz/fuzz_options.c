@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_options.c - values of options, on a command line, in the environment and in plugstack.conf
+ * fuzz_options.c - values of options, from a command line, the environment and plugstack.conf
  *
- * The first byte selects the option and the source. The following lines are values that are set one
- * after another, and then form the environment.
+ * The first byte of the input selects the option and the source. The following lines are values of
+ * the option, which are set one after another. Then the same lines are the environment.
  */
 #include "config.h"
 
@@ -11,7 +11,7 @@
 #include "fuzz.h"
 #include "options.h"
 
-/* Invariants of all values, however they were set. */
+/* Checks what must hold for values that were set in any way. */
 static void check_values(const struct ddp_values *v)
 {
 	struct ddp_message message;
@@ -37,7 +37,7 @@ static const char *name_under(enum ddp_option_id id, enum ddp_source source)
 						: o->option;
 }
 
-/* Sets a value and checks the header's contract for success and for failure. */
+/* Sets a value. Checks what the header promises for success and for failure. */
 static void set(struct ddp_values *values, enum ddp_option_id id, const char *text,
 		enum ddp_source source)
 {
@@ -66,7 +66,7 @@ static void set_from_env(struct ddp_values *values, char *const *env)
 	int rc = ddp_values_from_env(values, env, &message);
 
 	HOLDS(rc == 0 || (rc == -1 && message.text[0] != '\0'));
-	/* without --ddp, only SLURM_DDP itself can be an error */
+	/* Without --ddp, only an invalid SLURM_DDP can be an error. */
 	HOLDS(rc == 0 || values->enabled || strstr(message.text, "SLURM_DDP="));
 	check_values(values);
 }

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz_plugstack.c - the plugin's arguments in plugstack.conf, one per line of the input */
+/*
+ * fuzz_plugstack.c - the plugin's arguments in plugstack.conf. Each line of the input is an
+ * argument
+ */
 #include "config.h"
 
 #include "fuzz.h"
@@ -20,7 +23,7 @@ static bool is_known(const char *argument)
 	return false;
 }
 
-/* plugstack.conf cannot enable --ddp or set options of the user. */
+/* plugstack.conf cannot enable --ddp, and cannot set options that only users may set. */
 static void check_values(const struct ddp_values *v)
 {
 	HOLDS(!v->enabled && !v->verbose);
@@ -33,7 +36,9 @@ static void check_values(const struct ddp_values *v)
 		HOLDS(v->source[id] <= DDP_FROM_PLUGSTACK);
 }
 
-/* Arguments that are read one by one have the same effect as together. */
+/*
+ * Arguments that are parsed one by one have the same effect as arguments that are parsed together.
+ */
 static void check_one_by_one(const struct ddp_values *together, int rc, int argc, char *const *argv)
 {
 	static struct ddp_values alone;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz_record.c - files in the rendezvous directory: records and tables of any bytes, and any names */
+/*
+ * fuzz_record.c - files in the rendezvous directory: records and tables of any bytes, and files of
+ * any name
+ */
 #include "config.h"
 
 #include <sys/mman.h>
@@ -17,7 +20,7 @@ static const struct ddp_record mine = {.format = DDP_RECORD_FORMAT,
 				       .release = PACKAGE_VERSION,
 				       .host = "n1"};
 
-/* Values that are found are within the data. */
+/* Fails unless every value that is found is within the data. */
 static void check_values(const uint8_t *data, size_t size)
 {
 	char value[64];
@@ -27,7 +30,7 @@ static void check_values(const uint8_t *data, size_t size)
 
 	HOLDS(status == 0 || *error.text);
 	HOLDS(status != 0 || room <= sizeof(value));
-	/* an added value is found, unless the key exists */
+	/* If the key does not exist yet, a value can be added and then found. */
 	if (status == DDP_ERR_ARGUMENT) {
 		struct ddp_values values = {0};
 
@@ -61,7 +64,10 @@ static void check_record(const uint8_t *data, size_t size)
 		check_values(data + DDP_RECORD_HEAD, record.length);
 }
 
-/* Reads the input with a correct head and checksum, so that its body is parsed. */
+/*
+ * Puts a correct head and checksum before the input and reads it as a record, so that its body is
+ * parsed.
+ */
 static void check_sealed(const uint8_t *data, size_t size)
 {
 	struct ddp_record record = mine;
@@ -102,7 +108,7 @@ static void check_table(const uint8_t *data, size_t size)
 	ddp_table_close(table);
 }
 
-/* Reads the input as a table after a correct head. */
+/* Puts a correct head before the input, and reads it as a table. */
 static void check_headed(const uint8_t *data, size_t size)
 {
 	struct ddp_record record = mine;
@@ -118,7 +124,7 @@ static void check_headed(const uint8_t *data, size_t size)
 	free(file);
 }
 
-/* Reads the input as the three records of a table with a correct index. */
+/* Puts a correct index before the input, and reads it as the three records of a table. */
 static void check_indexed(const uint8_t *data, size_t size)
 {
 	struct iovec part = {(void *)(uintptr_t)data, size};
@@ -133,7 +139,10 @@ static void check_indexed(const uint8_t *data, size_t size)
 	free(file);
 }
 
-/* A name has exactly one kind, and formatting its parts gives the same name. */
+/*
+ * Each name has exactly one kind. If the parts of a name are formatted again, they give the same
+ * name.
+ */
 static void check_name(const char *name)
 {
 	char path[PATH_MAX];

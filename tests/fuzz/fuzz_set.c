@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_set.c - a data set's file of any bytes, plain or gzipped: it is rejected with a message, or
- * all samples of the set can be read
+ * fuzz_set.c - a data set's file of any bytes, plain or gzipped. Either the file is rejected with a
+ * message, or all samples of the set can be read
  */
 #include "config.h"
 
@@ -11,11 +11,11 @@
 #include "data/set.h"
 #include "fuzz.h"
 
-enum { SAMPLES = 2, LABELS = 5 }; /* as in the files of the corpus */
+enum { SAMPLES = 2, LABELS = 5 }; /* numbers of images and labels in the corpus */
 
 static char directory[] = "/tmp/fuzz-set-XXXXXX";
 
-/* The file [name] that is the input; the other file of the set is valid. */
+/* The input is the file [name]. The other file of the set is valid. */
 static const struct {
 	enum set_kind kind;
 	bool test;
@@ -58,11 +58,11 @@ static void put_good(const char *name, uint32_t count)
 
 	bytes[3] = images ? 3 : 1;
 	bytes[7] = (uint8_t)count;
-	bytes[11] = images ? 28 : 0; /* the fourth label, or the height of images */
+	bytes[11] = images ? 28 : 0; /* the fourth label; in a file of images, the height */
 	HOLDS(file && fwrite(bytes, 1, size, file) == size && fclose(file) == 0);
 }
 
-/* All files under test are one file in memory. */
+/* Creates a file in memory, and links with the tested names to it. */
 static int prepare(void)
 {
 	int fd = memfd_create("fuzz", MFD_CLOEXEC);

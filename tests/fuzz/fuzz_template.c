@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_template.c - templates of --ddp-rdzv: the first line is the template, the second the user's
- * name
+ * fuzz_template.c - templates of --ddp-rdzv. The first line of the input is the template, the
+ * second line is the user's name
  */
 #include "config.h"
 
 #include "format.h"
 #include "fuzz.h"
 
-/* Expected length of the path, computed independently. */
+/* Computes the expected length of the path, independently of the code that is tested. */
 static size_t expected_length(const char *template, const struct ddp_template_values *values)
 {
 	size_t n = 0;
@@ -69,7 +69,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		HOLDS(strncmp(message.text, "--ddp-rdzv", 10) == 0);
 		HOLDS(strlen(message.text) < 400);
 	}
-	/* without the check, and with unknown values, expansion may fail, but without memory errors */
+	/*
+	 * Without the check, or with unknown values, the expansion may fail, but must not cause
+	 * memory errors.
+	 */
 	(void)ddp_template_expand(template, &values, path, sizeof(path), &message);
 	if (ddp_template_expand(template, &nothing, path, sizeof(path), &message) == 0)
 		HOLDS(!strchr(template, '%'));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_tensors.c - a safetensors file of any bytes: it is rejected with a message, or everything
- * that it lists can be read
+ * fuzz_tensors.c - a safetensors file of any bytes. Either the file is rejected with a message, or
+ * everything that it lists can be read
  */
 #include "config.h"
 

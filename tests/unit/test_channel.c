@@ -4,7 +4,7 @@
 #include "channel.h"
 #include "unit.h"
 
-/* Every field differs from its default and from its neighbours. */
+/* Sets every field to a value that is not its default and not that of a neighbouring field. */
 static void fill_channel(struct ddp_channel *c)
 {
 	memset(c, 0, sizeof(*c));
@@ -89,7 +89,7 @@ TEST(test_empty)
 	ck_assert_mem_eq(&got, &zero, sizeof(got));
 }
 
-/* ddp_channel_encode() fails on a buffer that is too small. It does not truncate. */
+/* If the buffer is too small, ddp_channel_encode() fails. It does not truncate. */
 TEST(test_encode_small_buffer)
 {
 	char text[sizeof(full)];
@@ -186,7 +186,7 @@ TEST(test_list_small_buffer)
 {
 	char list[16] = "A=1", value[4];
 
-	/* ";B=%3B" ends at byte 9 of the 16; ";C=1%3B2" would end at byte 17. */
+	/* ";B=%3B" ends at byte 9 of the 16. ";C=1%3B2" would end at byte 17. */
 	ck_assert_int_eq(ddp_list_add(list, sizeof(list), "B", ";"), 0);
 	ck_assert_str_eq(list, "A=1;B=%3B");
 	ck_assert_int_eq(ddp_list_add(list, sizeof(list), "C", "1;2"), -1);

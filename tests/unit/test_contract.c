@@ -11,7 +11,9 @@
 #define DIRECTORY "/home/ann/.ddp/big-42.7.1-0123456789abcdef"
 #define FAILED "/home/ann/.ddp/failed-42.7.1"
 
-/* The input of one task's plan. scene_init() makes it rank 1 of 4 on 2 nodes, without devices. */
+/*
+ * The input of one task's plan. scene_init() sets it to rank 1 of 4, on 2 nodes, without devices.
+ */
 struct scene {
 	struct unit_words step_env, task_env;
 	struct ddp_channel channel;
@@ -43,7 +45,7 @@ static void scene_init(struct scene *s)
 	s->facts.program = "python3";
 }
 
-/* Functions that change one thing in a scene. */
+/* Defines a function that changes one thing in a scene. */
 #define DIFFER(name, ...)                 \
 	static void name(struct scene *s) \
 	{                                 \
@@ -56,14 +58,14 @@ DIFFER(alone, s->facts.task = (struct ddp_task){0, 1, 0, 1, 0, 1, 0})
 DIFFER(uneven_one, s->facts.task = (struct ddp_task){3, 4, 0, 1, 1, 2, 1})
 
 /*
- * Two tasks on this node, although the step has as many nodes as tasks (heterogeneous components
- * that share a node).
+ * Two tasks on this node, in a step with as many nodes as tasks: heterogeneous components share a
+ * node.
  */
 DIFFER(two_of_two, s->facts.task = (struct ddp_task){1, 2, 1, 2, 0, 2, 0})
 
 /*
- * The only task of a step's second component. Rank, size and nodes are counted over both
- * components, as in Slurm.
+ * The only task of a step's second component. Like Slurm, the plugin counts rank, size and nodes
+ * over both components.
  */
 DIFFER(component, s->facts.task = (struct ddp_task){2, 3, 0, 1, 1, 2, 1})
 DIFFER(three_here, s->facts.task = (struct ddp_task){0, 4, 0, 3, 0, 2, 0})
@@ -121,12 +123,12 @@ static void long_cluster(struct scene *s)
 }
 
 /*
- * A row: the environment of the step (and [task_env], if the task's differs), a function that
- * changes the scene, and the expected plan:
- *     A=1    set          ~A=1   kept, because the user set it      -A   unset         !A   not
- *     in the plan
- * [note] is a part of the only note (NULL: no note). [crowd] is a part of the note about NCCL
- * and several ranks on one GPU, which is the last note and printed once per step.
+ * A row of the table: the environment of the step, in [task_env] the environment of the task if
+ * that differs, a function that changes the scene, and the expected plan:
+ *     A=1    set          ~A=1   kept, because the user set it      -A   unset
+ *     !A     not in the plan
+ * [note] is a part of the only note (NULL: no note). [crowd] is a part of the note about NCCL and
+ * several ranks on one GPU. This note is the last one, and is printed once per step.
  */
 #define NESTED " DDP_JOB=big.42.6 DDP_OURS=MASTER_PORT=5;PET_NNODES=2;OMP_NUM_THREADS=3"
 #define ONE " CUDA_VISIBLE_DEVICES=0 SLURM_STEP_GPUS=0"
@@ -136,7 +138,7 @@ static void long_cluster(struct scene *s)
 #define BOUND " CUDA_VISIBLE_DEVICES=1 SLURM_STEP_GPUS=1 SLURMD_TRES_BIND=gpu:single:1"
 #define HALF ONE " SLURM_SHARDS_ON_NODE=4"
 
-/* Rows omit the members that are NULL. */
+/* The rows omit members that are NULL. */
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers"
 
 static const struct row {
@@ -437,7 +439,7 @@ static const struct row {
 	{"shards per task", ONE " SLURM_SHARDS_ON_NODE=4 SLURMD_TRES_BIND=gres/shard:per_task:2",
 	 capacity_4, "DDP_SHARE=0.5"},
 
-	/* NCCL and several ranks on a GPU: one note per step. */
+	/* One note per step about NCCL and several ranks on one GPU. */
 	{"two ranks on one GPU", ONE, rank0, "DDP_SHARE=0.5", .crowd = "n1: 2 ranks on GPU 0: "},
 	{"two ranks on one GPU, rank 1: rank 0 prints the note", ONE, NULL, "DDP_SHARE=0.5"},
 	{"one GPU per rank", TWO, rank0, "DDP_SHARE=1"},
@@ -525,7 +527,10 @@ static const struct ddp_variable_info *in_table(const char *name)
 	return NULL;
 }
 
-/* Variables outside contract.def: three are allowed, each under one condition. */
+/*
+ * Checks the three variables that a plan may set although contract.def does not have them. Each one
+ * needs a condition.
+ */
 static void check_outside(const struct row *row, const struct scene *s, const struct ddp_change *c)
 {
 	if (strcmp(c->name, "CUDA_VISIBLE_DEVICES") == 0) {
@@ -539,7 +544,7 @@ static void check_outside(const struct row *row, const struct scene *s, const st
 	ck_assert(c->action == DDP_ACTION_UNSET);
 }
 
-/* Rules that hold for every plan. */
+/* Checks rules that hold for every plan. */
 static void check_sane(const struct row *row, const struct scene *s, const struct ddp_plan *plan)
 {
 	for (size_t i = 0; i < plan->n_changes; i++) {
@@ -570,8 +575,8 @@ static void check_sane(const struct row *row, const struct scene *s, const struc
 }
 
 /*
- * An --ddp step started inside this task, with its environment, must not take any value that
- * this plan set for the user's.
+ * Starts an --ddp step inside this task, with its environment. The step must not treat values that
+ * this plan set as the user's.
  */
 static void check_inner(const struct row *row, const struct ddp_plan *plan)
 {
@@ -596,7 +601,7 @@ static void check_inner(const struct row *row, const struct ddp_plan *plan)
 	}
 }
 
-/* The note names the effect, the remedies and the NCCL version, on one line. */
+/* The note has the effect, the remedies and the NCCL version, on one line. */
 static void check_crowd(const struct row *row, const struct ddp_note *note)
 {
 	const char *const pieces[] = {row->crowd,
@@ -647,7 +652,7 @@ static void mark_set(const struct ddp_plan *plan, bool *set)
 	}
 }
 
-/* Some row sets each variable of contract.def. */
+/* Each variable of contract.def is set by at least one row. */
 TEST(test_every_variable)
 {
 	bool set[DDP_VAR_COUNT] = {false};
@@ -669,7 +674,10 @@ TEST(test_every_variable)
 			      ddp_variable_info((enum ddp_variable)v)->name);
 }
 
-/* The manual's examples are what a plan sets for a share of 0.25 of a GPU with 80 GiB. */
+/*
+ * The manual's examples must be the variables that a plan sets for a share of 0.25 of a GPU with 80
+ * GiB.
+ */
 TEST_LOOP(test_examples, 0, DDP_FRAMEWORK_COUNT)
 {
 	const struct ddp_framework *row = ddp_framework(_i);
@@ -713,7 +721,10 @@ TEST(test_never)
 	}
 }
 
-/* All notes at once: those about the node are printed by each node, the others once per step. */
+/*
+ * All notes at once. Each node prints the notes about itself. Other notes are printed once per
+ * step.
+ */
 TEST(test_notes)
 {
 	char **env;

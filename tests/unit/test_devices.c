@@ -18,18 +18,18 @@
 enum { AUTO = DDP_LOCAL_RANK_AUTO, TASK = DDP_LOCAL_RANK_TASK, DEVICE = DDP_LOCAL_RANK_DEVICE };
 
 /*
- * Rows: a task, the variables that Slurm set for its step on this node, those of the task (NULL:
- * the same), and the expected decision.
+ * A row of the table: a task, the variables that Slurm set for its step on this node, the variables
+ * of the task (NULL: the same), and the expected decision.
  */
 static const struct {
 	const char *name;
 	uint32_t local_id, local_size, shards_per_gpu;
-	int mode; /* --ddp-local-rank */
+	int mode; /* value of --ddp-local-rank */
 	const char *step_env, *task_env;
 	const char *parts; /* number of the job's shards on each GPU */
 	const char *want;
 } rows[] = {
-	/* The requests tried on Slurm 22.05, on nodes of 2 GPUs with 4 shards each. */
+	/* Requests as on Slurm 22.05, on nodes of 2 GPUs with 4 shards each. */
 	{"-n2 --gres=gpu:2, 0", 0, 2, 4, AUTO, TWO, NULL, NULL,
 	 "2 of 2, device 0, local rank 0, 1 on it, share 1"},
 	{"-n2 --gres=gpu:2, 1", 1, 2, 4, AUTO, TWO, NULL, NULL,
@@ -74,7 +74,7 @@ static const struct {
 	{"-N2 -n2 --gres=shard:32 of 64", 0, 1, 64, AUTO, ONE " SLURM_SHARDS_ON_NODE=32", NULL,
 	 NULL, "1 of 1, device 0, local rank 0, 1 on it, share 0.5"},
 
-	/* Bindings as the documentation describes them, and bindings of newer Slurm releases. */
+	/* Bindings from the documentation, and bindings of newer Slurm releases. */
 	{"--gpus-per-task=2, 1, devices constrained", 1, 2, 0, AUTO, FOUR,
 	 ON("0,1", "2,3") PER_TASK(2) " SLURM_GPUS_PER_TASK=2", NULL,
 	 "2 of 4, device 0, local rank 0, 1 on it, bound, share 1"},
@@ -162,7 +162,7 @@ static const struct {
 	{"single:0 is no count", 0, 3, 0, AUTO, TWO, ON("0", "0") " SLURMD_TRES_BIND=gpu:single:0",
 	 NULL, "1 of 2, device 0, local rank 0, unknown on it, bound, neighbours not known"},
 
-	/* Shards on several GPUs, which newer Slurm releases allow. */
+	/* Shards on several GPUs, which newer Slurm releases permit. */
 	{"4 on 2 GPUs, 2 tasks, 1", 1, 2, 4, AUTO, TWO " SLURM_SHARDS_ON_NODE=4", NULL, "2/4+2/4",
 	 "2 of 2, device 1, local rank 1, 1 on it, share 0.5"},
 	{"4 on 2 GPUs, 4 tasks, 3", 3, 4, 4, AUTO, TWO " SLURM_SHARDS_ON_NODE=4", NULL, "2/4+2/4",
@@ -216,7 +216,7 @@ static const struct {
 	{"whole GPUs, erased for another reason, are not put back", 1, 2, 0, AUTO, TWO, SINGLE(1),
 	 NULL, "0 of 2, no device, local rank 1, nothing to share"},
 
-	/* Other shapes of the list, no list, and --ddp-local-rank. */
+	/* Lists of other forms, no list, and --ddp-local-rank. */
 	{"no GRES at all", 0, 1, 0, AUTO, "", NULL, NULL,
 	 "0 of 0, no device, local rank 0, nothing to share"},
 	{"no GRES at all, 3 of 4", 3, 4, 0, AUTO, "", NULL, NULL,
@@ -294,7 +294,7 @@ static void show_share(const struct ddp_devices *d)
 		show(", %s", reasons[d->share_reason]);
 }
 
-/* Formats the decision as one line. */
+/* Returns the decision as one line. */
 static const char *show_devices(const struct ddp_devices *d)
 {
 	shown[0] = '\0';
@@ -367,9 +367,9 @@ TEST_ROWS(test_print, fractions)
 	ck_assert_int_eq(ddp_share_print(&d, buf, want ? strlen(want) : 1), -1);
 }
 
-/* A random node: its tasks, its GPUs, and either a binding of whole GPUs or shards. */
+/* A random node: its tasks, its GPUs, and either bindings of whole GPUs or shards. */
 struct node {
-	uint32_t tasks, gpus, shards, capacity; /* shards == 0: whole GPUs */
+	uint32_t tasks, gpus, shards, capacity; /* shards is 0 if tasks get whole GPUs */
 	char parts[64];				/* shards on each GPU, in slurmctld's format */
 	enum { FREE, BIND_SINGLE, BIND_MAP } bind;
 	uint32_t count;	 /* N of gpu:single:N */
@@ -444,7 +444,7 @@ static void decide_task(const struct node *node, uint32_t id, struct ddp_devices
 			   d);
 }
 
-/* The printed share, in millionths. */
+/* Returns the share that is printed, in millionths. */
 static uint64_t millionths(const struct ddp_devices *d)
 {
 	char text[16] = "", digits[8] = "000000";
@@ -461,8 +461,8 @@ static uint64_t millionths(const struct ddp_devices *d)
 }
 
 /*
- * The shares of one GPU add up to at most 1, and to about 1 for most GPUs. Exactly one task,
- * task 0, has crowd_first set if several tasks share a GPU.
+ * The shares of a GPU add up to at most 1, and on most GPUs to about 1. If several tasks share a
+ * GPU, crowd_first is set for exactly one task, task 0.
  */
 TEST(test_sum)
 {
@@ -502,8 +502,8 @@ TEST(test_sum)
 }
 
 /*
- * SLURMD_TRES_BIND=gres/shard:per_task:N: Slurm places each task on a GPU that has N shards
- * left. Their shares add up to at most 1.
+ * With SLURMD_TRES_BIND=gres/shard:per_task:N, Slurm places each task on a GPU that still has N
+ * shards. The shares of a GPU add up to at most 1.
  */
 TEST(test_sum_per_task)
 {

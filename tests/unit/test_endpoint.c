@@ -110,17 +110,17 @@ static const struct {
 	{{20001, 20006}, LINUX, 1, 20004},
 	{{20001, 20006}, LINUX, 2, 20002},
 	{{32764, 32767}, LINUX, 3, 32766},
-	/* the even ports are on both sides */
+	/* even ports on both sides of the ephemeral range */
 	{{32764, 61003}, LINUX, 0, 32764},
 	{{32764, 61003}, LINUX, 1, 32766},
 	{{32764, 61003}, LINUX, 2, 61000},
 	{{32764, 61003}, LINUX, 3, 61002},
 	{{32764, 61003}, LINUX, 4, 32764},
-	/* neither port of the pair may be ephemeral */
+	/* both ports of a pair must be outside the ephemeral range */
 	{{32766, 61001}, {32767, 60999}, 0, 61000},
 	{{32766, 61001}, {32767, 60999}, 1, 61000},
 	{{1, 65535}, {3, 65533}, 0, 65534},
-	/* an ephemeral range that ends at an even port inside the range */
+	/* the ephemeral range ends at an even port inside the range */
 	{{60000, 61003}, {32768, 60998}, 0, 61000},
 	{{60000, 61003}, {32768, 60998}, 1, 61002},
 	/* the whole range is ephemeral */
@@ -150,8 +150,8 @@ TEST_ROWS(test_compute, computed)
 }
 
 /*
- * The port is even, its successor is in the range, and neither is ephemeral if the range allows
- * it.
+ * The port is even, and the next port is in the range too. Neither is ephemeral if the range allows
+ * that.
  */
 TEST(test_compute_property)
 {
@@ -170,8 +170,8 @@ TEST(test_compute_property)
 		ck_assert_uint_ge(port, range.lo);
 		ck_assert_uint_lt(port, range.hi);
 		/*
-		 * 3 ports on one side of the ephemeral range always contain an even one with its
-		 * successor
+		 * 3 ports on one side of the ephemeral range always include an even port and the
+		 * next one.
 		 */
 		if (range.lo + 3 <= ephemeral.lo || range.hi >= ephemeral.hi + 3)
 			ck_assert(port + 1 < ephemeral.lo || port > ephemeral.hi);
@@ -179,8 +179,8 @@ TEST(test_compute_property)
 }
 
 /*
- * 64000 consecutive steps over 32 ports: 2000 each are expected, with a deviation of about 45.
- * The seed is fixed, so the bound either holds or does not.
+ * Computes the ports of 64000 consecutive steps, in a range with 32 ports. Each port is expected
+ * 2000 times, with a deviation of about 45. The seed is fixed, so the result is always the same.
  */
 static void check_spread(const char *row, uint64_t (*hash)(uint32_t i))
 {
@@ -195,7 +195,7 @@ static void check_spread(const char *row, uint64_t (*hash)(uint32_t i))
 	}
 	for (int i = 0; i < 32; i++)
 		chi += ((double)hits[i] - 2000) * ((double)hits[i] - 2000) / 2000;
-	/* 31 degrees of freedom: chi square exceeds 61.1 with a probability of 0.001 */
+	/* With 31 degrees of freedom, chi square exceeds 61.1 with a probability of 0.001. */
 	ck_assert_msg(chi < 61.1, "%s: chi square is %.1f", row, chi);
 }
 
@@ -254,14 +254,14 @@ TEST(test_hash_differs)
 	for (size_t i = 1; i < n; i++)
 		ck_assert(h[i] != h[i - 1]);
 	ck_assert(ddp_step_hash("c", 1, 11, 0) != ddp_step_hash("c", 11, 1, 0));
-	/* the hash is the same on every machine and in every version */
+	/* the hash must be the same on every machine and in every version */
 	ck_assert_uint_eq(ddp_step_hash("c", 7, 0, 0), 0x70296c4aa021e924);
 }
 
 /*
- * Steps that run on one node at the same time: with the default range of 2267 pairs, 1 of 2267
- * pairs of steps gets the same port. 100 pairs of successive steps in each of 1000 jobs: 44 are
- * expected.
+ * Steps that run on a node at the same time should have different ports. The default range has 2267
+ * pairs of ports, so 1 of 2267 pairs of steps gets the same port. The test compares 100 pairs of
+ * successive steps in each of 1000 jobs, and expects 44 collisions.
  */
 TEST(test_collisions)
 {

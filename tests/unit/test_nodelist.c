@@ -8,7 +8,7 @@
 
 static const struct {
 	const char *list;
-	const char *names; /* all names, each followed by a comma */
+	const char *names; /* all names, with a comma after each */
 } lists[] = {
 	{"n1", "n1,"},
 	{"login", "login,"},
@@ -127,7 +127,7 @@ TEST(test_broken_from_the_start)
 	ck_assert_int_eq(ddp_nodelist_count(NULL), -1);
 }
 
-/* The longest list that is accepted, and the longest name. */
+/* The longest list and the longest name that are accepted. */
 TEST(test_limits)
 {
 	char name[8];
@@ -185,8 +185,8 @@ TEST_ROWS(test_uneven, tasks)
 }
 
 /*
- * Node ids in the order of the first rank on each. ddp_order_place() returns a node's position
- * in this order.
+ * Node ids in the order of the nodes' first ranks. ddp_order_place() returns a node's position in
+ * this order.
  */
 static const struct {
 	const char *order;
@@ -212,7 +212,9 @@ TEST_ROWS(test_order, orders)
 		unit_text("order", "text", order, orders[_i].order);
 		ck_assert_int_eq(ddp_order_place(order, orders[_i].nodes[i], &place), 0);
 		unit_number(order, "place", place, i);
-		/* A node of another component, which the order does not contain, keeps its id. */
+		/*
+		 * The order does not contain a node of another component. Such a node keeps its id.
+		 */
 		ck_assert_int_eq(ddp_order_place(order, n + i, &place), 0);
 		unit_number(order, "place of a node outside the order", place, n + i);
 		for (size_t size = 1; size <= strlen(orders[_i].order); size++) {

@@ -7,7 +7,10 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-/* Each row has a way to be set and its texts, and no name appears twice. */
+/*
+ * Each row of the option table has all its texts, and can be set in some way. No name appears
+ * twice.
+ */
 TEST(test_table)
 {
 	for (int i = 0; i < DDP_OPT_COUNT; i++) {
@@ -101,7 +104,7 @@ static void __attribute__((format(printf, 1, 2))) show_one(const char *format, .
 	va_end(ap);
 }
 
-/* Formats the options that differ from their defaults. */
+/* Returns the options that differ from their defaults. */
 static const char *show(const struct ddp_values *v)
 {
 	shown[0] = '\0';
@@ -180,7 +183,7 @@ TEST_ROWS(test_good, good)
 	unit_text(good[_i].text, "message", message.text, "");
 }
 
-/* The error message contains the option, the value and the remedy. */
+/* The error message has the option, the value and the remedy. */
 static const struct {
 	enum ddp_option_id id;
 	const char *text;
@@ -245,7 +248,7 @@ TEST_ROWS(test_bad, bad)
 	ck_assert_mem_eq(&v, &before, sizeof(v));
 }
 
-/* The message ends with the remedy, however long the value is. */
+/* The message ends with the remedy, even if the value is very long. */
 TEST(test_long)
 {
 	char text[8000];
@@ -280,8 +283,8 @@ struct setting {
 #define COMMAND(option, text) FROM(COMMAND, option, text)
 
 /*
- * The command line has precedence over the environment, and that over plugstack.conf, in any
- * order of reading.
+ * A value on the command line overrides the environment, and the environment overrides
+ * plugstack.conf. The order in which they are read does not matter.
  */
 static const struct {
 	const char *name;
@@ -332,7 +335,7 @@ TEST_ROWS(test_precedence, precedence)
 	unit_text(precedence[_i].name, "values", show(&v), precedence[_i].want);
 }
 
-/* A wrong value is an error even if a source of higher precedence has set the option. */
+/* A wrong value is an error even if a source of higher precedence has already set the option. */
 TEST(test_weaker_is_checked)
 {
 	struct ddp_message message = {""};
@@ -351,7 +354,7 @@ static const struct {
 	int rc;
 	const char *want;
 	const char *pieces[3];
-	bool command; /* --ddp is on the command line */
+	bool command; /* the command line has --ddp */
 } environments[] = {
 	{.name = "nothing", .env = {"HOME=/root"}, .want = ""},
 	{.name = "all",

@@ -5,7 +5,7 @@
 #include "unit.h"
 
 static const struct {
-	const char *command; /* separated by spaces */
+	const char *command; /* command and arguments, separated by spaces */
 	uint32_t tasks, nodes;
 	enum ddp_verdict verdict;
 	const char *says;
@@ -26,7 +26,10 @@ static const struct {
 	 "torchrun"},
 	{"torchrun --nnodes=1 train.py", 2, 1, DDP_VERDICT_REFUSE, "torchrun starts"},
 	{"torchrun --nnodes 1:1 train.py", 2, 1, DDP_VERDICT_REFUSE, "torchrun starts"},
-	/* More than one torchrun node: the user knows that each task is a node for torchrun. */
+	/*
+	 * The user requests several torchrun nodes, and so knows that each task is a node for
+	 * torchrun.
+	 */
 	{"torchrun --nnodes=4 --rdzv-backend=c10d --rdzv-endpoint=h:1 train.py", 4, 2,
 	 DDP_VERDICT_FINE, NULL},
 	{"torchrun --nnodes 1:4 train.py", 4, 2, DDP_VERDICT_FINE, NULL},
@@ -93,7 +96,10 @@ TEST_ROWS(test_commands, commands)
 		    strstr(row, "--standalone train.py") && !strstr(row, "--rdzv-id"));
 }
 
-/* No refusal if the user set PET_NNODES; a value that an outer --ddp step set does not count. */
+/*
+ * A step is not refused if the user set PET_NNODES. A value that an outer --ddp step set does not
+ * count.
+ */
 TEST(test_nodes)
 {
 	static const char *const users[] = {"PET_NNODES=4", NULL};

@@ -91,7 +91,7 @@ TEST_ROWS(test_bad, bad)
 	ck_assert_mem_eq(&id, &untouched, sizeof(id));
 }
 
-/* Orders that are malformed, or of a step with other nodes. */
+/* Orders that are malformed, or that belong to a step with other nodes. */
 TEST_LOOP(test_bad_order, 0, 3)
 {
 	static const char *const orders[] = {"x", "1,0,", "2,3,1"};

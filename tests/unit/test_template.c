@@ -58,7 +58,7 @@ TEST_ROWS(test_bad, bad)
 	unit_has(bad[_i].template, message.text, bad[_i].pieces);
 }
 
-/* The message ends with the remedy, however long the value is. */
+/* The message ends with the remedy, even if the value is very long. */
 TEST(test_long)
 {
 	struct ddp_message message = {""};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * unit.h - shared by all tests that use Check: tables of rows, random numbers, temporary files
+ * unit.h - functions for all tests that use Check: tables of rows, random numbers, temporary files
  *
- * Most tests are tables of rows. A row's name is part of the failure message.
+ * Most tests are tables of rows. A failure message includes the row's name.
  */
 #ifndef DDP_TESTS_UNIT_H
 #define DDP_TESTS_UNIT_H
@@ -22,8 +22,9 @@
 #define ROWS(table) ((int)(sizeof(table) / sizeof((table)[0])))
 
 /*
- * Defines and registers a test. Check runs each iteration in a child process, with the number in
- * _i: TEST() once, TEST_ROWS() for each row of [table], TEST_LOOP() from [first] to [end] - 1.
+ * Defines and registers a test. Check runs each iteration in a child process, and _i has the
+ * iteration's number. TEST() runs once, TEST_ROWS() runs for each row of [table], and TEST_LOOP()
+ * runs for _i from [first] to [end] - 1.
  */
 #define TEST(name) TEST_LOOP(name, 0, 1)
 #define TEST_ROWS(name, table) TEST_LOOP(name, 0, ROWS(table))
@@ -42,9 +43,9 @@
 	START_TEST(name)
 
 /*
- * Number of rows to run of a table of [all] rows: the first [few] if DDP_SHORT is set.
- * contrib/check sets it under sanitizers, for tables whose rows run the same code with other
- * numbers.
+ * Returns how many rows of a table of [all] rows to run: only [few] if DDP_SHORT is set.
+ * contrib/check sets DDP_SHORT for sanitizers. Use this for tables whose rows run the same code
+ * with other numbers.
  */
 static inline int unit_rows(int few, int all)
 {
@@ -58,7 +59,7 @@ static inline int unit_rows(int few, int all)
 		return unit_run(name, use); \
 	}
 
-/* The tests of this file, in its order. */
+/* The tests of this file, in the file's order. */
 struct unit_test {
 	void (*add)(TCase *tcase);
 	struct unit_test *next;
@@ -71,18 +72,18 @@ static inline void unit_enlist(struct unit_test *test)
 	unit_last = &test->next;
 }
 
-/* An environment made of string literals. Callers do not modify it. */
+/* Returns an environment made of string literals, which callers do not modify. */
 static inline char *const *unit_env(const char *const *env)
 {
 	return (char *const *)env;
 }
 
-/* An environment made of the words of a string. */
+/* An environment made of the words of a string. See unit_words(). */
 struct unit_words {
 	char text[16384], *env[128];
 };
 
-/* Splits [text] at spaces. Returns the environment, which is valid as long as [words]. */
+/* Splits [text] at spaces into an environment, which is valid as long as [words]. */
 static inline char **unit_words(struct unit_words *words, const char *text)
 {
 	int count = 0;
@@ -112,7 +113,7 @@ static inline void unit_number(const char *row, const char *what, int64_t got, i
 		      (long long)want);
 }
 
-/* Fails unless [text] contains each of the [pieces], a NULL-terminated list. */
+/* Fails unless [text] contains every string of [pieces], a NULL-terminated list. */
 static inline void unit_pieces(const char *row, const char *text, const char *const *pieces)
 {
 	for (; *pieces; pieces++)
@@ -120,7 +121,7 @@ static inline void unit_pieces(const char *row, const char *text, const char *co
 			      *pieces);
 }
 
-/* Like unit_pieces(), with the pieces in one string, separated by '|'. NULL: no pieces. */
+/* Like unit_pieces(), but the pieces are one string, separated by '|'. NULL: no pieces. */
 static inline void unit_has(const char *row, const char *text, const char *pieces)
 {
 	for (char piece[512]; pieces && *pieces; pieces += *pieces == '|') {
@@ -131,10 +132,12 @@ static inline void unit_has(const char *row, const char *text, const char *piece
 	}
 }
 
-/* Like unit_pieces(), with the pieces as arguments. */
+/* Like unit_pieces(), but the pieces are arguments. */
 #define UNIT_SAYS(row, text, ...) unit_pieces(row, text, (const char *const[]){__VA_ARGS__, NULL})
 
-/* Pseudorandom number below [below], the same in every run (xorshift64*). */
+/*
+ * Returns a pseudorandom number below [below] (xorshift64*). The sequence is the same in every run.
+ */
 static inline uint32_t unit_random(uint64_t *state, uint32_t below)
 {
 	*state ^= *state >> 12;
@@ -144,8 +147,8 @@ static inline uint32_t unit_random(uint64_t *state, uint32_t below)
 }
 
 /*
- * Seed of a randomized test: the number in DDP_SEED, or [otherwise]. It is printed, so that a
- * failure can be reproduced. Returns an odd number, because unit_random() needs one that is not
+ * Returns and prints the seed of a randomized test: the number in DDP_SEED, or [otherwise]. With
+ * the printed seed a failure can be reproduced. The seed is odd, because unit_random() must not get
  * 0.
  */
 static inline uint64_t unit_seed(uint64_t otherwise)
@@ -160,8 +163,8 @@ static inline uint64_t unit_seed(uint64_t otherwise)
 /* --- Files ------------------------------------------------------------------------------ */
 
 /*
- * Number of entries of the directory [path], -1 if it cannot be opened. Used with /proc/self/fd
- * to find leaked descriptors.
+ * Returns the number of entries of the directory [path]; -1: the directory cannot be opened. With
+ * /proc/self/fd this finds leaked descriptors.
  */
 static inline int unit_entries(const char *path)
 {
@@ -200,7 +203,7 @@ static inline void unit_directory(char *path, size_t size)
 	ck_assert_ptr_nonnull(mkdtemp(path));
 }
 
-/* Runs all tests. [use] adds fixtures and may be NULL. Returns main()'s exit status. */
+/* Runs all tests. [use] adds fixtures; NULL: none. Returns main()'s exit status. */
 static inline int unit_run(const char *name, void (*use)(TCase *tcase))
 {
 	Suite *suite = suite_create(name);
@@ -208,7 +211,7 @@ static inline int unit_run(const char *name, void (*use)(TCase *tcase))
 	SRunner *runner;
 	int failed;
 
-	/* Only against hangs: slow machines and valgrind must not fail. */
+	/* The timeout ends only tests that hang: slow machines and valgrind must not exceed it. */
 	tcase_set_timeout(tcase, getenv("DDP_LONG") ? 3600 : 600);
 	if (use)
 		use(tcase);
