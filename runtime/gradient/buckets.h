@@ -33,7 +33,7 @@ struct ddp_bucket {
 struct ddp_view {
 	size_t offset, count; /* in elements of the arena */
 	size_t bucket;
-	bool ready; /* in this step */
+	bool ready; /* the gradient is ready in this step */
 };
 
 struct ddp_layout {

@@ -135,7 +135,7 @@ void ddp_virtual_destroy(struct ddp_virtual *virtual)
 
 /* A view of a bucket including its zero padding, or a part of a view. */
 struct piece {
-	size_t offset, count; /* in elements of the bucket */
+	size_t offset, count; /* elements of the bucket */
 	int32_t *exponent;
 };
 

@@ -90,7 +90,7 @@ static void permutation_draw(struct ddp_permutation *permutation, uint64_t seed)
  */
 struct ddp_sampler {
 	struct ddp_sampler_options options;
-	struct ddp_permutation order; /* of epoch [drawn], if [ordered] */
+	struct ddp_permutation order; /* order of epoch [drawn], valid if [ordered] */
 	uint64_t drawn;
 	bool ordered;
 

@@ -627,7 +627,7 @@ int ddp_checkpoint_save(struct ddp *ddp, const char *directory, uint64_t step,
 /* Result of rank 0's search, as broadcast to all ranks. */
 struct finding {
 	uint64_t found, step;
-	uint64_t bytes; /* of the packed metadata values */
+	uint64_t bytes; /* bytes of the packed metadata values */
 };
 
 /*

@@ -418,7 +418,7 @@ struct ddp_tensors {
 	struct ddp_header header;
 	char *path;
 	int fd;
-	size_t size; /* of the file */
+	size_t size; /* bytes of the file */
 	size_t data; /* file offset of the data */
 	char *map;   /* mapping of the whole file */
 };

@@ -39,7 +39,7 @@ struct engine_setup {
 	size_t batch;	    /* samples per step at most, of this rank or of one virtual rank */
 	size_t parts;	    /* virtual ranks of this rank; 0: none */
 	size_t test_batch;  /* samples per call of evaluate() at most */
-	enum ddp_type type; /* of activations: DDP_F32, DDP_BF16, DDP_F16 */
+	enum ddp_type type; /* type of activations: DDP_F32, DDP_BF16, DDP_F16 */
 	float smoothing;
 	double clip;		   /* maximum norm of the gradients; 0: no clipping */
 	bool sync_norm;		   /* SyncBatchNorm */
@@ -47,7 +47,7 @@ struct engine_setup {
 	bool tf32;		   /* allow tf32 for products of f32, if the engine supports it */
 	bool deterministic;	   /* equal bits in every run; some engines always do so */
 	bool no_dropout;	   /* for tests */
-	int threads;		   /* of this rank; 0: by its CPUs or OMP_NUM_THREADS */
+	int threads;		   /* threads of this rank; 0: OMP_NUM_THREADS, or one per CPU */
 	double share;		   /* fraction of the device's memory for this rank; 0: all */
 	const char *choices;	   /* algorithms that an earlier run chose; NULL: choose now */
 	struct ddp_scaler *scaler; /* fp16 only, else NULL */
@@ -63,11 +63,11 @@ struct engine_setup {
  */
 struct engine_step {
 	uint64_t steps;	  /* number of steps; 0: none has finished since the last report */
-	uint64_t skipped; /* of [steps]: steps that changed nothing, as gradients overflowed */
+	uint64_t skipped; /* those of [steps] without effect, as gradients overflowed */
 	bool stop;   /* a rank wants to stop: all ranks stop after the last step that was started */
 	double loss; /* sum over the samples of all ranks */
 	uint64_t hits, samples;
-	double seconds[ENGINE_PHASES]; /* of this rank */
+	double seconds[ENGINE_PHASES]; /* seconds of this rank in each phase */
 };
 
 struct engine_class {

@@ -487,9 +487,9 @@ static void set_environment(int rank, int count, bool shared, const char *direct
 struct launch {
 	struct directory directory;
 	sigset_t signals, before;
-	pid_t *pids; /* by rank; 0: ended */
+	pid_t *pids; /* process of each rank; 0: ended */
 	int count, running, devices;
-	double share; /* of each GPU, for all of its ranks */
+	double share; /* fraction of each GPU for all ranks on it together */
 	int passed;   /* last signal that was passed on; 0: none */
 	int interrupts;
 	int status;	   /* exit status for this process */

@@ -11,19 +11,19 @@ struct run;
 
 /* Position in a training, which a checkpoint stores besides the model. Equal on all ranks. */
 struct run_progress {
-	unsigned epoch;	   /* from 0 */
-	uint64_t position; /* in the epoch's order, of all ranks together */
+	unsigned epoch;	   /* number of the epoch, from 0 */
+	uint64_t position; /* position of all ranks together in the epoch's order */
 	uint64_t step;	   /* steps of this epoch that were started */
 	uint64_t total;	   /* steps since the start of the training */
 	uint64_t updates;  /* optimizer steps: finished steps that were not skipped */
 	double loss;	   /* sum over the samples of the epoch, of finished steps */
 	uint64_t hits, samples;
 	double best;	     /* best accuracy on the test set */
-	unsigned best_epoch; /* from 1; 0: none yet */
+	unsigned best_epoch; /* epoch of [best], from 1; 0: none yet */
 };
 
 struct run_checkpoint {
-	const char *directory; /* of the checkpoints; NULL: none */
+	const char *directory; /* directory of the checkpoints; NULL: none */
 	int lock;	       /* descriptor of the lock file + 1; 0: none */
 	const char *choices; /* algorithms of the CPU engine in the newest checkpoint; NULL: none */
 	uint64_t saved;	     /* step of the newest checkpoint of this run */

@@ -38,14 +38,14 @@ struct run {
 	/* reason for computing on CPUs although there is a GPU driver; "": none */
 	char why[DDP_ERROR_SIZE + 64];
 	char sharing[256]; /* which ranks share GPUs, and how; "": none */
-	double share;	   /* of this rank's GPU; 0: all */
+	double share;	   /* fraction of the GPU for this rank; 0: all */
 
 	/* Samples. */
 	size_t total_parts;	       /* ranks or, with --virtual-ranks, virtual ranks */
 	size_t parts;		       /* parts on this rank: 1, or its virtual ranks */
 	bool virtual;		       /* --virtual-ranks is set */
 	struct ddp_sampler **samplers; /* one per part */
-	size_t batch, test_batch;      /* per part */
+	size_t batch, test_batch;      /* samples of each part per step */
 	size_t most; /* capacity of indices and orders per part: an epoch, or a test batch */
 	uint64_t *indices, *orders;
 	uint64_t seed;

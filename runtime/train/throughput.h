@@ -21,9 +21,9 @@ struct throughput_counters {
 };
 
 struct throughput {
-	struct throughput_counters mine, *all; /* of this rank, and of all ranks */
-	struct report_place *places;	       /* of all ranks */
-	struct report_work *last, *whole; /* of all ranks: in the last interval, and in the run */
+	struct throughput_counters mine, *all; /* counters of this rank; counters of all ranks */
+	struct report_place *places;	       /* location of each rank */
+	struct report_work *last, *whole; /* work of each rank in the last interval; in the run */
 	uint64_t next_steps;
 	uint64_t steps; /* finished in this interval */
 	bool live;	/* a live line is shown */

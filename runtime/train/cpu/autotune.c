@@ -175,7 +175,7 @@ struct trial {
 	bool wanted; /* the gradient of the convolution's input is needed */
 	size_t images;
 	size_t read, pooled; /* elements of the input and of the pooled results */
-	float rate;	     /* of the dropout */
+	float rate;	     /* rate of the dropout */
 	char *x, *dx, *dy;   /* input of the convolution, its gradient, and the output's gradient */
 	char *end, *gradient; /* output of the max-pool, and its gradient */
 	uint8_t *which, *keep;

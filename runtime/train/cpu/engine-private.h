@@ -32,7 +32,7 @@ struct engine {
 	const struct math *math;
 	const struct kernels *kernels;
 	struct program *program;
-	struct unit *units; /* by operation */
+	struct unit *units; /* indexed by operation */
 	enum program_mode mode;
 	bool back; /* set in the backward pass, in which recomputed values are in other areas */
 

@@ -60,7 +60,7 @@ INLINE void list_all(size_t out, size_t images, const struct source *source,
 		     struct kernel_list *list, float *bias, bool half)
 {
 	size_t pixels = list->rows * list->columns, words = list->words;
-	float *sums = list->channel; /* of one image */
+	float *sums = list->channel; /* sums for one image */
 
 	memset(bias, 0, out * sizeof(*bias));
 	list->count = 0;

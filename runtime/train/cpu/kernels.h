@@ -17,7 +17,7 @@
 
 /* A convolution with stride 1 and without padding, followed by max-pooling of 2 x 2. */
 struct kernel_window {
-	int height, width, in; /* of one input image */
+	int height, width, in; /* shape of one input image */
 	int out, size;
 };
 

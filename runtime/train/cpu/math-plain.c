@@ -37,7 +37,7 @@ struct side {
 
 struct math_layer {
 	struct math_options options;
-	int height, width; /* of the results */
+	int height, width; /* size of a result image */
 	struct side forward, back;
 	vector *bias;	/* forward.vectors */
 	vector *sums;	/* weight gradient of one vector of output channels: window x from */

@@ -18,12 +18,12 @@
  * A convolution. A dense layer is a convolution with a window of the image's size and no padding.
  */
 struct math_options {
-	int height, width, in; /* of the input; a dense layer: 1, 1, inputs */
+	int height, width, in; /* shape of the input; of a dense layer: 1, 1, inputs */
 	int out, size, stride, pad;
 	bool dense;
 	bool bias, relu;    /* relu: the forward pass ends with a ReLU */
 	bool first;	    /* the gradient of the layer's input is not needed */
-	enum ddp_type type; /* of activations: DDP_F32 or DDP_BF16 */
+	enum ddp_type type; /* type of activations: DDP_F32 or DDP_BF16 */
 	size_t batch;	    /* capacity in images */
 	int threads;
 };

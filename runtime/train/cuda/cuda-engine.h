@@ -66,11 +66,11 @@ struct cuda_memory {
 	float *moments;	 /* BatchNorm: moments of this rank */
 	float *gathered; /* BatchNorm: moments of all ranks */
 	float *sums;	 /* BatchNorm: backward sums over all ranks */
-	float *logits;	 /* of the test batch, in f32 */
+	float *logits;	 /* logits of the test batch, in f32 */
 
 	/* Host memory that the device can access. */
 	float *logits_host;
-	struct kernel_result *results; /* of steps, a ring buffer */
+	struct kernel_result *results; /* results of steps, a ring buffer */
 	uint64_t *progress;	       /* number of summed buckets */
 };
 
@@ -97,13 +97,13 @@ struct engine {
 
 	struct layers *layers;
 	struct program *program;
-	struct unit *units; /* by operation */
-	size_t channels;    /* of the widest NORM */
+	struct unit *units; /* indexed by operation */
+	size_t channels;    /* channels of the widest NORM */
 	size_t piece;	    /* images per forward pass of an evaluation */
 	struct cuda_memory memory;
 
 	struct data *train, *test;
-	int32_t *labels; /* of the test batch, on the host */
+	int32_t *labels; /* labels of the test batch, on the host */
 
 	/* Set while operations are enqueued. */
 	enum program_mode mode;

@@ -122,7 +122,7 @@ struct kernel_images {
 	float mean[4], deviation[4];
 	int pad;
 	bool flip;
-	const uint8_t *pixels; /* of the whole set: N, C, H, W */
+	const uint8_t *pixels; /* images of the whole set: N, C, H, W */
 	const uint8_t *labels;
 };
 
@@ -189,7 +189,7 @@ void kernel_dropout(void *stream, const struct kernel_dropout *dropout,
 /* --- Pools -------------------------------------------------------------------------------------- */
 
 struct kernel_pool {
-	int height, width, channels, size; /* of the input; windows do not overlap */
+	int height, width, channels, size; /* shape of the input; size of windows */
 };
 
 /*
@@ -299,7 +299,7 @@ void kernel_column_sums(void *stream, const void *dy, size_t rows, size_t channe
  */
 enum { KERNEL_FIRST_OUT = 32, KERNEL_FIRST_SIZE = 3 };
 struct kernel_first {
-	int height, width; /* of the input */
+	int height, width; /* shape of the input */
 };
 size_t kernel_first_bytes(const struct kernel_first *first, size_t batch); /* of scratch memory */
 void kernel_first(void *stream, const struct kernel_first *first, size_t batch, const void *x,

@@ -43,7 +43,7 @@ struct data_block {
 struct data {
 	struct data_setup setup;
 	struct kernel_images images;
-	size_t bytes; /* of an image */
+	size_t bytes; /* bytes of an image */
 	bool is_copied;
 
 	struct kernel_step *step; /* on the device */

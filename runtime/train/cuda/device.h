@@ -27,7 +27,7 @@ enum { DEVICE_UUID = 64 };
 struct device_info {
 	char name[128];		/* "NVIDIA H200" */
 	char uuid[DEVICE_UUID]; /* "GPU-..." or "MIG-..." */
-	int index;		/* in this process's numbering */
+	int index;		/* number of the GPU in this process */
 	int major, minor;	/* compute capability */
 	int cuda;		/* version of the runtime: 1000 major + 10 minor */
 	size_t total;		/* bytes of memory */

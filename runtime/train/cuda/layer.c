@@ -51,8 +51,8 @@ struct product {
 struct layer {
 	struct layer_options options;
 	struct layers *layers;
-	struct conv_plan *plans[LAYER_PASSES]; /* of a convolution; owned by [layers] */
-	struct product products[LAYER_PASSES]; /* of a dense layer */
+	struct conv_plan *plans[LAYER_PASSES]; /* plans of a convolution; owned by [layers] */
+	struct product products[LAYER_PASSES]; /* products of a dense layer */
 };
 
 /* --- Errors --------------------------------------------------------------------------------- */

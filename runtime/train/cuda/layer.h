@@ -26,7 +26,7 @@ struct layers;
 enum layer_pass { LAYER_FORWARD, LAYER_TEST, LAYER_BACK_DATA, LAYER_BACK_WEIGHTS, LAYER_PASSES };
 
 struct layer_options {
-	const char *name; /* for messages and plans: "conv2"; must outlive the layer */
+	const char *name; /* name in messages and plans: "conv2"; must outlive the layer */
 	bool dense;	  /* a window of 1x1 on an image of 1x1 */
 	int height, width, in, out, size, stride, pad;
 	bool bias, relu; /* included in the forward pass */

@@ -61,8 +61,8 @@ struct draw {
 	struct kernel_dropout dropout;
 	const struct kernel_order *order;
 	const uint64_t *orders;
-	uint32_t samples, elements; /* in the batch; per sample */
-	uint32_t groups;	    /* per sample */
+	uint32_t samples, elements; /* samples in the batch; elements per sample */
+	uint32_t groups;	    /* groups per sample */
 };
 
 static inline struct draw draw_of(const struct kernel_dropout *dropout,

@@ -10,7 +10,7 @@
 
 /* Samples of one rank in one step. */
 struct batch {
-	const uint64_t *indices; /* of the samples in the set */
+	const uint64_t *indices; /* indices of the samples in the set */
 	const uint64_t *orders;	 /* positions in the epoch's order, which select random numbers */
 	size_t count;
 	uint64_t seed, epoch;

@@ -59,7 +59,7 @@ struct set {
 	uint64_t seed;		/* different for training and testing */
 	_Atomic uint8_t *drawn; /* whether image [i] was drawn; NULL: a published set */
 	uint8_t *canvas;
-	uint8_t *labels; /* of this rank, not shared */
+	uint8_t *labels; /* labels in this rank's memory, not shared */
 };
 
 /* --- Shared memory and agreement of the ranks ---------------------------------------------- */
@@ -343,7 +343,7 @@ static const char *file_name(const struct set *set, const struct set_file *file,
 /* A node's memory for unpacked files. Each file starts at a multiple of 64 bytes. */
 struct unpacked {
 	_Atomic uint32_t taken;	     /* set by the first rank, which then fills the memory */
-	uint64_t lengths[SET_PARTS]; /* of each file after unpacking */
+	uint64_t lengths[SET_PARTS]; /* length of each file after unpacking */
 	_Alignas(64) uint8_t bytes[];
 };
 

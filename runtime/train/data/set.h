@@ -20,9 +20,9 @@ enum set_kind { SET_MNIST, SET_CIFAR10, SET_CIFAR100, SET_KINDS };
 struct set_options {
 	enum set_kind kind;
 	bool test;
-	const char *directory; /* of the published files, gzipped or not; NULL: synthetic */
-	uint64_t samples;      /* of a synthetic set; 0: as many as the published set has */
-	uint64_t seed;	       /* of a synthetic set */
+	const char *directory; /* directory of published files, gzipped or not; NULL: synthetic */
+	uint64_t samples;      /* size of a synthetic set; 0: as many as the published set has */
+	uint64_t seed;	       /* seed of a synthetic set */
 	struct ddp *ddp;       /* ranks that share the set; NULL: this process alone */
 };
 

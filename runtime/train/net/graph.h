@@ -38,7 +38,7 @@ struct graph_parameter {
 	enum graph_role role;
 	int node;
 	int dimensions;
-	int64_t shape[4]; /* in PyTorch's order */
+	int64_t shape[4]; /* shape in PyTorch's order */
 	size_t count;
 	/* values that one output element depends on: window x channels, or the whole image */
 	struct graph_shape fan;

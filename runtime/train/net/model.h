@@ -39,7 +39,7 @@ struct model {
 	float *slots[MODEL_SLOTS];
 	size_t count;	 /* trained elements of each of these arrays */
 	bool shared;	 /* values and slots are shared by all ranks */
-	size_t *offsets; /* of each parameter in these arrays */
+	size_t *offsets; /* offset of each parameter in these arrays */
 	float *step_vector; /* the step vector, MODEL_STEP_SIZE elements of grads after [count]; or NULL */
 	enum ddp_type wire; /* type of gradients sent between ranks */
 	float *buffers;	    /* all buffers, contiguous */

@@ -30,9 +30,9 @@ enum net_kind {
 
 struct net_layer {
 	enum net_kind kind;
-	const char *name;      /* of PyTorch's module; NULL for layers without parameters */
+	const char *name;      /* name of PyTorch's module; NULL for layers without parameters */
 	int outputs;	       /* channels of a convolution, outputs of a dense layer */
-	int size, stride, pad; /* of the window; pools have a size only */
+	int size, stride, pad; /* size, stride and padding of the window; pools have a size only */
 	bool bias;	       /* for convolutions and dense layers */
 	float rate;	       /* dropout: fraction of elements that are set to zero */
 	int back;  /* distance to the layer that is read; 0 means 1, the preceding layer */
@@ -45,7 +45,7 @@ struct net_layer {
 struct net {
 	const char *name; /* for --net: "mnist", "cifar" */
 	const char *title;
-	int channels, height, width; /* of the input image */
+	int channels, height, width; /* shape of the input image */
 	int classes;
 	/* of each channel, with pixels scaled to 0 to 1 */
 	float mean[NET_CHANNELS], deviation[NET_CHANNELS];

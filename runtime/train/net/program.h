@@ -23,7 +23,7 @@ enum program_mode { PROGRAM_TRAIN, PROGRAM_TEST, PROGRAM_MODES };
 
 /* Memory in use from time [first] to [last] of a mode; first > last if the mode does not use it. */
 struct program_area {
-	size_t bytes; /* per image */
+	size_t bytes; /* bytes per image */
 	size_t fixed; /* additional bytes for any number of images */
 	int first[PROGRAM_MODES], last[PROGRAM_MODES];
 	size_t offset[PROGRAM_MODES];
@@ -31,7 +31,7 @@ struct program_area {
 
 struct program_value {
 	struct graph_shape shape;
-	size_t elements;    /* per image */
+	size_t elements;    /* elements per image */
 	int readers;	    /* number of operations that read this value */
 	bool wanted;	    /* its gradient is needed */
 	int data, gradient; /* areas */
@@ -58,8 +58,8 @@ struct program_op {
 	enum program_kind kind;
 	const struct graph_node *node; /* node with the parameters, window or rate */
 	int layer;		       /* number of the node, for random numbers */
-	const char *name;	       /* for messages and algorithm choices: "conv1", "layer 4" */
-	int input, other, output;      /* values; other may be PROGRAM_NONE */
+	const char *name;	  /* name in messages and algorithm choices: "conv1", "layer 4" */
+	int input, other, output; /* values; other may be PROGRAM_NONE */
 	bool relu;
 
 	/*
@@ -114,7 +114,7 @@ struct program {
 	int value_count;
 	struct program_area *areas;
 	int area_count;
-	size_t alignment; /* of areas, in bytes */
+	size_t alignment; /* alignment of areas in bytes */
 	/*
 	 * Areas. Labels are i32. Logits and their gradients are f32 with program_options.wide, else
 	 * in the network's type.
@@ -125,7 +125,7 @@ struct program {
 struct program_options {
 	enum ddp_type type;
 	bool dropout;
-	size_t alignment; /* of areas, in bytes; 0: 64 */
+	size_t alignment; /* alignment of areas in bytes; 0: 64 */
 	size_t cache;	  /* bytes per piece of a convolution before a pool; 0: no pieces */
 	/*
 	 * Returns whether the engine can compute this convolution's gradients from a list; NULL:

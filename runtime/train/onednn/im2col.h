@@ -16,8 +16,8 @@ struct im2col {
 	size_t count; /* images */
 	int height, width, in, size, stride, pad;
 	int out_height, out_width;
-	enum ddp_type type; /* of images */
-	enum ddp_type row;  /* of rows; f32 for gradients, because those of a pixel are added */
+	enum ddp_type type; /* type of images */
+	enum ddp_type row;  /* type of rows; gradients are f32, as several are added per pixel */
 };
 
 /*

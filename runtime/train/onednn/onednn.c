@@ -58,7 +58,7 @@ struct variant {
 	char name[VARIANT_NAME]; /* "direct", "direct2", "blocked", "winograd", "columns" */
 	const struct family *family;
 	const char *skip; /* name of the implementation of the preceding variant, or NULL */
-	char implementation[PRIMITIVE_NAME]; /* for the largest number of images */
+	char implementation[PRIMITIVE_NAME]; /* oneDNN's name, for the largest number of images */
 	bool converts;			     /* arrays must be converted */
 };
 
@@ -81,8 +81,8 @@ struct job {
 	enum array result;
 	struct primitive
 		*reorders[ARRAYS]; /* reorders; NULL: the caller's array is used directly */
-	size_t offsets[ARRAYS];	   /* of converted arrays in scratch memory */
-	size_t bytes;		   /* of scratch memory */
+	size_t offsets[ARRAYS];	   /* offsets of converted arrays in scratch memory */
+	size_t bytes;		   /* bytes of scratch memory */
 	bool has_columns;
 	struct im2col columns;
 	struct copy *copy; /* NULL: the job uses the caller's weights, or none */

@@ -36,7 +36,7 @@ struct live {
 	double done; /* fraction of the epoch */
 	bool alarm;  /* highlight the slowest rank */
 	const struct report_run *run;
-	double *work;	   /* by rank: seconds per sample */
+	double *work;	   /* seconds per sample of each rank */
 	uint64_t total;	   /* steps at the last interval */
 	double pace;	   /* seconds per step */
 	double evaluation; /* seconds of the last evaluation */

@@ -27,7 +27,7 @@ enum {
 
 struct point {
 	struct report_interval interval;
-	double low[2], high[2]; /* of the losses and top1 merged into this point */
+	double low[2], high[2]; /* minima and maxima of losses and top1 merged into this point */
 	/* speed of each rank; with more than RANKS ranks: minimum, median, maximum */
 	float speeds[RANKS];
 };

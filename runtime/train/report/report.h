@@ -66,7 +66,7 @@ struct report_run {
 	const struct report_pair *configuration;
 	size_t configuration_count;
 	unsigned epochs;
-	uint64_t steps; /* per epoch */
+	uint64_t steps; /* steps per epoch */
 	size_t batch;	/* samples per step, of all ranks */
 	uint64_t begin; /* step at which this run resumes; 0: new */
 	uint64_t end;	/* step at which it ends */
@@ -80,15 +80,15 @@ struct report_run {
 
 /* An interval, over all ranks. */
 struct report_interval {
-	unsigned epoch;			/* from 1 */
+	unsigned epoch;			/* number of the epoch, from 1 */
 	uint64_t step;			/* last step of the interval, counted from 1 in the epoch */
 	uint64_t total;			/* that step, counted from the start of the training */
 	double loss, top1;		/* means over the samples of the interval */
 	double rate;			/* learning rate */
 	double scale;			/* loss scale; 0: none */
-	uint64_t samples;		/* in the interval */
-	double seconds;			/* of training in the interval */
-	const struct report_work *work; /* by rank; NULL: unknown */
+	uint64_t samples;		/* samples in the interval */
+	double seconds;			/* seconds of training in the interval */
+	const struct report_work *work; /* work of each rank; NULL: unknown */
 };
 
 struct report_epoch {
@@ -97,7 +97,7 @@ struct report_epoch {
 	double train_loss, train_top1;
 	uint64_t samples; /* 0: nothing was trained */
 	bool evaluated;
-	double loss, top1, top5; /* of the test set */
+	double loss, top1, top5; /* results on the test set */
 	uint64_t test_samples;
 	double evaluation; /* seconds */
 	bool best;
