@@ -18,7 +18,7 @@ nm = os.environ.get("NM", "nm").split()
 needs, definers = collections.defaultdict(set), collections.defaultdict(set)
 for path in runtime.rglob("*.o"):
     name = path.relative_to(runtime)
-    # run/.libs/libx_la-facts.o is run/facts.
+    # The object run/.libs/libx_la-facts.o belongs to run/facts.
     directory = name.parent.parent if name.parent.name == ".libs" else name.parent
     file = str(directory / name.stem.rpartition("_la-")[2])
     if not any((sources / (file + suffix)).exists() for suffix in (".c", ".cu")):
@@ -35,7 +35,7 @@ if len(needs) < 50:
 files, directories = collections.defaultdict(set), collections.defaultdict(set)
 for file, symbols in needs.items():
     for symbol in symbols:
-        # Programs and modules may each have one: the nearest is meant.
+        # Several programs or modules may define this symbol. The nearest definition is meant.
         near = {other for other in definers[symbol] if os.path.dirname(other) == os.path.dirname(file)}
         for other in (near or definers[symbol]) - {file}:
             files[file].add(other)

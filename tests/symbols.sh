@@ -1,13 +1,14 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# Checks what the built libraries export and need.
+# Checks the symbols that the built libraries export and need.
 #
-# ddp.so shares a process with Slurm, whose libraries export thousands of names: it must define what Slurm looks up
-# and nothing else, and need no library but libc. Libraries that sanitizers add are accepted.
+# ddp.so shares a process with Slurm, whose libraries export thousands of names. So ddp.so must
+# define the names that Slurm searches for, and no others, and must need no library but libc.
+# Libraries that sanitizers add are accepted.
 #
-# libddp must have the soname and export the symbols of libddp.symbols, no more and no less. The opening comment of
-# ddp.h says when they may change. Each module exports ddp_module only.
+# libddp must have the soname, and must export the symbols of libddp.symbols and no others. The
+# opening comment of ddp.h says when these may change. Each module must export only ddp_module.
 
 runtime=${DDP_RUNTIME:?the build directory of runtime/}
 plugin=${DDP_PLUGIN-} # empty: built without Slurm

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* all-reduce-mpi NAME [fresh|again] - the MPI side of bench-all-reduce, which compiles it */
+/* all-reduce-mpi NAME [fresh|again] - the MPI side of bench-all-reduce, which compiles this file */
 #include <mpi.h>
 
 #include "all-reduce.h"

@@ -3,8 +3,9 @@
  * all-reduce RANKS arena|private|bound [fresh|again] - libddp's side of bench-all-reduce, and the
  * bound
  *
- * The bound is the time in which RANKS processes, without waiting for each other, each add a part
- * of one vector to another in private memory: together as many bytes as in the all-reduce.
+ * The bound is the time of additions without communication: each of RANKS processes adds a part of
+ * one vector to another vector in private memory. Together the processes add as many bytes as the
+ * all-reduce does.
  */
 #include "config.h"
 
@@ -27,7 +28,7 @@ struct rank {
 	struct ddp_group *group;
 	struct ddp_watch watch;
 	struct ddp_error error;
-	float *other; /* second vector of the bound */
+	float *other; /* second vector, for the bound */
 	ddp_kernel *kernel;
 	int ranks;
 	enum ddp_simd simd;
@@ -97,7 +98,7 @@ static void join(struct rank *rank, struct board *board, int index, int size)
 		die(rank->error.text);
 }
 
-/* Binds each rank to a CPU, as MPI's launchers do, if there are enough. */
+/* Binds each rank to a CPU, like MPI's launchers, if there are enough CPUs. */
 static void bind(int index, int size)
 {
 	cpu_set_t all, one;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * all-reduce.h - the measurement, for all sides of bench-all-reduce
+ * all-reduce.h - the measurement that all sides of bench-all-reduce share
  *
- * Includes no other header of this project, because the MPI program is compiled by MPI's compilers.
+ * This header includes no other header of the project, because MPI's compilers compile the MPI
+ * program.
  */
 #ifndef DDP_BENCH_ALL_REDUCE_H
 #define DDP_BENCH_ALL_REDUCE_H
@@ -20,7 +21,10 @@ static const size_t bench_sizes[] = {4,	    1024,   4096,    8192,    16384,
 
 enum { BENCH_SIZES = sizeof(bench_sizes) / sizeof(bench_sizes[0]) };
 
-/* Calls per batch: enough for the clock's resolution, and the same on all ranks. */
+/*
+ * Returns the number of calls in a batch, which is the same on all ranks. There are enough calls
+ * for the clock's resolution.
+ */
 static inline int bench_calls(size_t bytes, int ranks)
 {
 	int calls = bytes <= 16384 ? 400 : bytes <= 262144 ? 60 : bytes <= 4194304 ? 6 : 1;
@@ -51,12 +55,13 @@ static inline int bench_compare(const void *a, const void *b)
 struct bench_side {
 	const char *name;
 	int rank, ranks;
-	bool fresh; /* write the vector before each call, as a backward pass does; not timed */
+	/* before each call write the vector, as a backward pass does; this is not timed */
+	bool fresh;
 	void (*reduce)(void *data, float *vector, size_t bytes);
 	void *data;
 };
 
-/* Runs one batch. Returns microseconds per call. */
+/* Runs one batch. Returns the microseconds per call. */
 static inline double bench_batch(const struct bench_side *side, float *vector, size_t bytes,
 				 int calls)
 {
@@ -75,8 +80,8 @@ static inline double bench_batch(const struct bench_side *side, float *vector, s
 }
 
 /*
- * Runs all sizes. Rank 0 prints a line for each: ranks, bytes, name, microseconds (median of the
- * batches).
+ * Runs all sizes. For each size, rank 0 prints a line: ranks, bytes, name, and microseconds (the
+ * median of the batches).
  */
 static inline void bench_run(const struct bench_side *side, float *vector)
 {

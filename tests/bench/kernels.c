@@ -4,9 +4,9 @@
  *
  *     kernels f32|bf16 ROUNDS
  *
- * For bench-kernels. In each round every side runs once. Prints a line for each: name, pass and the
- * median in milliseconds. A batch has 64 images; one in seven of the convolution's gradients is not
- * zero, as with initial weights and dropout.
+ * For bench-kernels. In each round every side runs once. Prints a line for each side: name, pass,
+ * and the median in milliseconds. A batch has 64 images. One in seven of the convolution's
+ * gradients is not zero, as with initial weights and dropout.
  */
 #include "config.h"
 
@@ -29,7 +29,7 @@ struct bench {
 	struct math_layer *layer;
 	struct kernel_list *list;
 	void *x, *dx, *y;
-	void *dy, *pooled; /* dense gradient, and the same after max-pooling */
+	void *dy, *pooled; /* dense gradient; the same gradient after max-pooling */
 	uint8_t *which, *keep;
 	float *weights, *gradient, *bias;
 };
@@ -38,7 +38,7 @@ struct side {
 	char name[64];
 	const char *pass;
 	int (*run)(struct bench *bench, int number);
-	int number; /* number of oneDNN's algorithm */
+	int number; /* number of one of oneDNN's algorithms */
 	double times[ROUNDS];
 };
 
@@ -65,7 +65,7 @@ static void *memory(size_t bytes)
 	return memset(memory, 0, (bytes + LINE) / LINE * LINE);
 }
 
-/* From -1 to 1, plus [middle]. */
+/* Returns random numbers between -1 and 1, plus [middle]. */
 static void *numbers(const struct bench *bench, size_t count, float middle)
 {
 	float *wide = memory(count * sizeof(*wide));

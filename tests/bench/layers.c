@@ -28,7 +28,7 @@ struct cost {
 
 struct step {
 	const struct graph *graph;
-	double batch, size; /* images, bytes of an activation */
+	double batch, size; /* number of images; bytes of an activation */
 };
 
 static const char *const kinds[NET_KINDS] = {
@@ -42,13 +42,16 @@ static double elements(const struct step *step, struct graph_shape shape)
 	return step->batch * (double)graph_size(shape);
 }
 
-/* Whether the gradient of [node]'s input is needed: not for the image. */
+/* Whether the gradient of [node]'s input is needed. The gradient of the image is not. */
 static bool needs_input_gradient(const struct graph_node *node)
 {
 	return node->input >= 0;
 }
 
-/* Whether [node] is computed together with the previous one, whose result no other node reads. */
+/*
+ * Whether [node] is computed together with the previous node. No other node may read that node's
+ * result.
+ */
 static bool is_fused(const struct step *step, size_t index)
 {
 	const struct graph_node *node = &step->graph->nodes[index], *before;
@@ -71,7 +74,7 @@ static double parameters(const struct step *step, const struct graph_node *node)
 	       (node->bias >= 0 ? (double)list[node->bias].count : 0);
 }
 
-/* Convolutions and dense layers: each output is a sum over its fan. */
+/* Cost of a convolution or a dense layer: each output is a sum over its fan-in. */
 static struct cost cost_of_product(const struct step *step, const struct graph_node *node)
 {
 	double in = elements(step, node->in), out = elements(step, node->out);
@@ -89,7 +92,10 @@ static struct cost cost_of_product(const struct step *step, const struct graph_n
 	return cost;
 }
 
-/* Statistics need a separate pass, because they must be known before anything is normalised. */
+/*
+ * Cost of BatchNorm. The statistics need a separate pass, because they must be known before
+ * anything is normalised.
+ */
 static struct cost cost_of_norm(const struct step *step, const struct graph_node *node)
 {
 	double count = elements(step, node->out);
@@ -101,8 +107,8 @@ static struct cost cost_of_norm(const struct step *step, const struct graph_node
 }
 
 /*
- * Element-wise operations: the forward pass reads the input and writes the output, the backward
- * pass the reverse.
+ * Cost of an element-wise operation: the forward pass reads the input and writes the output, and
+ * the backward pass does the reverse.
  */
 static struct cost cost_of_elements(const struct step *step, const struct graph_node *node)
 {
@@ -112,7 +118,7 @@ static struct cost cost_of_elements(const struct step *step, const struct graph_
 		.flops = {in > out ? in : out, in > out ? in : out, 0},
 	};
 
-	/* the position of each maximum is a byte */
+	/* the position of each maximum takes a byte */
 	if (node->layer->kind == NET_MAX_POOL) {
 		cost.bytes[FORWARD] += out;
 		cost.bytes[BACK_DATA] += out;
@@ -125,7 +131,7 @@ static struct cost cost_of_elements(const struct step *step, const struct graph_
 static struct cost cost_of_fused(const struct step *step, const struct graph_node *node)
 {
 	double out = elements(step, node->out);
-	/* the result replaces the previous node's; the backward pass reads its sign */
+	/* the result replaces that of the previous node, and the backward pass reads its sign */
 	double extra = node->layer->kind == NET_ADD ? out * step->size : 0;
 
 	return (struct cost){
@@ -173,8 +179,8 @@ static void print_layer(const struct step *step, size_t index)
 }
 
 /*
- * The input (bytes become normalised activations) and the optimizer, which reads and writes values
- * and slots.
+ * Prints the costs of the input, whose bytes become normalised activations, and of the optimizer,
+ * which reads and writes values and slots.
  */
 static void print_rest(const struct step *step)
 {

@@ -126,7 +126,7 @@ def tell(begun, steps, undisturbed, lost):
     print("nodes     from       to  stood still   steps said  images/s")
     for count in range(len(lost) + 1):
         first, last = lost[count - 1][0] if count else 0, lost[count][0] if count < len(lost) else float("inf")
-        # An entry that is read just after a loss was written before it.
+        # An entry that is read just after a loss was written before the loss.
         of = [(at, said) for at, said in steps if (first + 2 if count else 0) < at <= (last + 2)]
         still = f"{of[0][0] - first:.1f} s" if count else "-"
         print(f"{4 - count:5}{of[0][0] - steps[0][0]:9.1f}{of[-1][0] - steps[0][0]:9.1f}{still:>13}"

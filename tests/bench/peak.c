@@ -2,9 +2,9 @@
 /*
  * peak.c - measures the peak rates of one core of this CPU, for the roofline
  *
- * Prints operations per second in f32 and in bf16 (a multiplication and an addition are two), with
- * operands in registers, and bytes per second of a copy that exceeds all caches. The AMX part has
- * not been run yet. x86 only; `roofline --cpu` compiles it.
+ * Prints operations per second in f32 and in bf16, with operands in registers (a multiplication and
+ * an addition are two operations), and bytes per second of a copy that exceeds all caches. The AMX
+ * part has not been run yet. For x86 only. `roofline --cpu` compiles this program.
  */
 #include <immintrin.h>
 #include <stdbool.h>
@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 enum { CHAINS = 12, ROUNDS = 1 << 22, TRIALS = 7, ARRAY = 1 << 28 };
-enum { XCOMP_PERMISSION = 0x1023, XCOMP_TILES = 18 }; /* of arch_prctl(2) */
+enum { XCOMP_PERMISSION = 0x1023, XCOMP_TILES = 18 }; /* values for arch_prctl(2) */
 
 #define VECTORS __attribute__((target("avx512f,avx512bf16,fma")))
 
@@ -29,7 +29,7 @@ static double seconds(void)
 	return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Independent sums, which the compiler must keep in registers. */
+/* A loop over independent sums, which the compiler must keep in registers. */
 #define CHAIN_LOOP(type, step)                                                    \
 	do {                                                                      \
 		type sums[CHAINS] = {0};                                          \
@@ -65,7 +65,7 @@ VECTORS static double run_bf16(void)
 	return 2.0 * 32 * CHAINS * ROUNDS;
 }
 
-/* six of the eight tiles are sums */
+/* Six of the eight tiles are sums. */
 __attribute__((target("amx-tile,amx-bf16"))) static double run_tiles(void)
 {
 	static const struct {
@@ -91,7 +91,7 @@ __attribute__((target("amx-tile,amx-bf16"))) static double run_tiles(void)
 	return 2.0 * 16 * 16 * 32 * 6;
 }
 
-/* Returns the number of bytes read and written. */
+/* Copies memory. Returns the number of bytes read and written. */
 static double run_memory(void)
 {
 	static char *from, *to;

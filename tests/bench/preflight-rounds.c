@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * preflight-rounds.c - simulates the pair tests of ddp-run --preflight, to choose the number of rounds: false positives and misses
+ * preflight-rounds.c - simulates the pair tests of ddp-run --preflight, to choose the number of
+ * rounds
  *
- *	preflight-rounds [NODES [CLUSTERS]]
+ *     preflight-rounds [NODES [CLUSTERS]]
  *
- * Each cluster has 10 slow nodes of 1,000, whose links have half of the others' rate. A pair's rate is that of its slower node, with
- * log-normal noise; some pairs are disturbed for a moment, by another job for example, and have half of that again. Prints how many
- * nodes a cluster has on average that are called slow and are not, and that are slow and are not called so.
+ * In each cluster 10 of 1,000 nodes are slow: their links have half of the others' rate. The rate
+ * of a pair is that of its slower node, with log-normal noise. Some pairs are disturbed for a
+ * moment, for example by another job, and have half of that rate. Prints two averages per cluster:
+ * how many nodes are reported as slow but are not, and how many are slow but are not reported.
  */
 #include "config.h"
 
@@ -19,7 +21,10 @@
 
 #define SLOW 0.8 /* default of ddp-run --preflight-slow */
 
-/* Uniform in (0, 1), from an xorshift generator, so that a run can be repeated. */
+/*
+ * Returns a number in (0, 1), uniformly distributed, from an xorshift generator, so that a run can
+ * be repeated.
+ */
 static double uniform(void)
 {
 	static uint64_t state = 88172645463325252u;
@@ -37,7 +42,7 @@ static double normal(void)
 
 struct setting {
 	double noise;	  /* standard deviation of the logarithm of a rate */
-	double disturbed; /* share of the pairs */
+	double disturbed; /* fraction of the pairs */
 };
 
 struct found {

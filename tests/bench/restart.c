@@ -2,8 +2,9 @@
 /*
  * restart DIR - libddp's side of bench-restart: a rank that reports its first all-reduce
  *
- * It writes "PID SECONDS" to DIR/up-RANK.N, where N is the number of its earlier starts. At its
- * first start it then continues with all-reduces until a rank is killed.
+ * After its first all-reduce the rank writes "PID SECONDS" to DIR/up-RANK.N, where N is the number
+ * of its earlier starts. If N is 0, the rank then continues with all-reduces until a rank is
+ * killed.
  */
 #include "config.h"
 

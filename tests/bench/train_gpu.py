@@ -60,7 +60,7 @@ def on_device(args, images, labels):
 
 
 def make_optimizer(args, parameters):
-    # a graph with the optimizer needs its counters on the device
+    # a graph that includes the optimizer needs the optimizer's counters on the device
     capturable = {"capturable": True} if args.kind == "whole" else {}
     if args.net == "mnist":
         return torch.optim.Adadelta(parameters, 1.0, **capturable)

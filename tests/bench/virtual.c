@@ -3,9 +3,9 @@
  * virtual - one rank of bench-virtual: times the sum of one parameter's gradients, plain and over
  * virtual ranks
  *
- * Rank 0 prints for each size: bytes, and microseconds of a plain sum, of one over as many virtual
- * ranks as ranks, and of one over four times as many. They are medians, and the three run in turns.
- * There is no backward pass, with which sums would overlap.
+ * For each size, rank 0 prints the bytes, and the microseconds of three sums: a plain one, one over
+ * as many virtual ranks as ranks, and one over four times as many. Each time is a median. The three
+ * sums run in turns. There is no backward pass that could overlap with the sums.
  */
 #include "config.h"
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-# Each framework of the table "Frameworks" in README.md, unmodified and in the version of the table,
-# trains one step on two nodes with two ranks each (clients.py), with the table's command. And
-# reports of ddp-run on dumps of PyTorch's flight recorder, in which one rank does not arrive in a
-# collective (recorder.py).
+# Each framework in README.md's table "Frameworks", unmodified and in the table's version, trains
+# one step on two nodes with two ranks each (clients.py), started by the table's command. Other
+# tests check ddp-run's reports from dumps of PyTorch's flight recorder, in which one rank does not
+# arrive in a collective (recorder.py).
 #
-# contrib/check clients installs the frameworks. DDP_CLIENTS names a Python that has them, and
-# DDP_COMPOSER one with Composer, which needs an older PyTorch.
+# "contrib/check clients" installs the frameworks. DDP_CLIENTS names a Python that has them.
+# DDP_COMPOSER names a Python that has Composer, which needs an older PyTorch.
 
 DDP_PYTHON=$DDP_CLIENTS
 load ../cluster/lib
@@ -17,9 +17,9 @@ setup_file()
 	torch_up --nodes 2 --cpus 4 || return 1
 	install -m 644 "$BATS_TEST_DIRNAME"/{clients,recorder}.py "$PY"
 	install -m 755 "$DDP_BUILDDIR/runtime/run/ddp-run" "$TOP/ddp-run"
-	# offline, on CPUs, one thread, without warnings
+	# Offline, on CPUs, with one thread, without warnings.
 	export HF_HUB_OFFLINE=1 JAX_PLATFORMS=cpu DS_ACCELERATOR=cpu OMP_NUM_THREADS=1 PYTHONWARNINGS=ignore
-	# DeepSpeed compiles C++ code at its first use
+	# DeepSpeed compiles C++ code when it is first used.
 	export MC_SECONDS=300
 }
 teardown_file() { cluster_down; }
@@ -39,15 +39,15 @@ rank 1 of 4 on n1: w -2.5
 rank 2 of 4 on n2: w -2.5
 rank 3 of 4 on n2: w -2.5"
 
-# trains ARGUMENT...: srun with these arguments must run one step of the four ranks.
+# trains ARGUMENT...: runs srun with these arguments. The four ranks must train one step.
 trains()
 {
 	step "$@"
 	same "$(grep '^rank ' <<<"$output")" "$four"
 }
 
-# client PACKAGE NAME: function NAME of clients.py trains with PACKAGE, two tasks on each of two
-# nodes.
+# client PACKAGE NAME: checks that function NAME of clients.py trains with PACKAGE, with two tasks
+# on each of two nodes.
 client()
 {
 	has_package "$1"
@@ -68,7 +68,7 @@ client()
 	try mc "$TOP/ddp-run" -N2 --ntasks-per-node=2 python3 "$PY/clients.py" lightning_again
 	[ "$rc" -eq 0 ] || { tail -n 60 "$TOP/err" >&2; return 1; }
 	same "$(grep ': w ' <<<"$out" | sort)" "${four//-2.5/-12.5}"
-	# two epochs before the kill, three after it
+	# two epochs before rank 1 is killed, three after that
 	same "$(grep -c '^rank 0 begins epoch [01]$' <<<"$out")" 2
 	same "$(grep '^rank 3 begins epoch' <<<"$out" | sort | uniq -c | awk '{ print $1, $NF }' | tail -n 2)" $'1 3\n1 4'
 	has "$err" '^rank 1 on n1, pid [0-9]+, failed first: killed by SIGKILL$'
@@ -76,7 +76,7 @@ client()
 
 @test "Accelerate" { client accelerate accelerate; }
 
-# Without GPUs accelerate starts one process per machine and ignores the requested number.
+# Without GPUs, accelerate starts one process per machine, whatever number is requested.
 @test "accelerate launch" {
 	has_package accelerate
 	# shellcheck disable=SC2016 # expanded by the task's shell
@@ -119,7 +119,7 @@ rank 1 of 2 on n2: w -1.5"
 
 @test "mpi4py" {
 	has_package mpi4py
-	# both nodes are this machine, so Open MPI would use shared memory
+	# Both nodes are this machine, so Open MPI would use shared memory.
 	OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,tcp OMPI_MCA_btl_tcp_if_include=lo trains -N2 --ntasks-per-node=2 --mpi=pmix --ddp python3 "$PY/clients.py" mpi4py
 }
 

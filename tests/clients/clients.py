@@ -108,7 +108,7 @@ def lightning(epochs=1, callbacks=(), **fit):
         enable_model_summary=False)
     trainer.fit(module, torch.utils.data.DataLoader(ones(4)), **fit)
     print_result(trainer.global_rank, trainer.world_size, module.model.w)
-    # Without this, gloo's threads sometimes abort at the end of the process.
+    # Otherwise gloo's threads sometimes abort when the process ends.
     torch.distributed.destroy_process_group()
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# contrib/ddp-get-data with a server on this machine: every file that it leaves is complete and
+# contrib/ddp-get-data with a server on this machine. Every file that remains must be complete and
 # correct.
 #
 # shellcheck disable=SC2154 # status, output and lines come from run
@@ -50,13 +50,13 @@ get()
 	"$GET" --url "$URL" --sums "$SERVED/sums" mnist "$@"
 }
 
-# sent FILE: prints how often the server sent FILE.
+# sent FILE: prints how many times the server has sent FILE.
 sent()
 {
 	grep -c "\"GET /$1 HTTP[^\"]*\" 20[06]" "$SERVED/log"
 }
 
-# whole DIRECTORY: checks that it has both files, complete, and no others.
+# whole DIRECTORY: checks that the directory has both files, complete, and no others.
 whole()
 {
 	[ "$(ls -A "$1")" = "$(printf 'one.gz\ntwo.gz')" ]

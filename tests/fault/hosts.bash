@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 #
-# Two hosts, $A and $B, with their own addresses: network namespaces (needs root), each with one end
-# of a pair of virtual network devices. Ranks are $COLUMN, with files in $DIR.
+# Two hosts, $A and $B, with their own addresses. Each host is a network namespace with one end of a
+# pair of virtual network devices, so root is needed. A rank is a process of $COLUMN. The ranks'
+# files are in $DIR.
 
 setup_file()
 {
@@ -32,7 +33,7 @@ hosts_up()
 	mkdir "$DIR/meet"
 }
 
-# running NAMESPACE: waits until its device has a link.
+# running NAMESPACE: waits until the namespace's device has a link.
 running()
 {
 	local _
@@ -55,7 +56,7 @@ teardown()
 	[ -z "${DIR-}" ] || rm -rf "$DIR"
 }
 
-# The host of rank 0 or 1.
+# host_of RANK: prints the host of rank 0 or 1.
 host_of()
 {
 	if (($1)); then echo "$B"; else echo "$A"; fi

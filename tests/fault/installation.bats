@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# An installation without root: a prefix that was copied to another directory, and a wheel. Both are
-# made from $DDP_BUILDDIR, unless DDP_TARBALL and DDP_WHEEL name those that contrib/package made.
+# Installations without root: a prefix that was copied to another directory, and a wheel. The tests
+# make both from $DDP_BUILDDIR, unless DDP_TARBALL and DDP_WHEEL name those that contrib/package
+# made.
 #
 # shellcheck disable=SC2016,SC2154 # readelf prints $ORIGIN; status and output come from run
 
@@ -29,11 +30,11 @@ setup_file()
 
 teardown_file() { rm -rf "$DIR"; }
 
-# bare COMMAND...: runs it with only PATH in the environment.
+# bare COMMAND...: runs the command with only PATH in the environment.
 bare() { env -i PATH="$PATH" "$@"; }
 
-# trains BIN ROOT: runs ddp-train and ddp-info of directory BIN, and the modules under ROOT whose
-# libraries this host has.
+# trains BIN ROOT: runs ddp-train and ddp-info in directory BIN. Also opens the modules under ROOT
+# whose libraries this host has.
 trains()
 {
 	local module engine=''
@@ -47,7 +48,7 @@ trains()
 	grep -q ' 1 rank on 1 node, ' <<<"$output"
 }
 
-# decodes BIN: runs ddp-run of directory BIN with its decoder.
+# decodes BIN: runs ddp-run in directory BIN with its decoder of dumps.
 decodes()
 {
 	rm -rf "$DIR/failed"
@@ -91,7 +92,7 @@ decodes()
 	(cd "$DIR/copy/bin" && for program in *; do [ -x "$DIR/venv/bin/$program" ]; done)
 	trains "$DIR/venv/bin" "$DIR/venv"
 	decodes "$DIR/venv/bin"
-	# arguments and the exit status are passed unchanged
+	# The arguments and the exit status are passed on unchanged.
 	run bare "$DIR/venv/bin/ddp-train" mnist --epochs 'a b'
 	[ "$status" -eq 2 ]
 	[[ $output == *'a b'* ]]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Two hosts, and the cable between them is pulled.
+# Two hosts, whose network cable is pulled.
 #
 # The hosts are network namespaces that hosts.bash creates (needs root). Needs $DDP_BUILDDIR with
 # tests/runtime/column.
@@ -10,7 +10,8 @@ load hosts
 
 setup() { hosts_up; }
 
-# member RANK BYTES SECONDS: all-reduces on the host of RANK until an error occurs.
+# member RANK BYTES SECONDS: on the host of RANK, runs a rank that all-reduces until an error
+# occurs.
 member()
 {
 	exec ip netns exec "$(host_of "$1")" "$COLUMN" loop "$1" 2 "$DIR/meet" "$2" "$3" >"$DIR/out$1"
@@ -27,8 +28,8 @@ under_way()
 	return 1
 }
 
-# pull BYTES SECONDS: runs both ranks, pulls the cable, and waits for both. Sets rc0, rc1, out0,
-# out1.
+# pull BYTES SECONDS: runs both ranks, pulls the cable, and waits for both ranks. Sets rc0, rc1,
+# out0 and out1.
 pull()
 {
 	local pids=()
@@ -43,8 +44,8 @@ pull()
 	echo "rank 0: $rc0, $out0; rank 1: $rc1, $out1"
 }
 
-# named STATUS: both ranks must exit with STATUS and name the other one: 64 + 21 (peer) before the
-# limit, 64 + 20 (timeout) at it.
+# named STATUS: checks that both ranks exit with STATUS and name each other. STATUS is 64 + 21 (lost
+# peer) before the timeout, 64 + 20 (timeout) at the timeout.
 named()
 {
 	[[ $rc0 == "$1" && $out0 == *"rank 1"* ]]

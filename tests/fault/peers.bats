@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Unauthorized peers on both hosts of a job: another user who can find the ranks' listeners. Whatever it
-# sends before or while the ranks connect does not change what they compute, and none of them crashes.
+# Unauthorized peers on both hosts of a job: a process of another user, which can find the ranks'
+# listeners. Whatever this process sends before or while the ranks connect, the ranks must compute
+# correct sums, and must not crash.
 #
-# The hosts are network namespaces which hosts.bash makes (root). The ranks run as root, the peer as nobody.
-# Needs $DDP_BUILDDIR with tests/runtime/column.
+# The hosts are network namespaces that hosts.bash creates, so root is needed. The ranks run as
+# root, the peer as nobody. $DDP_BUILDDIR must have tests/runtime/column.
 #
 # bats file_tags=sanitize
 # shellcheck disable=SC2154 # rc and out come from run
@@ -21,7 +22,7 @@ setup()
 	ranks=()
 }
 
-# rank RANK: runs a rank that computes and checks sums, with at most 64 descriptors.
+# rank RANK: runs a rank that computes and checks sums. It may have at most 64 descriptors.
 rank()
 {
 	(
@@ -32,8 +33,8 @@ rank()
 	ranks+=($!)
 }
 
-# peer HOST ATTACK once|on: starts peers.py. "insider" runs as root, since it reads a card and
-# publishes one.
+# peer HOST ATTACK once|on: starts peers.py. The attack "insider" runs as root, since it reads a
+# rank's card (its published address and secret) and publishes one.
 peer()
 {
 	local user=(setpriv --reuid 65534 --regid 65534 --clear-groups)
@@ -55,7 +56,7 @@ seen()
 	return 1
 }
 
-# Both ranks must end with correct sums, and each may print one line about rejected peers.
+# Checks that both ranks end with correct sums. Each rank may print one line about rejected peers.
 all_is_well()
 {
 	local rc=0 rank lines
@@ -68,8 +69,8 @@ all_is_well()
 	((rc == 0))
 }
 
-# before ATTACK: the peer connects before the ranks do and keeps its connections. Rank 0 of two
-# listens.
+# before ATTACK: lets the peer connect before the ranks do, and keep its connections. Of the two
+# ranks, rank 0 listens.
 before()
 {
 	rank 0
@@ -84,7 +85,7 @@ before()
 	grep -E "rejected [0-9]+ connections without a valid proof, the first from 10.213.7.1:[0-9]+" "$DIR/err0"
 }
 
-# during ATTACK: attacks both hosts from before the first rank's start until both have ended.
+# during ATTACK: attacks both hosts, from before the first rank starts until both ranks have ended.
 during()
 {
 	peer 0 "$1" on

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Build and installation scripts of contrib/ with stub tools in place of compilers; errors of
-# configure and make install; the shell completion. Nothing is built. Needs $DDP_BUILDDIR.
+# Build and installation scripts of contrib/, with stubs in place of compilers; errors of configure
+# and make install; the shell completion. The tests build nothing. They need $DDP_BUILDDIR.
 #
 # shellcheck disable=SC2154 # status, output and lines come from run
 
@@ -9,7 +9,7 @@ setup()
 	SRC=$(cd "$BATS_TEST_DIRNAME/../.." && pwd)
 	DDP_BUILDDIR=${DDP_BUILDDIR:-$SRC}
 	DIR=$(mktemp -d "${TMPDIR:-/tmp}/ddp-scripts.XXXXXX")
-	# a source tree without git, as from an archive
+	# A source tree without git, as from an archive.
 	TREE=$DIR/tree
 	mkdir -p "$TREE/contrib" "$DIR/bin" "$DIR/out"
 	chmod 755 "$DIR"
@@ -20,7 +20,7 @@ setup()
 
 teardown() { rm -rf "$DIR"; }
 
-# stub NAME <SCRIPT: creates a command NAME, first in PATH.
+# stub NAME <SCRIPT: creates a command NAME in a directory that is first in PATH.
 stub()
 {
 	{ echo '#!/bin/bash' && cat; } >"$DIR/bin/$1"
@@ -36,7 +36,7 @@ stub_deb()
 	END
 }
 
-# Creates a user's files in the directory of --output.
+# Creates the user's own files in the directory of --output.
 users_files()
 {
 	mkdir -p "$DIR/out/rpm" "$DIR/out/slurm-ddp-0.1.0"
@@ -154,7 +154,7 @@ users_files()
 	[ "$output" = "quickstart: contrib/packages has no group 'typo'" ]
 }
 
-# configure, make and minicluster are stubs; quickstart ends when the cluster does not start.
+# Stubs replace configure, make and minicluster. quickstart ends because the cluster does not start.
 @test "quickstart: a clone that was moved after a build is built again" {
 	printf '[build]\nbash\n[run]\nbash\n[engines]\nbash\n' >"$TREE/contrib/packages"
 	printf '#!/bin/sh\ntest "$1" = status || echo "minicluster $1" >>%s/calls; exit 1\n' "$DIR" >"$TREE/contrib/minicluster"
@@ -170,7 +170,7 @@ users_files()
 	echo "abs_top_builddir = $DIR/original/build" >"$TREE/build/Makefile"
 	TMPDIR=$DIR run "$TREE/contrib/quickstart"
 	[[ $output == *"'contrib/minicluster up --dir "*"' failed with status 1; "* ]]
-	# no cluster was started, so none is stopped
+	# No cluster was started, so none is stopped.
 	[[ $output != *"did not go down"* ]]
 	diff "$DIR/calls" - <<-END
 		configure
@@ -187,7 +187,8 @@ users_files()
 	[ ! -e "$DIR/a b" ]
 }
 
-# refused MESSAGE OPTION...: configure must fail with this message before it looks for a compiler.
+# refused MESSAGE OPTION...: checks that configure fails with this message before it searches for a
+# compiler.
 refused()
 {
 	cd "$DIR/out"

@@ -66,7 +66,7 @@ def main():
     if args.local_rank is not None:
         line += f", argument {args.local_rank}"
     dist.barrier()
-    # One write, so that lines of several ranks are not mixed in a shared pipe.
+    # one write, so that lines of several ranks do not mix in a shared pipe
     os.write(1, f"{line}\n".encode())
     dist.destroy_process_group()
 

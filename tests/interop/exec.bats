@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# PyTorch on two nodes of a Slurm without the plugin: ddp-exec alone, and under ddp-run.
+# PyTorch on two nodes of a Slurm without the plugin: with ddp-exec alone, and with ddp-exec under
+# ddp-run.
 
 load ../cluster/lib
 load torch

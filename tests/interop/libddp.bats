@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Compares libddp's rules with PyTorch's; needs no Slurm.
+# Compares libddp's rules with PyTorch's. Needs no Slurm.
 
 load torch
 

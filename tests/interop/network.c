@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * network.c - ddp-train's networks, optimizers and schedules, for train-model.bats:
+ * network.c - prints and runs ddp-train's networks, optimizers and schedules, for train-model.bats
  *
  *     network list NET CLASSES            print the parameters with their dimensions, in order
  *     network init NET CLASSES SEED FILE  write the initial weights
- *     network copy NET CLASSES FROM TO    read FROM into a model, and write TO from it
+ *     network copy NET CLASSES FROM TO    read FROM into a model, and write the model to TO
  *     network optim KIND DECAY MOMENTUM NESTEROV FROM TO
- *                                         FROM has values, gradients of each step and rates; TO
- *                                         gets
- *                                         the values after each step, and the slots at the end
+ *                                         read values, and gradients and rates of each step, from
+ *                                         FROM; write the values after each step, and the slots
+ *                                         at the end, to TO
  *     network schedule KIND RATE GAMMA EVERY EPOCHS
  *                                         print the rate of each epoch
  */
@@ -146,7 +146,7 @@ static const struct ddp_tensor *find(const struct ddp_tensors *file, const char 
 	return tensor;
 }
 
-/* Runs all steps of [file]. [trace] gets the values after each. */
+/* Runs all steps of [file]. Stores the values after each step in [trace]. */
 static void train(const struct optim *optim, const struct ddp_tensors *file, float *trace,
 		  float *const slots[2])
 {

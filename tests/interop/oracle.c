@@ -2,8 +2,8 @@
 /*
  * oracle.c - prints libddp's results, which compare.py compares with PyTorch's
  *
- * Reads one call per line from stdin and prints one result per line. Floating-point numbers are
- * hexadecimal in both directions, so that they are exact.
+ * Each line of stdin is a call, and each line of stdout is a result. All floating-point numbers are
+ * hexadecimal, so that they are exact.
  */
 #include "config.h"
 
@@ -88,7 +88,7 @@ static void answer_sampler(void)
 	ddp_sampler_destroy(sampler);
 }
 
-/* buckets <first> <limit> <count> <bytes>...: prints the bucket of each */
+/* buckets <first> <limit> <count> <bytes>...: prints the bucket of each tensor */
 static void answer_buckets(void)
 {
 	size_t first = number(), limit = number(), count = number();

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# PyTorch under ddp-run: a rank is killed, and the result is that of an undisturbed training; also
-# with torchrun between ddp-run and the ranks.
+# PyTorch under ddp-run, with and without torchrun between ddp-run and the ranks. A rank is killed,
+# and the result must be that of a training without a failure.
 
 load ../cluster/lib
 load torch
@@ -12,7 +12,7 @@ setup_file()
 	install -m 755 "$DDP_BUILDDIR/runtime/run/ddp-run" "$TOP/ddp-run"
 	mkdir -m 755 "$WORK/job-templates"
 	cp "$DDP_SRCDIR"/job-templates/{elastic.job,torch-ddp.py} "$WORK/job-templates"
-	# the result of two ranks without a failure
+	# The result of two ranks without a failure.
 	mc srun -N2 -n2 --ddp "$PYTHON" -u job-templates/torch-ddp.py --epochs 96 --checkpoint "$TOP/tmp/undisturbed.pt" \
 		>"$TOP/undisturbed" 2>"$TOP/err"
 	PATH=$TOP:$PATH
@@ -28,8 +28,8 @@ teardown()
 	same "$(ls -A "$WORK")" job-templates
 }
 
-# kill_once RANK CHILD: after the third epoch, kills the task of that rank of step 0, or, if CHILD
-# is 1, its child.
+# kill_once RANK CHILD: waits for the third epoch, and then kills the task of that rank in step 0.
+# If CHILD is 1, kills the task's child instead.
 kill_once()
 {
 	local rank=$1 child=$2 task pid
@@ -41,8 +41,8 @@ kill_once()
 	echo "$pid" >"$TOP/killed"
 }
 
-# Checks that epochs, losses and weights are those of the undisturbed training, bit by bit. Epochs
-# that were run twice have two lines.
+# Checks that epochs, losses and weights are bit-equal to those of the training without a failure.
+# Epochs that were run twice have two lines.
 same_as_undisturbed()
 {
 	same "$(grep '^epoch' "$WORK/train.out" | sort -u)" "$(grep '^epoch' "$TOP/undisturbed" | sort)"
@@ -65,7 +65,7 @@ same_as_undisturbed()
 	has_not "$(<"$WORK/train.out")" '^(srun: error: )?ddp: '
 }
 
-# The Python lines of doc/restarts.md, with a loop around them that counts steps.
+# Prints the Python lines of doc/restarts.md, in a loop that counts steps.
 leave_py()
 {
 	cat <<-'END'
@@ -106,8 +106,9 @@ leave_py()
 	rm "$WORK/saved" "$WORK/leave.py"
 }
 
-# started_again LINE OPTION...: torchrun with a rank on each of two nodes under ddp-run, with
-# OPTIONs, loses a rank and finishes. ddp prints only LINE, about what happens if a rank fails.
+# started_again LINE OPTION...: runs torchrun under ddp-run with these options, with a rank on each
+# of two nodes. A rank is killed, and the training must still finish. The plugin must print only
+# LINE, which says what happens if a rank fails.
 started_again()
 {
 	local line=$1 rc=0

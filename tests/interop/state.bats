@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-# libddp's files, compared with PyTorch's and read and written by independent programs; needs no
-# Slurm.
+# libddp's files: compared with PyTorch's, and read and written by other programs. Needs no Slurm.
 
 load torch
 
 setup_file()
 {
 	export TENSORS=${DDP_BUILDDIR:?}/tests/interop/tensors
-	# a world of one rank, independent of the caller's environment
+	# So that there is one rank, whatever the caller's environment is.
 	unset "${!SLURM_@}" "${!DDP_@}" RANK WORLD_SIZE TORCHELASTIC_RUN_ID
 	ready_up || return 1
 	state write "$BATS_FILE_TMPDIR"
@@ -19,7 +18,7 @@ setup() { cd "$BATS_TEST_TMPDIR" && net=$BATS_FILE_TMPDIR/net.st odd=$BATS_FILE_
 
 state() { python state.py "$@"; }
 
-# optional PACKAGE COMMAND...: like state, but skips the test if Python has no PACKAGE.
+# optional PACKAGE COMMAND...: like state. If Python has no PACKAGE, skips the test.
 optional()
 {
 	local status=0

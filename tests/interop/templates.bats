@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# The job templates, submitted as by a user: copied into a separate directory, or, for PyTorch, with
-# their examples in the directory of the installation.
+# The job templates, submitted as a user would: from a copy in a separate directory or, for PyTorch,
+# with the examples in the installation's directory.
 #
 # shellcheck disable=SC2154 # rc and err come from try
 
@@ -29,12 +29,12 @@ teardown()
 {
 	rm -f "$WORK"/*.out "$WORK"/*.pt
 	[ -z "${other_cluster_is_up-}" ] || { other_cluster_down; return; }
-	# the steps leave nothing but the job's output
+	# The steps leave only the job's output.
 	same "$(ls -A "$WORK")" job-templates
 }
 
-# submit [OPTION...] TEMPLATE [ARGUMENT...]: waits for the job. $output is its output.
-# Returns its exit status. (sbatch --wait polls less and less often.)
+# submit [OPTION...] TEMPLATE [ARGUMENT...]: submits a job, waits until it has ended, and returns
+# its exit status. Sets $output to its output. (sbatch --wait polls at growing intervals.)
 submit()
 {
 	local id deadline=$((SECONDS + 120)) job=''
@@ -51,7 +51,8 @@ submit()
 	return 1
 }
 
-# The table of ranks without the endpoint, an address and a port, and with single spaces.
+# Prints the table of ranks with single spaces, and without the endpoint, which has an address and a
+# port.
 table()
 {
 	has_not "$(tail -n +3 <<<"$output" | grep -vE ' 127\.0\.0\.1:[1-9][0-9]{3,4}$')" .
@@ -135,8 +136,8 @@ rank node local rank device share
 	submit job-templates/ddp.job sh -c 'test "$RANK" != 1 || exit 7; sleep 100' 2>/dev/null ||
 		status=$?
 	has "$output" 'n2: task 1: Exited with exit code 7'
-	# srun returns the highest status: 128 + SIGTERM of the rank that was ended, or 128 +
-	# SIGKILL if it did not end in time.
+	# srun returns the highest status: 128 + SIGTERM of the rank that srun ended, or 128 +
+	# SIGKILL if this rank did not end in time.
 	has "$status" '^(143|137)$'
 }
 
@@ -165,8 +166,8 @@ rank node local rank device share
 	has "$output" '^ok world=4 sum=6$'
 }
 
-# on_cpus TEMPLATE OPTION...: copies TEMPLATE, edited for nodes without GPUs as its comment
-# describes. Prints the copy's path.
+# on_cpus TEMPLATE OPTION...: copies TEMPLATE and edits the copy for nodes without GPUs, as the
+# template's comment describes. Prints the copy's path.
 on_cpus()
 {
 	local copy=$INSTALLED/cpu-${1##*/}

@@ -8,7 +8,7 @@ import struct
 
 import torch
 
-# In the order of the tensors in a file: larger elements first.
+# The order of types in a file: tensors with larger elements come first.
 TYPES = {"I64": torch.int64, "F64": torch.float64, "F32": torch.float32, "I32": torch.int32,
          "BF16": torch.bfloat16, "F16": torch.float16, "U8": torch.uint8}
 NAMES = {dtype: name for name, dtype in TYPES.items()}

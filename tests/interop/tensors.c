@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tensors.c - reads and writes libddp's files, for state.bats:
+ * tensors.c - reads and writes libddp's files, for state.bats
  *
  *     tensors list FILE                   print name, type and dimensions, one tensor per line
  *     tensors copy FROM TO                read FROM and write TO
  *     tensors save FROM DIRECTORY STEP    save the tensors as a checkpoint
- *     tensors load LIKE DIRECTORY TO      load the newest checkpoint into tensors like those of
- *     LIKE
+ *     tensors load LIKE DIRECTORY TO      load the newest checkpoint into tensors with the names,
+ *                                         types and shapes of those in LIKE, and write TO
  *     tensors events DIRECTORY            write an event file of a hundred points
  */
 #include "config.h"
@@ -58,7 +58,7 @@ static int list(char **arguments)
 	return 0;
 }
 
-/* The metadata that every file of the test has. */
+/* The metadata that every file of the tests has. */
 static struct ddp_pair format_of(const struct ddp_tensors *file)
 {
 	return (struct ddp_pair){"format", ddp_tensors_metadata(file, "format")};
@@ -104,7 +104,10 @@ static int save(char **arguments)
 	return 0;
 }
 
-/* Returns tensors like those of [file], filled with zeros. They are never freed. */
+/*
+ * Returns tensors with the names, types and shapes of those in [file], filled with zeros. They are
+ * never freed.
+ */
 static struct ddp_tensor *make_like(const struct ddp_tensors *file, size_t *count)
 {
 	const struct ddp_tensor *tensors = ddp_tensors_list(file, count);

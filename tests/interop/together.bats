@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# Several worlds at the same time on the same nodes: their ports do not collide, and no message gets
-# to another world. DDP_ROUNDS: number of rounds [1]. DDP_SEED selects the computed ports [1]: they
-# are always the same for a seed, so do not run this file twice at the same time on one machine.
+# Several worlds run at the same time on the same nodes. Their ports must differ, and no message may
+# reach another world.
+# DDP_ROUNDS is the number of rounds [1]. DDP_SEED selects the computed ports [1]. The same seed
+# gives the same ports, so do not run this file twice at the same time on one machine.
 
 load ../cluster/lib
 load torch
@@ -16,8 +17,8 @@ note() { printf '# %s\n' "$*" >&3; }
 
 meet="srun --exact -N2 -n2 --ddp --kill-on-bad-exit=1 $PYTHON"
 
-# Runs two steps of one job and a step of another at the same time on both nodes. Each world must be
-# complete, and each have another port.
+# Runs two steps of one job, and a step of another job, at the same time on both nodes. Each world
+# must be complete, and each must have its own port.
 at_once()
 {
 	local i meeting steps step
@@ -44,8 +45,8 @@ at_once()
 
 reserved_up() { torch_up --nodes 2 --gpus 0; }
 
-# Without MpiParams, Slurm reserves no ports, so each port is computed from the names of cluster,
-# job and step: the same seed gives the same ports.
+# Starts a cluster without MpiParams, on which Slurm reserves no ports. So each port is computed
+# from the names of cluster, job and step, and the same seed gives the same ports.
 computed_up()
 {
 	note "seed $seed: cluster seed$seed, ports 30000-32766"

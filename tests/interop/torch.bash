@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 #
-# Shared by the tests with PyTorch; extends ../cluster/lib.bash.
+# Functions for the tests with PyTorch. Extends ../cluster/lib.bash.
 
-# The system's python3, which has Debian's python3-torch, even if another one is first in PATH.
+# The system's python3, for which Debian's python3-torch is installed, even if PATH has another one
+# first.
 PYTHON=${DDP_PYTHON:-/usr/bin/python3}
 export PYTHON
 
 no_torch() { echo "$PYTHON has no PyTorch (Debian: python3-torch); name another with DDP_PYTHON" >&2; }
 
-# ready_up: starts ready.py, a Python process with PyTorch imported, for scripts that do not run in
+# ready_up: starts ready.py, a Python process that has imported PyTorch. It runs scripts outside of
 # jobs.
 ready_up()
 {
@@ -25,16 +26,17 @@ ready_up()
 
 ready_down() { kill "$(<"$READY.pid")"; }
 
-# python SCRIPT ARG...: runs a script of this directory by ready.py.
+# python SCRIPT ARG...: runs a script of this directory in ready.py.
 python() { "$PYTHON" "$BATS_TEST_DIRNAME/ready.py" run "$READY" "$BATS_TEST_DIRNAME/$1" "${@:2}"; }
 
-# torch_up OPTION...: cluster_up, and copies the scripts of this directory to $PY, where the jobs'
-# user can read them.
+# torch_up OPTION...: calls cluster_up, and copies the scripts of this directory to $PY, where the
+# jobs' user can read them.
 torch_up()
 {
 	"$PYTHON" -c 'import torch.distributed' 2>/dev/null || { no_torch; return 1; }
 	cluster_up "$@" || return 1
-	# Several imports of PyTorch beside other tests take more than two minutes on two cores.
+	# On two cores, while other tests run, several imports of PyTorch take more than two
+	# minutes.
 	export MC_SECONDS=400
 	PY=$TOP/py
 	mkdir -m 755 "$PY" "$TOP/tmp"
@@ -42,20 +44,21 @@ torch_up()
 	install -m 644 "$BATS_TEST_DIRNAME"/*.py "$PY"
 	# torchrun and Python's multiprocessing leave files in TMPDIR.
 	export PY TMPDIR=$TOP/tmp PYTHONDONTWRITEBYTECODE=1
-	# all nodes are this machine, whose name may not resolve
+	# All nodes are this machine, and its name may not resolve.
 	export GLOO_SOCKET_IFNAME=lo
-	# since 2.4, Debian's build lacks libuv, which PyTorch's store uses by default
+	# PyTorch's store uses libuv by default, which Debian's build lacks since 2.4.
 	has_libuv || export USE_LIBUV=0
-	# torchrun 1.13 fails on Python 3.11 unless these are given; rank 9 does not exist.
+	# Without these options torchrun 1.13 fails on Python 3.11. Rank 9 does not exist.
 	export PET_REDIRECTS=9:1 PET_TEE=9:1
 }
 
 has_libuv() { "$PYTHON" -c 'import torch.distributed as d; d.TCPStore("127.0.0.1", 0, 1, True)' 2>/dev/null; }
 
-# torchrun's store cannot be used without libuv.
+# Skips the test if PyTorch has no libuv, because torchrun's store cannot be used then.
 torchrun_works() { [ -z "${USE_LIBUV-}" ] || skip "this PyTorch is built without libuv, which torchrun needs"; }
 
-# Runs srun with a script. $output has its sorted lines, $TOP/err its stderr.
+# step SRUN_OPTION... SCRIPT: runs a script with srun. Sets $output to its sorted lines. $TOP/err
+# has its stderr.
 step()
 {
 	local status=0
@@ -67,7 +70,7 @@ step()
 	return "$status"
 }
 
-# A step leaves nothing in the working directory.
+# Checks that a step has left nothing in the working directory.
 tidy()
 {
 	same "$(ls -A "$WORK")" ""

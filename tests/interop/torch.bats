@@ -45,7 +45,7 @@ rank 1 of 2 on n2: sum 3, local rank 0"
 rank 1 of 4 on n1: sum 10, local rank 0
 rank 2 of 4 on n1: sum 10, local rank 1
 rank 3 of 4 on n1: sum 10, local rank 2"
-	# The nodes share one address, so the test distinguishes them by a suffix.
+	# The nodes share an address, so the test adds a suffix by which the names differ.
 	SLURM_HOSTFILE=$TOP/hosts \
 		step -n4 -m arbitrary --ddp --ddp-master-suffix=-ib printenv MASTER_ADDR
 	same "$output" "n2-ib
@@ -63,7 +63,7 @@ rank 2 of 3 on n1: sum 6, local rank 0"
 }
 
 @test "env:// in a step inside a step: MASTER_ADDR is the inner step's" {
-	# The outer step's variables describe another node and must not be used.
+	# The outer step's variables describe another node, so they must not be used.
 	mc salloc -Q -N2 --ntasks-per-node=2 srun --overlap -N1 -n1 -w n1 \
 		srun --overlap -N1 -n2 -w n2 --ddp --ddp-master-suffix=-ib \
 		printenv MASTER_ADDR >"$TOP/inner" 2>"$TOP/err"
@@ -71,7 +71,7 @@ rank 2 of 3 on n1: sum 6, local rank 0"
 n2-ib"
 }
 
-# file://, torchrun and mp.spawn are tested in templates.bats.
+# templates.bats tests file://, torchrun and mp.spawn.
 
 # Creates a network namespace for each node, with an address, connected to the other's.
 networks_up()
@@ -96,8 +96,8 @@ networks_down()
 	ip netns del "$NET-n1" && ip netns del "$NET-n2"
 }
 
-# torchrun's store listens on the node with node rank 0, and MASTER_ADDR must be that node:
-# otherwise the agents cannot connect.
+# torchrun's store listens on the node with node rank 0. Agents can connect only if MASTER_ADDR is
+# that node.
 @test "torchrun with rank 0 on the second node, and a network for each node" {
 	need_root
 	torchrun_works
@@ -129,8 +129,8 @@ rank 2 of 4 on n2: sum 10, local rank 0, argument 0
 rank 3 of 4 on n2: sum 10, local rank 1, argument 1"
 }
 
-# The step must fail, no rank may have trained, and a script that calls init_process_group() must
-# have found no RANK, for which PyTorch prints this error.
+# refused: the step must fail, and no rank may have trained. A script that called
+# init_process_group() must have found no RANK; then PyTorch prints this error.
 refused()
 {
 	if step "$@"; then

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * train-bug.c - a library to preload into ddp-train, which introduces a bug: the first gradient
- * that is ready is
+ * train-bug.c - a library that is preloaded into ddp-train and adds a bug: it changes the first
+ * gradient that becomes ready
  *
- *     scaled       multiplied by 1.01
- *     dropped      set to zero
- *     unreduced    this rank's, in place of the sum
+ * $TRAIN_BUG selects the change:
  *
- * depending on $TRAIN_BUG. The comparisons with PyTorch must detect each of them.
+ *     scaled       multiply the gradient by 1.01
+ *     dropped      set the gradient to zero
+ *     unreduced    use this rank's gradient in place of the sum
+ *
+ * The comparisons with PyTorch must detect each of these bugs.
  */
 #include "config.h"
 
@@ -17,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The gradient that is changed. */
+/* The gradient that this library changes. */
 static struct {
 	float *view;
 	float *own; /* this rank's gradient */
@@ -45,8 +47,8 @@ static bool bug_is(const char *name)
 }
 
 /*
- * Returns libddp's function [name], which this library replaces. Fails only when it is called,
- * because the shell that starts ddp-train has this library preloaded too, but not libddp.
+ * Returns libddp's function [name], which this library replaces. If the function is missing, only a
+ * call fails: the shell that starts ddp-train has this library preloaded too, but not libddp.
  */
 static void *next_function(const char *name)
 {

@@ -4,9 +4,10 @@
  *
  *     train-gradients NET DIRECTORY INIT START COUNT TYPE CONV NEW
  *
- * NET with the weights INIT reads COUNT images from START on of the training set in DIRECTORY,
- * without dropout and augmentation. TYPE is that of activations, f32 or bf16; CONV is exact or
- * auto. Gradients of the mean loss are written to NEW with PyTorch's names; the loss is printed.
+ * NET, with the weights in INIT, processes COUNT images of the training set in DIRECTORY, from
+ * START on, without dropout and augmentation. TYPE is the type of activations: f32 or bf16. CONV is
+ * exact or auto. The gradients of the mean loss are written to NEW, with PyTorch's names. The loss
+ * is printed.
  */
 #include "config.h"
 
@@ -100,7 +101,7 @@ static void open_engine(struct work *work, char **words)
 	check(engine_cpu.open(&work->engine, &setup, &error), &error);
 }
 
-/* Runs one step with learning rate 0, so that the gradients stay in the model. */
+/* Runs a step with learning rate 0, after which the gradients are still in the model. */
 static void step(struct work *work, char **words)
 {
 	struct batch batch = {.seed = 1, .count = strtoul(words[COUNT], NULL, 10)};

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ddp-train's networks, initial weights, optimizers and schedules compared with PyTorch's; needs no
+# ddp-train's networks, initial weights, optimizers and schedules, compared with PyTorch's. Needs no
 # Slurm.
 
 load torch
@@ -7,7 +7,7 @@ load torch
 setup_file()
 {
 	export NETWORK=${DDP_BUILDDIR:?}/tests/interop/network
-	# a world of one rank, independent of the caller's environment
+	# So that there is one rank, whatever the caller's environment is.
 	unset "${!SLURM_@}" RANK WORLD_SIZE TORCHELASTIC_RUN_ID
 	ready_up
 }

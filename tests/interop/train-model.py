@@ -16,8 +16,8 @@ import networks
 import tensorfile
 
 SEED = int(os.environ.get("DDP_SEED") or 20240917)
-# Whether results are compared bit by bit: later versions of PyTorch compute AdamW in another order,
-# and processors without AVX2 round more often.
+# Whether results must be bit-equal. Later versions of PyTorch compute AdamW in another order, and
+# processors without AVX2 round more often.
 EXACT = torch.__version__.startswith("1.") and re.search(
     r"CPU capability usage: AVX", torch.__config__.show()) is not None
 CASES = [("mnist", 10), ("mnist", 3), ("cifar", 10), ("cifar", 100)]
@@ -205,7 +205,7 @@ def compare_schedule():
         expect(got == want, f"step {rate} {gamma} {every}:\n{got}\n{want}")
         got = [float.fromhex(w) for w in run("schedule", "cosine", rate, 0, 0, epochs).split()]
         want = rates_of(lambda o: lr_scheduler.CosineAnnealingLR(o, epochs), rate, epochs)
-        # PyTorch computes each rate from the previous one, and accumulates rounding errors
+        # PyTorch computes each rate from the previous one, so its rounding errors add up.
         expect(all(abs(g - w) <= 1e-12 * rate for g, w in zip(got, want)) and
                len(got) == epochs, f"cosine {rate} {epochs}:\n{got}\n{want}")
         got = [float.fromhex(w) for w in run("schedule", "constant", rate, 0, 0, epochs).split()]

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-# ddp-train compared with PyTorch's DistributedDataParallel over gloo: the same images, initial
-# weights and order of samples, two ranks. Needs no Slurm.
+# ddp-train compared with PyTorch's DistributedDataParallel over gloo: two ranks, with the same
+# images, initial weights and order of samples. Needs no Slurm.
 #
-# The limits for losses require a training that does not amplify rounding errors. At the default
+# The limits for losses need a training that does not amplify rounding errors. With the default
 # rates, two PyTorch trainings whose weights differ by one ulp differ by 5e-2 after 20 steps of
-# mnist, and by more on cifar. So these tests use rates at which they stay within 1e-6; another test
-# uses the default rate.
+# mnist, and by more on cifar. So these tests use rates with which such trainings differ by less
+# than 1e-6. Another test uses the default rate.
 
 mnist_sgd=(--optimizer sgd --lr 0.05)
 mnist_adadelta=(--optimizer adadelta --lr 0.02)
@@ -30,7 +30,7 @@ setup_file()
 	export TRAIN=$build/runtime/train/ddp-train INTEROP=$build/tests/interop
 	ready_up || return 1
 	cd "$BATS_FILE_TMPDIR" || return 1
-	# 333 images: the last step of an epoch is shorter, and one image is used twice
+	# With 333 images, the last step of an epoch is shorter, and one image is used twice.
 	versus data mnist mnist 333 500
 	versus data cifar cifar 333 100
 	versus init mnist mnist.st
@@ -45,10 +45,11 @@ setup() { cd "$BATS_FILE_TMPDIR" || return 1; }
 
 versus() { python train.py "$@"; }
 
-# theirs NAME OPTION...: PyTorch's losses, in NAME.torch. The network is NAME's first word.
+# theirs NAME OPTION...: trains with PyTorch, and writes the losses to NAME.torch. NAME begins with
+# the network's name.
 theirs() { versus run "${1%%_*}" "${1%%_*}" "${1%%_*}.st" "${@:2}" >"$1.torch"; }
 
-# Translates options of train.py to those of ddp-train, one per line.
+# Translates options of train.py into those of ddp-train, and prints one per line.
 translated()
 {
 	while (($#)); do
@@ -62,7 +63,7 @@ translated()
 	done
 }
 
-# ddp NETWORK OPTION...: ddp-train on PyTorch's images, with its weights.
+# ddp NETWORK OPTION...: runs ddp-train on PyTorch's images, with PyTorch's weights.
 ddp()
 {
 	local -A exact=([mnist]=--no-dropout [cifar]=--no-augment)
@@ -71,8 +72,8 @@ ddp()
 		>"$BATS_TEST_TMPDIR/out" 2>&1 || { cat "$BATS_TEST_TMPDIR/out" >&2; return 1; }
 }
 
-# ours NAME OPTION...: ddp-train's losses, in $BATS_TEST_TMPDIR/losses. Options are those of
-# train.py.
+# ours NAME OPTION...: trains with ddp-train, and writes the losses to $BATS_TEST_TMPDIR/losses. The
+# options are those of train.py.
 ours()
 {
 	local options
@@ -128,7 +129,7 @@ close() { versus close "$BATS_TEST_TMPDIR/losses" "$1.torch" "${2:-1e-5}"; }
 	ours cifar_whole "${options[@]}" --conv exact --sync-bn --save-model "$BATS_TEST_TMPDIR/model.st"
 	close cifar_whole
 	versus same "$BATS_TEST_TMPDIR/model.st" whole.st 1e-4
-	# the result must differ from that without SyncBatchNorm
+	# With SyncBatchNorm, the result must differ from the one without it.
 	run close cifar_sgd 1e-3
 	[ "$status" -ne 0 ]
 }
@@ -146,8 +147,8 @@ close() { versus close "$BATS_TEST_TMPDIR/losses" "$1.torch" "${2:-1e-5}"; }
 	versus spread "$BATS_TEST_TMPDIR/losses" ulp.torch 1e-5
 }
 
-# trained NETWORK OPTION...: ddp-train's last evaluation is PyTorch's of the saved weights, within
-# one image.
+# trained NETWORK OPTION...: PyTorch's evaluation of the saved weights must equal ddp-train's last
+# evaluation, within one image.
 trained()
 {
 	local loss hits samples their_loss their_hits their_samples
@@ -159,7 +160,7 @@ trained()
 	[ "$samples" -eq "$their_samples" ]
 	((hits - their_hits <= 1 && their_hits - hits <= 1))
 	awk -v x="$loss" -v y="$their_loss" 'BEGIN { exit !(x - y <= 1e-4 * y && y - x <= 1e-4 * y) }'
-	# better than chance, so that the comparison is meaningful
+	# The result must be better than chance, or the comparison would show nothing.
 	((hits * 4 > samples))
 }
 
@@ -200,7 +201,7 @@ trained()
 }
 
 # by_hand LAYOUT OPTION...: like ours mnist_sgd, but starts the ranks one by one, with torchrun's
-# variables. LAYOUT is the number of ranks of each node. Rank 1's oneDNN uses AVX2 only.
+# variables. LAYOUT has the number of ranks on each node. The oneDNN of rank 1 uses AVX2 only.
 by_hand()
 {
 	local layout=$1 rank=0 node=0 nodes=0 count size=0 place status=0 pids=() pid isa=()
@@ -236,8 +237,8 @@ by_hand()
 	close mnist_sgd
 }
 
-# gradients NETWORK COUNT SHIFT: compares the gradients of every layer with autograd in double
-# precision.
+# gradients NETWORK COUNT SHIFT: compares the gradients of every layer with those of autograd in
+# double precision.
 gradients()
 {
 	local start rest conv
@@ -255,8 +256,8 @@ gradients()
 
 @test "cifar: the gradient of every layer, against autograd" { gradients cifar 4 1; }
 
-# planted BUG: a training whose first gradient is wrong (train-bug.c), which these comparisons must
-# detect.
+# planted BUG: runs a training whose first gradient is wrong (train-bug.c). The comparisons must
+# detect this.
 planted()
 {
 	LD_PRELOAD=$INTEROP/.libs/train-bug.so TRAIN_BUG=$1 ours mnist_sgd "${mnist_sgd[@]}" --conv exact

@@ -151,8 +151,8 @@ def work(rank, args, meeting):
     for number in range(len(args.files)):
         train(args, number, rank)
     if not args.whole:
-        # A rank that ends while the other uses the connection, or while gloo's threads run, may
-        # abort.
+        # A rank may abort if it ends while the other rank uses the connection, or while gloo's
+        # threads run.
         dist.barrier()
         dist.destroy_process_group()
 
@@ -186,7 +186,7 @@ def run(words):
         work(0, args, None)
         return
     with tempfile.TemporaryDirectory(prefix="ddp-") as directory:
-        # fork before any computation, so that ranks need not import PyTorch again
+        # fork before the first computation, so that ranks need not import PyTorch again
         mp.start_processes(work, (args, f"{directory}/meeting"), args.ranks, start_method="fork")
 
 

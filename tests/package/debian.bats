@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# The life of Debian packages: installed, used on a private Slurm, upgraded, removed, purged. Each
-# test continues from the state that the previous one left. The tests change the system, so
-# contrib/check runs them only in root folders, with DDP_DEBS set to the directory of packages from
-# contrib/package.
+# The life of Debian packages: they are installed, used on a private Slurm, upgraded, removed and
+# purged. Each test continues from the state that the previous test left.
+#
+# The tests change the system. So contrib/check runs them only in root folders, with DDP_DEBS set to
+# the directory that has contrib/package's packages.
 #
 # shellcheck disable=SC2046,SC2086 # lists
 # shellcheck disable=SC2154 # rc, out and err come from try
@@ -44,8 +45,7 @@ apt() { apt-get -o Dpkg::Use-Pty=0 "$1" -y --no-install-recommends "${@:2}"; }
 
 version() { dpkg-query -W -f '${db:Status-Status} ${Version}' "$1"; }
 
-# Starts a cluster with /etc/slurm/plugstack.conf, which has the line that the package's message
-# requests.
+# Starts a cluster whose /etc/slurm/plugstack.conf has the line that the package's message asks for.
 cluster_with_line()
 {
 	minicluster up --nodes 2 --plugstack none --conf PlugStackConfig=/etc/slurm/plugstack.conf >"$TOP/up.log" 2>&1 || {
@@ -87,7 +87,7 @@ works()
 	has "$(ldd "$TOP/program")" ' => /(usr/)?lib/.*/libddp\.so'
 }
 
-# Builds the same packages with a later version, to test an upgrade.
+# Builds the same packages with a higher version, to test an upgrade.
 later()
 {
 	local deb
@@ -113,7 +113,7 @@ later()
 	works
 }
 
-# A plugin for another Slurm release cannot be loaded, and with "required" it would stop every srun.
+# A plugin for another Slurm release cannot be loaded. With "required" it would stop every srun.
 @test "an upgrade of Slurm removes the plugin for the older release" {
 	local holder
 	holder=$(dpkg-query -W -f '${Depends}' slurm-ddp | grep -oE '[a-z-]+ \(<<' | cut -d ' ' -f 1)
