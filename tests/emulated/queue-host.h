@@ -48,7 +48,6 @@ void *queues_stream(struct queues *queues, enum device_stream stream);
  */
 void queues_submit(void *stream, const struct queue_work *work);
 
-/* Whether the stream is being captured. */
 bool queues_captured(const struct queues *queues, enum device_stream stream);
 
 /* Implementations of device_order(), device_ended(), device_capture_...() and so on. */

@@ -33,8 +33,8 @@ teardown_file() { rm -rf "$DIR"; }
 # bare COMMAND...: runs the command with only PATH in the environment.
 bare() { env -i PATH="$PATH" "$@"; }
 
-# trains BIN ROOT: runs ddp-train and ddp-info in directory BIN. Also opens the modules under ROOT
-# whose libraries this host has.
+# trains BIN ROOT: runs ddp-train and ddp-info in directory BIN. If ROOT has the oneDNN module, and
+# this host has its libraries, ddp-train must use it.
 trains()
 {
 	local module engine=''

@@ -21,7 +21,7 @@
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static int devices, copies, products, links;
 
-/* Results that the processes of a sum set. */
+/* Written by the processes that compute a sum. */
 static struct {
 	int rates, bad, untested;
 } * sums;

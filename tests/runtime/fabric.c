@@ -286,7 +286,6 @@ static int fabric_recv(struct ddp_host *host, int peer, uint64_t tag, void *data
 	return 0;
 }
 
-/* Cancels and removes the parcels of [list] that [rank] owns. */
 static void cancel_parcels(struct parcel **list, int rank)
 {
 	while (*list) {

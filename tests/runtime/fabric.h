@@ -17,7 +17,6 @@ struct fabric; /* shared by all members */
 struct fabric *fabric_create(int size, uint64_t seed);
 void fabric_destroy(struct fabric *fabric);
 
-/* Returns the endpoint of member [rank]. */
 struct ddp_host *fabric_host(struct fabric *fabric, int rank);
 
 /* Closes the connections of all other members to [rank]. */

@@ -42,7 +42,6 @@ struct ddp *gpus_join(void);
 	}                                            \
 	GPUS_BODY(test##_body)
 
-/* Whether ranks of the layout share a GPU. */
 bool gpus_shared(void);
 
 /*

@@ -102,7 +102,6 @@ static const char *path_of(const char *directory, uint64_t step)
 	return path;
 }
 
-/* Creates an empty directory. */
 static const char *new_directory(const char *name)
 {
 	const char *path = scratch(name);

@@ -677,7 +677,7 @@ TEST(test_capture)
 	records = fake_nccl_count("cudaEventRecord");
 	ck_assert_int_eq(sum(100, NULL), 0);
 	ck_assert_int_eq(wait_within(30, NULL), DDP_ERR_STATE);
-	/* The capture would record an event. */
+	/* an event recorded now would become part of the capture */
 	ck_assert_int_eq(fake_nccl_count("cudaEventRecord"), records);
 	fake->capturing = false;
 	ck_assert_int_eq(wait_within(30, NULL), 0);

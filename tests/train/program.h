@@ -268,7 +268,6 @@ static inline int program_numbers(const char *path, const char *event, const cha
 	return count;
 }
 
-/* Whether both files exist and have the same contents. */
 static inline bool program_same_file(const char *one, const char *two)
 {
 	char a[4096], b[4096];

@@ -93,7 +93,6 @@ static struct bytes packed(struct bytes plain)
 #endif
 }
 
-/* Appends a member to the archive [tar]. */
 static void tar_add(struct bytes *tar, const char *name, struct bytes file)
 {
 	size_t padded = (file.size + 511) / 512 * 512;

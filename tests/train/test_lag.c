@@ -310,7 +310,7 @@ static const struct {
 	 "--engine cuda: no engine cuda: |install it"},
 	{"a precision that CPUs do not support", "FAKE_NONE=1", SHORT "-n 2 --amp fp16", 67, NULL,
 	 "a CPU trains in f32 or bf16|computing on CPUs: rank 1 on |CUDA 9.2"},
-	/* Number of ranks. */
+	/* Rows about the number of ranks. */
 	{"one rank for each GPU", NULL, SHORT, 0, "4 ranks on 1 node, cuda: fake", NULL},
 	{"one rank for each visible GPU", "CUDA_VISIBLE_DEVICES=GPU-a,GPU-b", SHORT "-n all", 0,
 	 "2 ranks on 1 node, cuda: fake", NULL},
@@ -325,7 +325,7 @@ static const struct {
 	/* A job without GPUs must not use the node's GPUs, which belong to other jobs. */
 	{"a job without GPUs", "SLURM_JOB_ID=5 -CUDA_VISIBLE_DEVICES", SHORT, 0, "!cuda",
 	 "computing on CPUs: |no GPU is visible"},
-	/* Options of the engine. */
+	/* Rows about the engine's options. */
 	{"default precision", NULL, SHORT "-n 1", 0, "fake, 0 behind, tf32", NULL},
 	{"only f32", NULL, SHORT "-n 1 --amp off", 0, "fake, 0 behind|!tf32", NULL},
 	{"precision", NULL, SHORT "-n 1 --amp tf32 --deterministic", 0,

@@ -734,7 +734,7 @@ TEST(page_of_a_resumed_run_has_both_parts)
 	free(page);
 }
 
-/* If the training was already finished, only this is reported. */
+/* If the training was already finished before this run, the run reports only that. */
 TEST(run_without_training_has_no_table)
 {
 	struct report_options options = {.json = "-"};
