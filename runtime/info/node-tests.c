@@ -7,7 +7,6 @@
 #include <fcntl.h>
 #include <math.h>
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,25 +38,6 @@ static const char *rendezvous;
 static int phase;
 static double phase_limit = 10; /* time limit of each test in the current phase, in seconds */
 static int gpus;		/* number of GPUs of this node whose sums are tested */
-
-void info_preflight_say(const char *event, const char *test, const char *kind, double value,
-			const char *unit, const char *format, ...)
-{
-	char text[512], number[40] = "";
-	va_list arguments;
-
-	va_start(arguments, format);
-	vsnprintf(text, sizeof(text), format, arguments);
-	va_end(arguments);
-	for (char *at = text; *at; at++)
-		if (*at == '\t' || *at == '\n')
-			*at = ' ';
-	if (!isnan(value))
-		snprintf(number, sizeof(number), "%.6f", value);
-	printf("ddp-preflight\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", rank, event, test, kind, number, unit,
-	       text);
-	fflush(stdout);
-}
 
 static void begin(const char *test)
 {
@@ -480,6 +460,7 @@ int info_preflight(char *const *files)
 	size_t size = 0;
 
 	rank = number ? atoi(number) : 0;
+	info_preflight_set_rank(rank);
 	rendezvous = directory ? strdup(directory) : NULL;
 	(void)gethostname(host, sizeof(host) - 1);
 	info_preflight_say("hello", "", "", ddp_date(NULL), "", "%s", node ? node : host);

@@ -37,6 +37,9 @@
  */
 int info_preflight(char *const *files);
 
+/* preflight-lines.c: set the rank of this process in the step, which info_preflight_say() prints. */
+void info_preflight_set_rank(int rank);
+
 /*
  * Print one line. NAN as [value] means that there is no value. Safe to call from several threads.
  */

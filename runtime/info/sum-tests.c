@@ -16,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -47,18 +46,6 @@ struct place {
 	int gpu, gpus; /* gpu -1: the rank of the node */
 	double limit;
 };
-
-pid_t info_preflight_fork(void)
-{
-	pid_t parent = getpid(), pid = fork();
-
-	if (pid == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		if (getppid() != parent)
-			_exit(1);
-	}
-	return pid;
-}
 
 static void set_number(const char *name, int value)
 {

@@ -692,7 +692,7 @@ static const struct {
 } async[] = {
 	{"remote", ncclRemoteError, DDP_ERR_PEER, "remote: peer closed"},
 	{"system", ncclSystemError, DDP_ERR_ENGINE, "other: peer closed"},
-	{"cuda", ncclUnhandledCudaError, DDP_ERR_ENGINE, "communicator of 2 ranks broke"},
+	{"cuda", ncclUnhandledCudaError, DDP_ERR_ENGINE, "communicator of 2 ranks failed"},
 	{"in progress", ncclInProgress, 0, ""},
 };
 

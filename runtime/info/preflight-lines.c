@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* preflight-lines.c - the lines with which the tests of a node report to ddp-run, and the processes of tests */
+#include "config.h"
+
+#include "node-tests.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+static int step_rank;
+
+void info_preflight_set_rank(int rank)
+{
+	step_rank = rank;
+}
+
+void info_preflight_say(const char *event, const char *test, const char *kind, double value,
+			const char *unit, const char *format, ...)
+{
+	char text[512], number[40] = "";
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(text, sizeof(text), format, arguments);
+	va_end(arguments);
+	for (char *at = text; *at; at++)
+		if (*at == '\t' || *at == '\n')
+			*at = ' ';
+	if (!isnan(value))
+		snprintf(number, sizeof(number), "%.6f", value);
+	printf("ddp-preflight\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", step_rank, event, test, kind, number,
+	       unit, text);
+	fflush(stdout);
+}
+
+pid_t info_preflight_fork(void)
+{
+	pid_t parent = getpid(), pid = fork();
+
+	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (getppid() != parent)
+			_exit(1);
+	}
+	return pid;
+}
