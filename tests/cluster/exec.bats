@@ -198,7 +198,7 @@ tasks() { try mc srun -J x "$@"; }
 	same "$rc:$out:$err" "0:0 1 0 localhost none:"
 	SLURM_NTASKS=4 try as_user "$EXEC" true
 	same "$rc" 2
-	has "$err" '^ddp-exec: SLURM_NTASKS=4, but no srun started this process, .*: write srun ddp-exec, or unset SLURM_NTASKS$'
+	has "$err" '^ddp-exec: SLURM_NTASKS=4, but srun did not start this process, .*: write srun ddp-exec, or unset SLURM_NTASKS$'
 	try mc salloc -Q -w n1 -n2 "$EXEC" true
 	same "$rc" 2
 	has "$err" '^ddp-exec: SLURM_NTASKS=2, '

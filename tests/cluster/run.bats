@@ -774,7 +774,7 @@ second_ddp_run()
 	same "$(cat "$WORK"/again/requeue-2/attempt-0/rank-1.log)" 'back as 1'
 	rm -r "$WORK/again"
 	# srun's output has the same number of bytes. The contents are not compared, because Slurm mixes pieces of long lines.
-	same "$(sed '1,/^all of it/d' "$WORK/job.out" | wc -c)" "$(cat "$WORK"/logs/attempt-1/* | wc -c)"
+	same "$(sed '1,/^print this report again/d' "$WORK/job.out" | wc -c)" "$(cat "$WORK"/logs/attempt-1/* | wc -c)"
 }
 
 @test "-o FILE: attempts append to the file, and --hang counts heartbeats only" {
