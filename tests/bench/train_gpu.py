@@ -48,7 +48,7 @@ def by_loader(args, images, labels):
 
 
 def on_device(args, images, labels):
-    """Yields batches of a set on the GPU, normalised once. The order is drawn on the GPU, a batch is one gather."""
+    """Yields batches of a set on the GPU, normalised once. The GPU draws the order and gathers each batch in one call."""
     images = torch.cat([train_data.normalised(args.net, x) for x in images.split(5000)])
     images = images.to(args.device, torch.bfloat16).contiguous(memory_format=torch.channels_last)
     labels = labels.to(args.device)

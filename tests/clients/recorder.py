@@ -19,7 +19,7 @@ met = threading.Event()
 
 
 def heartbeat():
-    """Changes the heartbeat file until all ranks have met, so that importing PyTorch does not count as a hang."""
+    """Changes the heartbeat file until all ranks have met, so that the import of PyTorch does not count as a hang."""
     while not met.wait(0.2):
         pathlib.Path(os.environ["DDP_HEARTBEAT"]).touch()
 

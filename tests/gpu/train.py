@@ -80,7 +80,7 @@ def note(text):
 
 
 class Run:
-    """[ranks] processes of ddp-train; rank 0 writes a log in JSON."""
+    """A run of ddp-train with [ranks] processes. Rank 0 writes a log in JSON."""
 
     def __init__(self, words, ranks=1, mode="staged", **more):
         self.directory = tempfile.TemporaryDirectory(prefix="ddp-gpu-run.")
@@ -116,7 +116,7 @@ class Run:
         return kept
 
     def wait(self, limit=LIMIT):
-        """The exit statuses; a process that does not end is killed, and its status is None."""
+        """Returns the exit statuses. Kills a process that does not end; its status is None."""
         statuses, end = [], time.monotonic() + limit
         for process in self.processes:
             try:
@@ -136,13 +136,13 @@ class Run:
         return "".join(path.read_text(errors="replace") for path in self.outputs)
 
     def entries(self, event=None):
-        """Entries of the log so far; its last line may be incomplete."""
+        """Returns the entries of the log so far. The last line of the log may be incomplete."""
         lines = self.log.read_text().splitlines(keepends=True) if self.log.exists() else []
         entries = [json.loads(line) for line in lines if line.endswith("\n")]
         return [e for e in entries if event in (None, e["event"])]
 
     def losses(self):
-        """{step: loss}; a loss that is not finite is null in the log."""
+        """Returns {step: loss}. The log has null for a loss that is not finite."""
         return {e["total"]: math.nan if e["loss"] is None else e["loss"] for e in self.entries("step")}
 
     def engine(self):
@@ -159,7 +159,7 @@ class Run:
 
 
 def good_run(text, words, **more):
-    """A run whose ranks all end with 0, or None, after a failed test."""
+    """Returns a run whose ranks all ended with 0. Otherwise prints a failed test and returns None."""
     run = Run(words, **more)
     statuses = run.wait()
     if all(status == 0 for status in statuses):
@@ -170,7 +170,7 @@ def good_run(text, words, **more):
 
 
 def distance(one, other):
-    """The largest relative distance of two series of losses; infinite if steps are missing or a loss is not finite."""
+    """Returns the largest relative distance of two series of losses: infinite if a step is missing or a loss not finite."""
     if not one or one.keys() != other.keys() or not all(map(math.isfinite, [*one.values(), *other.values()])):
         return float("inf")
     return max(abs(one[step] - other[step]) / abs(other[step]) for step in one)
@@ -216,7 +216,7 @@ def check_row(net, options, ranks, mode, reference, limit):
 
 
 def relay(net, steps, engines):
-    """The losses of a training that moves from engine to engine, with [steps] on each."""
+    """Returns the losses of a training that moves from engine to engine, with [steps] on each engine."""
     losses = {}
     with tempfile.TemporaryDirectory(prefix="ddp-gpu-state.") as state:
         for leg, engine in enumerate(engines):
@@ -231,7 +231,7 @@ def relay(net, steps, engines):
 
 
 def test_checkpoints():
-    """A training that moves from CPU to GPU and back has the losses of one that stays."""
+    """A training that moves from CPU to GPU and back has the same losses as one that stays on the CPU."""
     for net, (_, steps) in SIZES.items():
         far = distance(relay(net, steps, ["cpu", "cuda", "cpu"]), relay(net, 3 * steps, ["cpu"]))
         ok(far < 1e-3, f"{net}: losses from CPU to GPU and back, distance {far:.1e}")
@@ -251,7 +251,7 @@ def test_hidden():
 
 
 def check_killed(ranks, victim, first, state, mode="staged"):
-    """Rank [victim] is killed after step [first]; the others end. Returns the last step."""
+    """Kills rank [victim] after step [first]. The other ranks must end. Returns the last step."""
     run = Run([*NETS["mnist"], "--engine", "cuda", "--batch", 16 // ranks, "--checkpoint", state, "--checkpoint-steps",
                5, "--steps", 1000000, "--epochs", 1000000], ranks=ranks, mode=mode, DDP_TIMEOUT="15")
     if not ok(run.reached(first), f"{ranks} ranks train to step {first}"):
@@ -271,7 +271,7 @@ def check_killed(ranks, victim, first, state, mode="staged"):
 
 
 def test_kills(ranks, victims, resume, mode="staged"):
-    """After each kill, the next run continues from the last checkpoint, at last on [resume] ranks."""
+    """After each kill, the next run continues from the last checkpoint. The last run has [resume] ranks."""
     with tempfile.TemporaryDirectory(prefix="ddp-gpu-state.") as state:
         last = 12
         for victim in victims:
@@ -293,7 +293,7 @@ def test_kills(ranks, victims, resume, mode="staged"):
 
 
 def ask_driver(*query):
-    """Rows that nvidia-smi prints; none if it is not here or fails."""
+    """Returns the rows that nvidia-smi prints: none if nvidia-smi is not installed or fails."""
     try:
         done = subprocess.run(["nvidia-smi", *query, "--format=csv,noheader,nounits"], capture_output=True, text=True,
                               timeout=20, check=True)
@@ -303,7 +303,7 @@ def ask_driver(*query):
 
 
 def test_memory():
-    """Each of four ranks uses at most a quarter of the GPU, as it reports itself and as the driver counts."""
+    """Each of four ranks uses at most a quarter of the GPU, by its own report and by the driver's count."""
     total = [int(row[0]) << 20 for row in ask_driver("--query-gpu=memory.total")][:1] or [8 << 30]
     run = Run([*NETS["mnist"], "--engine", "cuda", "--batch", 4, "--epochs", 100000, "--steps", 1000000], ranks=4)
     run.reached(60)  # one epoch, so that kernels of an evaluation are loaded too
@@ -325,7 +325,7 @@ def test_memory():
 
 
 def test_launched():
-    """ddp-train -n 4 on one GPU gives each rank a quarter; a share that is too small is refused."""
+    """ddp-train -n 4 on one GPU gives each rank a quarter. ddp-train refuses a share that is too small."""
     words = [*NETS["mnist"], "--engine", "cuda", "--steps", 20]
     run = good_run("ddp-train -n 4", [*words, "-n", 4])
     if run:

@@ -60,7 +60,7 @@ def close(ours, theirs, limit):
 
 
 def spread(ours, theirs, floor):
-    """Checks that no loss is further from PyTorch's first run than twice its other runs so far, or [floor]."""
+    """Checks that no loss differs from PyTorch's first run by more than twice what its other runs do so far, or [floor]."""
     one, runs = read(ours)[0], read(theirs)
     base = runs.pop(0)
     assert len(runs) >= 3 and all(len(losses) == len(one) for losses in runs.values())

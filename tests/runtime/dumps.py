@@ -151,7 +151,7 @@ class Dumps(unittest.TestCase):
         self.path.joinpath("python3").symlink_to(os.path.join(PYTHON, "python3"))
 
     def put(self, dumps):
-        """Leave an attempt that hung, with these dumps."""
+        """Creates the files of an attempt that hung, with these dumps."""
         failed = self.path / "failed"
         failed.joinpath("attempt.json").write_text(json.dumps({"job": 1, "ranks": len(dumps), "kind": "hang"}))
         for rank, data in enumerate(dumps):
@@ -159,7 +159,7 @@ class Dumps(unittest.TestCase):
                 failed.joinpath(f"fr-{rank}").write_bytes(data)
 
     def explain(self):
-        """Returns what ddp-run says of collectives, None if nothing, and of dumps."""
+        """Returns ddp-run's lines about collectives (None: no line) and about dumps."""
         environment = {**os.environ, "PATH": f"{self.path}:/usr/bin:/bin", "PYTHONPATH": str(self.path)}
         said = subprocess.run([DDP_RUN, "--explain", "failed"], cwd=self.path, stdin=subprocess.DEVNULL, check=True,
                               stdout=subprocess.PIPE, env=environment).stdout.decode()
@@ -177,7 +177,7 @@ class Dumps(unittest.TestCase):
                 self.assertEqual(self.explain()[0], said)
 
     def test_real(self):
-        """Rank 2 of three with gloo does not come to the fifth all-reduce; two of them have a group of their own."""
+        """Of three ranks with gloo, rank 2 does not arrive in the fifth all-reduce. Two of the ranks form another group."""
         self.put([REAL.joinpath(f"gloo-{rank}").read_bytes() for rank in range(3)])
         self.assertEqual(self.explain(), ("did not arrive in #5 gloo:all_reduce 100 Float: rank 2", "3 dumps"))
 
@@ -192,7 +192,7 @@ class Dumps(unittest.TestCase):
         self.check_bad(len(BAD))
 
     def test_a_dump_that_takes_too_long_counts_as_absent(self):
-        """The hash of its key takes 2^60 steps."""
+        """A pickle with a key whose hash takes 2^60 steps."""
         self.put([waits(9, groups={}), b"}K\1" + b"2\x86" * 60 + b"K\1s."])
         self.check_bad(1)
 

@@ -824,7 +824,7 @@ static const struct {
 	 23007,
 	 {"ncclMemAlloc", "ncclCommWindowRegister", "ncclCommWindowDeregister", "ncclMemFree"},
 	 {"ncclCommWindowDeregister", "ncclCommFinalize", "ncclCommDestroy", "ncclMemFree"}},
-	/* NCCL 2.30.4's kernels on windows do not wait for earlier work on the stream */
+	/* NCCL 2.30.4's kernels for memory windows do not wait for earlier work on the stream */
 	{"registered",
 	 23004,
 	 {"ncclMemAlloc", "ncclCommRegister", "ncclCommDeregister", "ncclMemFree"},

@@ -651,7 +651,7 @@ TEST(test_publish_missing)
 	board_free(board);
 }
 
-/* Some members do not call ddp_group_meet(). */
+/* Does nothing: member_run() calls ddp_group_meet() before it calls the body. */
 static void body_nothing(struct member *member)
 {
 	(void)member;

@@ -8,7 +8,7 @@
 #include "gpus.h"
 #include "host-stream.h"
 
-/* DDP_TIMEOUT in seconds: short, but long enough for a rank that works */
+/* DDP_TIMEOUT in seconds: short, but long enough for a rank that is not stuck */
 #define LIMIT "4"
 
 static struct gpus_layout layout; /* layout of the running test */

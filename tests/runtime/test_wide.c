@@ -160,7 +160,7 @@ static void exchange_cards(struct member *member, const struct ddp_host_card *ow
 	transfer(member->wire, cards, MOST * sizeof(*cards), false);
 }
 
-/* part of the expected text of end(), which then reports success on [end_wire] */
+/* if the text that end() gets contains this text, end() reports success on [end_wire] */
 static const char *expected_end;
 static int end_wire;
 
