@@ -14,7 +14,7 @@ setup_file()
 	install_runtime
 	make_root
 	make_wrappers
-	# So that a cache in the user's home directory is not used.
+	# Programs must not use a cache in the user's home directory.
 	export XDG_CACHE_HOME=$WORK/.cache
 	mc srun -N2 --ntasks-per-node=2 --ddp "${TRAIN[@]}" "$WORK/shared" >"$TOP/shared.log"
 	mc srun -N2 --ntasks-per-node=2 --ddp env DDP_LOCAL=off "${TRAIN[@]}" "$WORK/apart" >"$TOP/apart.log"
@@ -107,7 +107,8 @@ needs_bwrap()
 
 needs_x86() { [ "$(uname -m)" = x86_64 ] || skip "the filter is for x86-64"; }
 
-# the other library reads this variable
+# shares_memory WRAPPER: checks that four ranks in containers share memory, and that a training gives the same weights as without
+# containers.
 shares_memory()
 {
 	try mc srun -N2 --ntasks-per-node=2 --ddp "$TOP/$1" ddp-info --max-bytes 65536

@@ -167,7 +167,7 @@ time.sleep(600)' "$1" "${2-AF_INET}" >"$TOP/listener" 3>&- &
 }
 
 @test "a requeued job has a new directory and attempt number, and that of the first attempt is removed" {
-	# Not sbatch -W, which polls at growing intervals.
+	# Does not use sbatch -W, which polls at growing intervals.
 	try mc sbatch --requeue -o job.out --wrap 'srun --ddp sh -c '\''
 		touch "$DDP_RENDEZVOUS/of.$DDP_ATTEMPT"
 		{ echo "$DDP_JOB $DDP_ATTEMPT $DDP_RENDEZVOUS"; (cd "$DDP_RENDEZVOUS" && echo of.*); } >>attempts

@@ -15,7 +15,7 @@ setup_file()
 	[ "$(id -u)" -eq 0 ] || skip "to kill a slurmd needs root"
 	cluster_up "${options[@]}"
 	install_runtime
-	# So that a cache in the user's home directory is not used.
+	# Programs must not use a cache in the user's home directory.
 	export XDG_CACHE_HOME=$WORK/.cache
 	: >"$TOP/stopped"
 	mc srun -N1 -n1 --ddp "${training[@]}" -m undisturbed

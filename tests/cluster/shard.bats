@@ -13,7 +13,7 @@ setup_file()
 	cluster_up --nodes 2 --cpus 8 --gpus 4 --shards 32 --plugin-args gpu_memory=40G
 	install_runtime
 	export XDG_CACHE_HOME=$WORK/.cache
-	# So that ranks find no MPS daemon of this host.
+	# Ranks must not find this host's own MPS daemon.
 	export CUDA_MPS_PIPE_DIRECTORY=$TOP/mps
 }
 

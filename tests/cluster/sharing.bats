@@ -10,7 +10,7 @@ setup_file()
 {
 	cluster_up --nodes 2 --cpus 8 --gpus 2 --shards 16
 	install_runtime
-	# So that programs find no driver of this host: a library without functions does not count as a driver.
+	# Programs must not find this host's own driver: a library without functions does not count as a driver.
 	mkdir -m 755 "$TOP/driver" "$TOP/none"
 	cc -shared -o "$TOP/none/libcuda.so.1" -x c /dev/null
 	export LD_LIBRARY_PATH=$TOP/none:$LD_LIBRARY_PATH
@@ -28,7 +28,7 @@ setup_file()
 	else
 		rm -f "$TOP/modules/ddp_cuda.so"
 	fi
-	# So that ranks find no MPS daemon of this host.
+	# Ranks must not find this host's own MPS daemon.
 	export CUDA_MPS_PIPE_DIRECTORY=$TOP/mps
 }
 

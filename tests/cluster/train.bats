@@ -9,7 +9,7 @@ setup_file()
 {
 	cluster_up --nodes 2
 	install_runtime
-	# So that a cache in the user's home directory is not used.
+	# Programs must not use a cache in the user's home directory.
 	export XDG_CACHE_HOME=$WORK/.cache
 	setup
 	mc srun -N2 -n2 --ddp "${TRAIN[@]}" -q -m "$TOP/work/undisturbed" >"$TOP/undisturbed.log"

@@ -14,7 +14,7 @@ setup_file()
 {
 	cluster_up "${options[@]}"
 	install_runtime
-	# So that a cache in the user's home directory is not used.
+	# Programs must not use a cache in the user's home directory.
 	export XDG_CACHE_HOME=$WORK/.cache
 }
 

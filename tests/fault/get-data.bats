@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# contrib/ddp-get-data with a server on this machine. Every file that remains must be complete and
+# contrib/ddp-get-data with a server on this machine. Every file that it leaves must be complete and
 # correct.
 #
 # shellcheck disable=SC2154 # status, output and lines come from run
