@@ -76,7 +76,7 @@ client()
 
 @test "Accelerate" { client accelerate accelerate; }
 
-# Without GPUs, accelerate starts one process per machine, whatever number is requested.
+# Without GPUs, accelerate ignores the requested number and starts one process per machine.
 @test "accelerate launch" {
 	has_package accelerate
 	# shellcheck disable=SC2016 # expanded by the task's shell

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Each task runs in a container of its own. The ranks of a node share memory or, if they cannot, use TCP.
+# Each task runs in its own container. The ranks of a node share memory or, if they cannot, use TCP.
 #
 # shellcheck disable=SC2154 # rc, out and err come from try
 # shellcheck disable=SC2016 # variables in single quotes are expanded by the task's shell

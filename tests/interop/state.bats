@@ -6,7 +6,7 @@ load torch
 setup_file()
 {
 	export TENSORS=${DDP_BUILDDIR:?}/tests/interop/tensors
-	# The program must be a single rank, whatever the caller's environment is.
+	# The program must be a single rank, even if the caller's environment describes another one.
 	unset "${!SLURM_@}" "${!DDP_@}" RANK WORLD_SIZE TORCHELASTIC_RUN_ID
 	ready_up || return 1
 	state write "$BATS_FILE_TMPDIR"

@@ -7,7 +7,7 @@ load torch
 setup_file()
 {
 	export NETWORK=${DDP_BUILDDIR:?}/tests/interop/network
-	# The program must be a single rank, whatever the caller's environment is.
+	# The program must be a single rank, even if the caller's environment describes another one.
 	unset "${!SLURM_@}" RANK WORLD_SIZE TORCHELASTIC_RUN_ID
 	ready_up
 }

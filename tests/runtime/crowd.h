@@ -58,8 +58,8 @@ const char *fresh_directory(void);
 struct rank make_rank(const char *directory, bool own, int number, int size);
 
 /*
- * start_rank() starts [run] in a child process as [rank]. start_ranks() does so for [count] ranks
- * of a world of [size], from rank [first] on.
+ * start_rank() starts [run] in a child process as [rank]. start_ranks() starts the
+ * [count] ranks from [first] on, in a world that has [size] ranks.
  */
 void start_rank(struct rank *rank, rank_function run);
 void start_ranks(const char *directory, bool own, int first, int count, int size,

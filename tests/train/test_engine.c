@@ -76,7 +76,7 @@ static size_t count_of(const struct net *net)
 	return count;
 }
 
-/* Two runs give the same bits, whatever the memory contained before. */
+/* Two runs give the same bits. The previous contents of memory do not matter. */
 TEST_ROWS(test_again, nets)
 {
 	size_t bytes = count_of(nets[_i].net) * sizeof(float);
