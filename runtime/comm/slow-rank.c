@@ -87,8 +87,12 @@ static void evaluate(struct ddp *ddp, const struct ddp_pace *paces)
 {
 	struct ddp_slow *slow = &ddp->slow;
 	uint32_t median;
-	int rank = ddp_slow_find(paces, ddp->identity.size, &median);
+	int rank;
 
+	/* Too short a time says nothing. */
+	if (paces[0].all < MINIMUM)
+		return;
+	rank = ddp_slow_find(paces, ddp->identity.size, &median);
 	if (rank < 0) {
 		slow->times = 0;
 		ddp_recorder_set_slow(ddp->recorder, "");

@@ -369,7 +369,11 @@ static void *test_gpu(void *data)
 static int count_given(void)
 {
 	const char *list = getenv("CUDA_VISIBLE_DEVICES");
-	int count = list && *list && strcmp(list, "NoDevFiles") != 0;
+	int count = list && *list && *list != '-' && strcmp(list, "NoDevFiles") != 0;
+
+	/* CUDA shows a process one MIG slice, however many it has. */
+	if (list && strncmp(list, "MIG-", 4) == 0)
+		return 1;
 
 	for (; count > 0 && *list; list++)
 		count += *list == ',';
@@ -412,8 +416,11 @@ int info_preflight_gpus(void)
 	info_preflight_say("begin", "GPU product", "", (double)NAN, "", "%s", "");
 	for (int i = 0; i < seen && i < GPUS_MOST; i++) {
 		gpus[i] = (struct gpu){.index = i};
-		if (pthread_create(&gpus[i].thread, NULL, test_gpu, &gpus[i]) != 0)
+		if (pthread_create(&gpus[i].thread, NULL, test_gpu, &gpus[i]) != 0) {
 			gpus[i].thread = pthread_self();
+			info_preflight_say("failed", "devices", "", (double)NAN, "",
+					   "cannot start a thread for GPU %d", i);
+		}
 	}
 	for (int i = 0; i < seen && i < GPUS_MOST; i++)
 		if (!pthread_equal(gpus[i].thread, pthread_self()))

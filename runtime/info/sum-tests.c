@@ -378,6 +378,13 @@ static bool wait_for(const struct place *place, pid_t *workers, double end)
 	for (int i = 0; i < place->gpus; i++)
 		if (workers[i] > 0)
 			kill(workers[i], SIGKILL);
+	/* A process holds its GPU until it has ended, which a driver may delay. */
+	for (int i = 0; i < place->gpus; i++)
+		for (int turn = 0; workers[i] > 0 && turn < 200; turn++)
+			if (waitpid(workers[i], NULL, WNOHANG) != 0)
+				workers[i] = 0;
+			else
+				usleep(5000);
 	if (left > 0)
 		info_preflight_say("silent", place->test, "", (double)NAN, "", "%s", "");
 	return untested;

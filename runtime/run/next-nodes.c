@@ -212,10 +212,11 @@ static struct node_list find_reserved(const struct launch *launch, const struct 
 			 of_job = {.name = NULL};
 	const char *named = launch_option(launch, "nodelist", NULL);
 	const char *relative = launch_option(launch, "relative", NULL);
+	int needed = last ? (int)launch->first.count : count_planned(launch, all);
 
 	add_step_nodes(launch, last, all, &reserved);
 	/* If the first attempt needs nodes that other steps use, it waits for these steps. */
-	if (!last && (int)(all->count - reserved.count) < count_planned(launch, all))
+	if (!last && (int)(all->count - reserved.count) < needed)
 		nodes_free(&reserved);
 	if (reserved.count > 0) {
 		char *names = nodes_joined(&reserved);
@@ -234,7 +235,7 @@ static struct node_list find_reserved(const struct launch *launch, const struct 
 	 * If -w lists fewer nodes than needed, srun adds other nodes. If -w lists enough nodes, all
 	 * nodes that it omits are reserved.
 	 */
-	if (named && (strchr(named, '/') || wanted.count >= launch->first.count))
+	if (named && (strchr(named, '/') || (int)wanted.count >= needed))
 		for (size_t i = 0; i < all->count; i++)
 			if (!nodes_have(&wanted, all->name[i]))
 				nodes_add(&reserved, all->name[i]);
@@ -529,6 +530,9 @@ int nodes_preflight(struct launch *launch, const struct run_rules *rules)
 
 	if (eligible.count > 0)
 		(void)preflight_run(launch, &eligible, &gone, NULL, &found);
+	else
+		fprintf(stderr,
+			"ddp-run: --preflight: the nodes of the first attempt are unknown, so none is tested\n");
 	exclude(launch, &found);
 	decision = decide_first(launch, rules, &eligible);
 	past.end = attempt_end_requested();

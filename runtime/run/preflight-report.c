@@ -159,14 +159,19 @@ static const struct preflight_row *find_reason(const struct preflight_results *r
 
 static void add_reason(struct ddp_text *text, const struct preflight_row *row)
 {
+	bool is_slow_rate = row->verdict == PREFLIGHT_SLOW && row->is_rate;
+
 	ddp_text_add(text, "%s%s: ", row->test, row->partner >= 0 ? "s" : "");
-	if (*row->text) {
-		ddp_text_plain(text, row->text);
-	} else if (row->verdict == PREFLIGHT_SLOW) {
+	if (is_slow_rate) {
 		add_value(text, row->value, row->unit);
 		ddp_text_add(text, ", median ");
 		add_value(text, row->median, row->unit);
-	} else {
+	}
+	/* The text of a pair's rate is a number for ddp-run. */
+	if (*row->text && !(row->is_rate && row->partner >= 0)) {
+		ddp_text_add(text, "%s", is_slow_rate ? ", " : "");
+		ddp_text_plain(text, row->text);
+	} else if (!is_slow_rate) {
 		ddp_text_add(text, "%s", preflight_word(row->verdict));
 	}
 }

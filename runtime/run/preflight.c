@@ -60,7 +60,8 @@ struct peer {
 	char gone[160];	 /* why no process is started on the node; "": a process is started */
 	char ended[96];	 /* how the process ended before srun's input did; "": it has not ended */
 	bool asked;	 /* the node takes part in the current phase */
-	char begun[24];	 /* last test that the node began */
+	bool unanswered; /* the node did not answer in time, or its process ended */
+	char begun[24];	 /* last test that the node began in this phase */
 	double heard_at; /* time of the node's last line, as in ddp_seconds() */
 };
 
@@ -167,7 +168,7 @@ static void add_unanswered(struct flight *flight, int node, const char *test)
 		row->verdict = PREFLIGHT_FAILED;
 		snprintf(row->text, sizeof(row->text), "%s", peer->ended);
 	}
-	peer->out = true;
+	peer->unanswered = peer->out = true;
 }
 
 /*
@@ -404,10 +405,33 @@ static bool has_any_ended(const struct flight *flight)
  */
 static bool has_step_ended(const struct flight *flight)
 {
-	for (size_t i = 0; i < flight->results.nodes->count; i++)
-		if (!*flight->peer[i].gone && !*flight->peer[i].ended)
+	for (size_t i = 0; i < flight->results.nodes->count; i++) {
+		const struct peer *peer = &flight->peer[i];
+
+		if (peer->rank >= 0 && !peer->unanswered && !*peer->ended)
 			return false;
+	}
 	return true;
+}
+
+/*
+ * Whether all nodes of this phase, more than [least], have stopped answering. That is a suspended
+ * job, or an srun or ddp-run that was stopped, and says nothing about the nodes.
+ */
+static bool is_suspended(const struct flight *flight, int least)
+{
+	double late = ddp_seconds() - flight->phase_limit - ANSWER_MORE;
+	int asked = 0;
+
+	for (size_t i = 0; i < flight->results.nodes->count; i++) {
+		const struct peer *peer = &flight->peer[i];
+
+		if (peer->asked &&
+		    (peer->done >= flight->phase || peer->heard_at > late || *peer->ended))
+			return false;
+		asked += peer->asked;
+	}
+	return asked > least;
 }
 
 /*
@@ -470,6 +494,17 @@ static void judge(struct flight *flight)
 			flight->results.verdicts);
 }
 
+/* Decide which nodes take part in the next phase. A node that failed may later prove to be good. */
+static void update_out(struct flight *flight)
+{
+	for (size_t i = 0; i < flight->results.nodes->count; i++) {
+		struct peer *peer = &flight->peer[i];
+
+		peer->out = *peer->gone || peer->unanswered ||
+			    flight->results.verdicts[i] >= PREFLIGHT_FAILED;
+	}
+}
+
 /*
  * Run a phase. [entries] are the numbers in the command, one for each node; a node with -1 takes no
  * part. With [repeated] the results are compared with those of all earlier phases. If srun is
@@ -479,6 +514,8 @@ static void run_phase(struct flight *flight, const char *word, const int *entrie
 {
 	struct ddp_text command = {.data = NULL};
 	bool is_last = strcmp(word, "all") == 0;
+	int unfinished = 0;
+	double late;
 
 	flight->phase++;
 	flight->phase_rows = repeated ? 0 : flight->results.count;
@@ -487,6 +524,7 @@ static void run_phase(struct flight *flight, const char *word, const int *entrie
 	for (size_t i = 0; i < flight->results.nodes->count; i++) {
 		flight->peer[i].asked = entries[i] >= 0;
 		flight->peer[i].heard_at = ddp_seconds();
+		flight->peer[i].begun[0] = '\0';
 	}
 	ddp_text_add(&command, "%s %d %.1f %.6f", word, flight->phase, flight->phase_limit,
 		     flight->phase_time);
@@ -502,6 +540,8 @@ static void run_phase(struct flight *flight, const char *word, const int *entrie
 		wait_for(flight, ENDED_MORE, has_step_ended);
 		flight->ended |= has_step_ended(flight);
 	}
+	flight->ended |= is_suspended(flight, strcmp(word, "pair") == 0 ? 2 : 1);
+	late = ddp_seconds() - flight->phase_limit - ANSWER_MORE;
 	for (size_t i = 0; i < flight->results.nodes->count && !flight->ended && !flight->aborted;
 	     i++) {
 		struct peer *peer = &flight->peer[i];
@@ -509,17 +549,22 @@ static void run_phase(struct flight *flight, const char *word, const int *entrie
 		if (!peer->asked || peer->done >= flight->phase || attempt_end_requested())
 			continue;
 		/*
-		 * A repetition has less time, so a node that does not answer stays slow, and takes
-		 * no further part.
+		 * A node that still sends lines had too little time, as has a repetition: the node
+		 * keeps its verdict, and takes no further part. "all" excludes no node.
 		 */
-		if (repeated && !*peer->ended)
-			peer->out = true;
-		else
+		if (!*peer->ended && (repeated || is_last || peer->heard_at > late)) {
+			peer->unanswered = true;
+			unfinished += !repeated && !is_last;
+		} else {
 			add_unanswered(flight, (int)i, *peer->begun ? peer->begun : word);
+		}
 	}
+	if (unfinished > 0)
+		fprintf(stderr,
+			"ddp-run: --preflight: %d nodes had too little time for all tests: increase --preflight-limit\n",
+			unfinished);
 	judge(flight);
-	for (size_t i = 0; i < flight->results.nodes->count; i++)
-		flight->peer[i].out |= flight->results.verdicts[i] >= PREFLIGHT_FAILED;
+	update_out(flight);
 }
 
 /* Returns the numbers for a command, with -1 for each node. */
@@ -662,6 +707,7 @@ static bool is_shared(const struct flight *flight, const struct preflight_row *r
 		const struct preflight_row *other = &flight->results.rows[i];
 
 		count += other->verdict >= PREFLIGHT_FAILED &&
+			 flight->peer[other->node].done >= flight->phase &&
 			 strcmp(other->test, row->test) == 0 &&
 			 (is_gpu || is_same_item(other->text, row->text));
 	}
@@ -712,16 +758,14 @@ static bool drop_shared(struct flight *flight)
 	results->count = kept;
 	free(shared);
 	judge(flight);
-	for (size_t i = 0; i < results->nodes->count; i++)
-		if (flight->peer[i].done >= flight->phase &&
-		    results->verdicts[i] < PREFLIGHT_FAILED)
-			flight->peer[i].out = false;
+	update_out(flight);
 	return flight->shared;
 }
 
 static void run_phases(struct flight *flight)
 {
 	int *entries = new_entries(flight);
+	bool gpus;
 
 	flight->limit = flight->launch->options.number[RUN_OPTION_PREFLIGHT_LIMIT];
 	if (flight->limit <= 0)
@@ -746,10 +790,15 @@ static void run_phases(struct flight *flight)
 		free(entries);
 		return;
 	}
-	for (int i = 0; i < REPEATS && can_go_on(flight) && repeat_slow(flight, false); i++)
+	/* Tests of GPUs take long, so the rounds come first. */
+	gpus = flight->has_gpu_sums;
+	for (int i = 0; !gpus && i < REPEATS && can_go_on(flight) && repeat_slow(flight, false);
+	     i++)
 		;
 	run_pairs(flight);
 	for (int i = 0; i < PAIR_REPEATS && can_go_on(flight) && repeat_slow(flight, true); i++)
+		;
+	for (int i = 0; gpus && i < REPEATS && can_go_on(flight) && repeat_slow(flight, false); i++)
 		;
 	memset(entries, -1, flight->results.nodes->count * sizeof(int));
 	flight->has_gpu_sums = false;
@@ -775,13 +824,16 @@ static void add_option(char **words, size_t *count, const char *name, const char
 static void add_files(char **words, size_t *count, const struct launch *launch)
 {
 	char *const *program = &launch->words[launch->program];
+	bool elsewhere = launch_option(launch, "chdir", "SLURM_WORKING_DIR") != NULL;
+	struct stat status;
 
 	if (!launch->program_name || launch_option(launch, "container", "SLURM_CONTAINER") ||
 	    launch_option(launch, "container-image", "SLURM_CONTAINER_IMAGE"))
 		return;
 	words[(*count)++] = "--";
 	words[(*count)++] = program[0];
-	if (program[0] && program[1] && access(program[1], R_OK) == 0)
+	if (program[0] && program[1] && (program[1][0] == '/' || !elsewhere) &&
+	    stat(program[1], &status) == 0 && S_ISREG(status.st_mode))
 		words[(*count)++] = program[1];
 }
 
