@@ -134,7 +134,7 @@ static int on_option(int id, const char *argument, int remote)
 
 int ddp_allocator_init(spank_t spank, int argc, char **argv)
 {
-	/* A wrong argument is reported by srun, if --ddp is used. */
+	/* salloc and sbatch ignore the arguments in plugstack.conf. If --ddp is used, srun reports a wrong one. */
 	(void)argc;
 	(void)argv;
 	ddp_values_init(&values);

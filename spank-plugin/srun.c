@@ -475,9 +475,9 @@ static int decide(spank_t spank, struct ddp_channel *ch, struct ddp_message *mes
 		snprintf(ch->site_shards, sizeof(ch->site_shards), "%u",
 			 srun.values.shards_per_gpu);
 	if (shards && list && ddp_ask_shards(list, ch->shards, sizeof(ch->shards)) > 0)
-		ddp_say("how many shards a GPU has differs among the %ld nodes, and their list has "
-			"more than %d bytes: DDP_SHARE stays unset, unless the administrator says "
-			"it with shards_per_gpu=N in plugstack.conf",
+		ddp_say("the %ld nodes have different numbers of shards per GPU, and the list of these "
+			"numbers exceeds %d bytes: DDP_SHARE stays unset, unless the administrator "
+			"gives shards_per_gpu=N in plugstack.conf",
 			ddp_nodelist_count(list), DDP_LIST_SIZE);
 	ch->complete = 1;
 	return make_directory(ch, message);

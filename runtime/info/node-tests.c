@@ -57,7 +57,7 @@ static float left[SIDE][SIDE], right[SIDE][SIDE], product[SIDE][SIDE];
 struct thread {
 	pthread_t id;
 	void *(*run)(void *thread);
-	double end;  /* end of the test, as in ddp_seconds() */
+	double end;  /* end of the test, on the clock of ddp_seconds() */
 	double best; /* seconds of the fastest unit of work; short units are not all interrupted */
 	double cpu, took; /* CPU time and wall time, in seconds */
 	size_t wrong;	  /* number of wrong elements */

@@ -276,7 +276,7 @@ static void check_owner(const struct inspection *host, const char *what, const c
 	if (level != SITE_OK)
 		site_add_verdict(host->lines, level, what, "chown it to root and chmod go-w it",
 				 "%s, and the plugins it loads run as root on the nodes", why);
-	/* If slurmd runs as another user, it runs only jobs of that user. */
+	/* Other users need access only if slurmd runs as root. Otherwise it runs jobs of its own user only. */
 	if (users[0] == 0 && is_closed_to_users(path, why, sizeof(why)))
 		site_add_verdict(host->lines, SITE_WRONG, what,
 				 "every srun reads it: chmod a+r a file, a+rx a directory",
@@ -577,12 +577,12 @@ static void check_ports(struct inspection *host)
 	if (site.lo < privileged)
 		site_add_verdict(
 			host->lines, SITE_WARNING, "ports",
-			"set other ports with ports= in the plugin's line",
+			"set other ports with ports= in plugstack.conf",
 			"%u-%u, from which MASTER_PORT is computed: only root may use ports below %u",
 			site.lo, site.hi, privileged);
 	else if (common.size)
 		site_add_verdict(host->lines, SITE_WARNING, "ports",
-				 "set other ports with ports= in the plugin's line",
+				 "set other ports with ports= in plugstack.conf",
 				 "%u-%u, from which MASTER_PORT is computed, and %s overlap",
 				 site.lo, site.hi, common.data);
 	else

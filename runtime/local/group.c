@@ -352,7 +352,8 @@ static int region_segment(struct ddp_group *group, struct ddp_region *region, ch
 	if (region->stride < region->bytes ||
 	    __builtin_mul_overflow(region->stride, (size_t)group->size, &bytes) ||
 	    __builtin_add_overflow(bytes, region->first, &bytes) || bytes > INT64_MAX)
-		return ddp_error_set(error, DDP_ERR_MEMORY, "%zu bytes for each of %d ranks",
+		return ddp_error_set(error, DDP_ERR_MEMORY,
+				     "shared memory of %zu bytes for each of %d ranks is too much",
 				     region->bytes, group->size);
 	status = ddp_segment_create(segment, group, bytes, region->first, ticket, error);
 	for (int m = 1; m < group->size && status == 0; m++)

@@ -16,8 +16,8 @@
 #include <stddef.h>
 
 /*
- * How a rank ended: the name in attempt.json and report.json, and the text in report.txt before and
- * after the exit status, signal or time. If the last text is NULL, report.txt has no such number.
+ * How a rank ended. Columns: constant; name in attempt.json and report.json; text in report.txt before
+ * a number (exit status, signal or time); text after the number, or NULL if there is no number.
  */
 #define FACTS_HOWS(X)                                                                       \
 	X(UNKNOWN, "", "", NULL)                                                            \
@@ -42,6 +42,7 @@ enum pattern_source {
 	PATTERN_MESSAGE, /* the error message of a rank, one or more lines */
 };
 
+/* "1:" to "3:" are the parts of the line that the pattern captures. A list of several tasks begins with "s ". */
 enum pattern_meaning {
 	LINE_OTHER, /* no pattern matches */
 
@@ -49,12 +50,12 @@ enum pattern_meaning {
 	LINE_NODE_LOST,	      /* 1: nodes */
 	LINE_LAUNCH_FAILED,   /* 2: node */
 	LINE_SLURMSTEPD_LOST, /* srun ends the step: it lost a slurmstepd */
-	LINE_TASKS,	      /* 1: node, 2: "s 0-1,4", 3: how these tasks ended */
+	LINE_TASKS,	      /* 1: node; 2: tasks, as in "s 0-1,4"; 3: how they ended */
 	LINE_ERROR,	      /* another error of srun */
 	LINE_INTERRUPTED,     /* 1: step that srun ends because of Ctrl-C */
 	LINE_FORCED,	      /* srun received SIGTERM or SIGHUP and ends the step */
 	LINE_FIRST_EXITED,    /* 1: seconds of --wait, which have passed */
-	LINE_LATE,	      /* 1: step, 2: "s 1,3": tasks that still run after --wait */
+	LINE_LATE,	      /* 1: step; 2: tasks that still run after --wait */
 	LINE_ABORTED,	      /* the step ends, for any reason */
 	LINE_ENDING,	      /* 2: step that srun ends because of a task */
 	LINE_TIME_LIMIT,      /* 2: step that Slurm ends at a time limit */

@@ -45,8 +45,8 @@ static void add_cells(struct ddp_text *cells, const struct preflight_results *re
 }
 
 /*
- * Add one line for all passed rows with the same test and kind as row [first]. Returns false if an
- * earlier row has already added this line.
+ * Add one line for all results that passed and have the test and kind of result [first]. Returns
+ * false, and adds nothing, if an earlier result has this test and kind.
  */
 static bool add_summary(struct ddp_text *cells, const struct preflight_results *results,
 			size_t first)

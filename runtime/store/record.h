@@ -70,7 +70,7 @@ int ddp_record_decode(struct ddp_record *record, const void *data, size_t size, 
 
 /*
  * Check that [record] has the release, the job and the number of ranks of [mine].
- * Returns 0, or DDP_ERR_MISMATCH with a text that names both ranks.
+ * Returns 0, or DDP_ERR_MISMATCH with a text that names the two ranks that wrote the records.
  */
 int ddp_record_match(const struct ddp_record *record, const struct ddp_record *mine,
 		     struct ddp_error *error);

@@ -489,7 +489,7 @@ struct launch {
 	sigset_t signals, before;
 	pid_t *pids; /* process of each rank; 0: ended */
 	int count, running, devices;
-	double share; /* fraction of each GPU for all ranks on it together */
+	double share; /* fraction of a GPU that its ranks share, in sum */
 	int passed;   /* last signal that was passed on; 0: none */
 	int interrupts;
 	int status;	   /* exit status for this process */

@@ -115,7 +115,7 @@ static void check_gres(const char *text)
 	HOLDS(each == 0 || strstr(text, "gpu:") || strstr(text, "gpu="));
 }
 
-/* Parses the text as a binding of Slurm, and as a list of devices. */
+/* Parses the text as the value of SLURM_GPU_BIND, and as a list of devices. */
 static void check_devices(const char *text, size_t size)
 {
 	char *bind = malloc(size + 32), *list = malloc(size + 32), share[16];

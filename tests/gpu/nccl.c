@@ -118,7 +118,7 @@ static void put(void *data, size_t i, enum ddp_type type, unsigned int value)
 	}
 }
 
-/* Returns element [i] of rank [rank], 0 to 9. */
+/* Returns element [i] of rank [rank]. Values are 0 to 9. */
 static unsigned int sample(size_t i, int rank)
 {
 	return (unsigned int)((i * 7 + (size_t)rank * 3 + 1) % 10);

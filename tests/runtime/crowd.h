@@ -98,7 +98,7 @@ void create_file(const char *directory, const char *name);
 
 /*
  * Steps of a rank: open_rank() opens the store. put_values() puts the rank's values for [fence].
- * meet() puts these values, fences, and checks the values of all ranks.
+ * meet() puts these values, waits in the fence, and checks the values of all ranks.
  */
 bool open_rank(struct rank *rank);
 bool put_values(struct rank *rank, int fence);

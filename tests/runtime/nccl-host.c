@@ -225,7 +225,7 @@ static struct host_stream *stream_of(const struct ddp_device *device, void *stre
 	return stream ? stream : device->own;
 }
 
-/* Enqueues a collective. In a graph, collectives run in the graph's order and need no number. */
+/* Enqueues a collective. One that is captured in a graph gets no sequence number, since the graph fixes the order. */
 static int submit(struct collective collective, void *stream, struct ddp_error *error)
 {
 	struct ddp_device *device = collective.device;

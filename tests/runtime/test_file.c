@@ -483,8 +483,8 @@ TEST(test_mkdirs)
 enum { OTHER = 4711 };
 
 /*
- * Owner, group and mode of the directory a in the path a/e. If a is a link, they belong to its
- * target d.
+ * Owner, group and mode of directory "a" in the path "a/e". If "a" is a link to directory "d", they
+ * are those of "d".
  */
 static const struct {
 	const char *name;

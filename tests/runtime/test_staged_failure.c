@@ -76,7 +76,7 @@ static void wait_until_up(const struct ranks *ranks)
 	}
 }
 
-/* Waits until all other ranks have ended, and then kills the victim, which may be stopped. */
+/* Waits until all ranks except the victim have ended, then kills the victim, which SIGSTOP may have stopped. */
 static void wait_for_living(struct ranks *ranks)
 {
 	siginfo_t info;

@@ -179,8 +179,8 @@ static void __attribute__((format(printf, 2, 0))) keep(int level, const char *fo
 }
 
 /*
- * The C names differ from the symbols, because the functions' return type differs between releases
- * of Slurm.
+ * Releases of Slurm declare these functions with different return types, so a definition with
+ * Slurm's name could conflict with its header. The C names are others, and __asm__ sets the symbols.
  */
 #define SPEAK(name, level)                                                    \
 	void fake_##name(const char *format, ...) __asm__(#name)              \

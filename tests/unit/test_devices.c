@@ -216,7 +216,7 @@ static const struct {
 	{"whole GPUs, erased for another reason, are not put back", 1, 2, 0, AUTO, TWO, SINGLE(1),
 	 NULL, "0 of 2, no device, local rank 1, nothing to share"},
 
-	/* Lists of other forms, no list, and --ddp-local-rank. */
+	/* Without a list of devices, with a list that is not of numbers, and with --ddp-local-rank. */
 	{"no GRES at all", 0, 1, 0, AUTO, "", NULL, NULL,
 	 "0 of 0, no device, local rank 0, nothing to share"},
 	{"no GRES at all, 3 of 4", 3, 4, 0, AUTO, "", NULL, NULL,

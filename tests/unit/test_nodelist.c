@@ -213,7 +213,8 @@ TEST_ROWS(test_order, orders)
 		ck_assert_int_eq(ddp_order_place(order, orders[_i].nodes[i], &place), 0);
 		unit_number(order, "place", place, i);
 		/*
-		 * The order does not contain a node of another component. Such a node keeps its id.
+		 * A node of another component of a heterogeneous job is not in the order, and keeps
+		 * its id.
 		 */
 		ck_assert_int_eq(ddp_order_place(order, n + i, &place), 0);
 		unit_number(order, "place of a node outside the order", place, n + i);

@@ -536,7 +536,7 @@ static int layer_load(struct math_layer *layer, const float *weights, const floa
 	return 0;
 }
 
-/* Finds or creates the job of [pass] for [count] images, and moves it to the front. */
+/* Finds or creates the oneDNN primitives of [pass] for [count] images, and moves them to the front of the list. */
 static int job_find(struct math_layer *layer, enum math_pass pass, size_t count,
 		    struct ddp_error *error)
 {

@@ -37,7 +37,7 @@ void live_interval(struct live *live, const struct report_interval *interval);
 /* Records how long an evaluation took, for the estimate of the remaining time. */
 void live_epoch(struct live *live, const struct report_epoch *epoch);
 
-/* Remove the line before other output on the terminal, and show it again afterwards. */
+/* live_hide() removes the live line, so that other output can be printed. live_show() prints the line again. */
 void live_hide(struct live *live);
 void live_show(struct live *live);
 void live_close(struct live *live);
