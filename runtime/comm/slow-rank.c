@@ -66,7 +66,7 @@ static void log_slow_rank(struct ddp *ddp, int rank, const struct ddp_pace *pace
 {
 	struct ddp_slow *slow = &ddp->slow;
 	uint64_t now = ddp_now() / 1000000;
-	char text[256], since[32] = "";
+	char text[384], since[32] = "";
 	struct tm date;
 
 	if (localtime_r(&slow->since, &date))

@@ -48,7 +48,8 @@
 #define CLOCK_MOST 1.0	  /* largest offset of a node's clock from this host's */
 
 enum {
-	FIELDS = 8,
+	FIELDS = 8,	  /* fields of a line of a node */
+	SHARED_TESTS = 3, /* rows of shared_tests */
 	REPEATS = 4,	  /* repetitions of the tests of slow nodes */
 	PAIR_REPEATS = 16 /* number of rounds with slow pairs only */
 };
@@ -81,9 +82,10 @@ struct flight {
 	bool stopping;	/* ddp-run is ending the step */
 	bool cut_short; /* too little time was left to begin again */
 	bool shared; /* all nodes have the same error, so other results count only if a node has failed */
-	char dir[PATH_MAX];  /* failure directory; "": none */
-	char meet[PATH_MAX]; /* without the plugin: rendezvous directory */
-	char why[256];	     /* srun's last error */
+	bool dropped[SHARED_TESTS]; /* tests of shared_tests that failed alike on all nodes */
+	char dir[PATH_MAX];	    /* failure directory; "": none */
+	char meet[PATH_MAX];	    /* without the plugin: rendezvous directory */
+	char why[256];		    /* srun's last error */
 	struct srun_said said;
 	size_t first_repeated; /* index of the row that was repeated last */
 	bool has_gpu_sums;     /* rounds include tests of GPUs */
@@ -229,14 +231,34 @@ static void read_result(struct flight *flight, struct preflight_row *row, const 
 		judge_clock(flight, row);
 }
 
+/*
+ * Tests that may fail on all nodes for the same reason, and the cause that the report then gives.
+ */
+static const struct {
+	const char *test, *of;
+} shared_tests[SHARED_TESTS] = {{"program", "the command"},
+				{"directory", "the directory"},
+				{"GPU sum", "NCCL or its settings"}};
+
+static int find_shared(const char *test)
+{
+	for (int i = 0; i < SHARED_TESTS; i++)
+		if (strcmp(test, shared_tests[i].test) == 0)
+			return i;
+	return -1;
+}
+
 static void read_test(struct flight *flight, int node, const char *event, char *const field[5])
 {
 	bool is_gpu = strncmp(field[0], "GPU ", 4) == 0;
 	bool is_pair =
 		strcmp(field[0], PREFLIGHT_PAIR) == 0 || strcmp(field[0], PREFLIGHT_GPU_PAIR) == 0;
 	int partner = is_pair ? flight->partners[node] : -1;
+	int shared = find_shared(field[0]);
 	struct preflight_row *all;
 
+	if (shared >= 0 && flight->dropped[shared])
+		return;
 	flight->has_gpu_sums |= is_gpu && (is_pair || strcmp(field[0], "GPU sum") == 0) &&
 				strcmp(event, "untested") != 0;
 	if (strcmp(event, "untested") == 0) {
@@ -676,23 +698,6 @@ static int count_tested(const struct flight *flight)
 }
 
 /*
- * Tests that may fail on all nodes for the same reason, and the cause that the report then gives.
- */
-static const struct {
-	const char *test, *of;
-} shared_tests[] = {{"program", "the command"},
-		    {"directory", "the directory"},
-		    {"GPU sum", "NCCL or its settings"}};
-
-static int find_shared(const char *test)
-{
-	for (int i = 0; i < (int)(sizeof(shared_tests) / sizeof(shared_tests[0])); i++)
-		if (strcmp(test, shared_tests[i].test) == 0)
-			return i;
-	return -1;
-}
-
-/*
  * Whether all tested nodes have failed like [row]: with the same error of a file or, if there are
  * several nodes, with any error of NCCL.
  */
@@ -733,7 +738,6 @@ static bool drop_shared(struct flight *flight)
 {
 	struct preflight_results *results = &flight->results;
 	bool *shared = ddp_xcalloc(results->count + 1, sizeof(*shared), "results");
-	bool printed[sizeof(shared_tests) / sizeof(shared_tests[0])] = {false};
 	size_t kept = 0;
 	int test;
 
@@ -749,11 +753,11 @@ static bool drop_shared(struct flight *flight)
 			continue;
 		}
 		test = find_shared(row->test);
-		if (!printed[test])
+		if (!flight->dropped[test])
 			fprintf(stderr,
 				"ddp-run: --preflight: %s on all nodes: an error of %s, not of the nodes\n",
 				row->text, shared_tests[test].of);
-		printed[test] = true;
+		flight->dropped[test] = true;
 	}
 	results->count = kept;
 	free(shared);

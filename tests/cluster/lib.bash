@@ -267,7 +267,7 @@ slurmd_n2()
 	(cd / && env -i PATH="$PATH:/usr/sbin:/sbin" LANG=C.UTF-8 unshare -m sh -c "$1; exec slurmd -f '$MINICLUSTER_DIR/slurm.conf' -N n2" \
 		>"$TOP/slurmd-n2.out" 2>&1 </dev/null 3>&-)
 	within 60 test -s "$MINICLUSTER_DIR/slurmd-n2.pid"
-	within 60 n2_answers
+	within 150 n2_answers
 }
 
 n2_answers() { [ "$(mc sinfo -h -n n2 -o %t)" = idle ] && mc srun -Q -w n2 -t 1 true 2>/dev/null; }
