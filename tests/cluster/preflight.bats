@@ -272,6 +272,8 @@ release()
 	need_root
 	as_user mkdir "$WORK/dir"
 	touch "$TOP/lost"
+	# slurmd_n2 waits for an idle node, and Slurm may show n2 as mixed for a while after the last job.
+	restart_cluster "${options[@]}"
 	slurmd_n2 "mount --bind '$WORK/dir' '$WORK/dir' && mount -o remount,bind,ro '$WORK/dir'"
 	DDP_RUN="sh" preflight 4 -c 'cd dir && exec ddp-run --preflight --spare-nodes 1 --ddp-rdzv="$OLDPWD" sh -c "echo \$SLURMD_NODENAME"'
 	same "$rc" 0
