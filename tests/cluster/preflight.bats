@@ -569,6 +569,41 @@ network()
 	has "$err" '^ddp-run: --preflight: the tests did not run to their end(: srun: error: .*)?; the program starts without them$'
 }
 
+@test "tests that are stopped on all nodes, as in a suspended job, fail no node" {
+	# The processes of all nodes, which the loop finds one after the other.
+	stop_all() {
+		local found node pids=()
+		for node in n1 n2 n3; do
+			within 60 tests_on $node
+			pids+=("$found")
+			unset found
+		done
+		kill -STOP "${pids[@]}"
+		sleep 12
+		kill -CONT "${pids[@]}"
+	}
+	stop_all >"$TOP/stop" 2>&1 3>&- &
+	preflight 3 --preflight --preflight-limit 15 sh -c 'echo $SLURMD_NODENAME'
+	wait
+	same "$rc" 0
+	same "$(nodes)" "n1 n2 n3 "
+	has "$err" '^ddp-run: --preflight: the tests did not run to their end; the program starts without them$'
+	has_not "$err" 'has failed|is slow'
+}
+
+@test "a directory as the program's argument is not tested as a file" {
+	preflight 2 --preflight ls -d "$WORK"
+	same "$rc:$out" "0:$WORK
+$WORK"
+	has "$err" '^1 pair +pair +.* ok'
+}
+
+@test "-w with fewer nodes than -N: all nodes that srun may add are tested" {
+	preflight 3 --preflight -N2 -w n2 sh -c 'echo $SLURMD_NODENAME'
+	same "$rc" 0
+	has "$err" '^ddp-run: preflight of 3 nodes '
+}
+
 @test "SIGTERM during the tests ends them, and no attempt starts" {
 	end_run() { kill -TERM "$(pgrep -xf "ddp-run --preflight touch $WORK/started")"; }
 	during n2 end_run >"$TOP/end" 2>&1 3>&- &
