@@ -39,11 +39,6 @@ static int phase;
 static double phase_limit = 10; /* time limit of each test in the current phase, in seconds */
 static int gpus;		/* number of GPUs of this node whose sums are tested */
 
-static void begin(const char *test)
-{
-	info_preflight_say("begin", test, "", (double)NAN, "", "%s", "");
-}
-
 static void say_fact(const char *test, double value, const char *unit)
 {
 	info_preflight_say("fact", test, "", value, unit, "%s", "");
@@ -225,10 +220,10 @@ static void test_cpus(void)
 	double throttled = count_throttled(), rate, cpu = 0, took = 0;
 	size_t wrong = 0;
 
-	begin("memory");
+	info_preflight_begin("memory");
 	rate = run_threads(threads, count, run_copy, COPY_TIME);
 	info_preflight_say("rate", "memory", kind, rate * 2 * COPY_PIECE * 1e-9, "GB/s", "%s", "");
-	begin("product");
+	info_preflight_begin("product");
 	fill_matrices();
 	rate = run_threads(threads, count, run_product, PRODUCT_TIME);
 	for (int i = 0; i < count; i++) {
@@ -265,7 +260,7 @@ static bool test_space(const char *test, const char *path)
 	struct statvfs space;
 	double bytes;
 
-	begin(test);
+	info_preflight_begin(test);
 	if (statvfs(path, &space) < 0) {
 		info_preflight_say("failed", test, "", (double)NAN, "", "%s: %s", path,
 				   strerror(errno));
@@ -331,7 +326,7 @@ static void test_files(char *const *files)
 		char path[PATH_SIZE], byte;
 		int fd = -1;
 
-		begin("program");
+		info_preflight_begin("program");
 		if (i > 0)
 			snprintf(path, sizeof(path), "%s", files[i]);
 		if ((i > 0 || find_program(files[i], path)) &&

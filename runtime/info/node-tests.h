@@ -27,6 +27,7 @@
 #ifndef DDP_INFO_NODE_TESTS_H
 #define DDP_INFO_NODE_TESTS_H
 
+#include <math.h>
 #include <sys/types.h>
 
 #include "base/text.h"
@@ -45,6 +46,12 @@ void info_preflight_set_rank(int rank);
  */
 void info_preflight_say(const char *event, const char *test, const char *kind, double value,
 			const char *unit, const char *format, ...) DDP_FORMAT(6, 7);
+
+/* Report that [test] begins. */
+static inline void info_preflight_begin(const char *test)
+{
+	info_preflight_say("begin", test, "", (double)NAN, "", "%s", "");
+}
 
 /* Like fork(), but the child is killed if this process ends. */
 pid_t info_preflight_fork(void);

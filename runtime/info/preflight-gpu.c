@@ -400,7 +400,7 @@ int info_preflight_gpus(void)
 					   "not tested: there is no CUDA driver");
 		return 0;
 	}
-	info_preflight_say("begin", "devices", "", (double)NAN, "", "%s", "");
+	info_preflight_begin("devices");
 	result = driver.init(0);
 	if (result == 0)
 		result = driver.count(&seen);
@@ -413,7 +413,7 @@ int info_preflight_gpus(void)
 		return 0;
 	}
 	info_preflight_say("fact", "devices", "", seen, "", "%s", "");
-	info_preflight_say("begin", "GPU product", "", (double)NAN, "", "%s", "");
+	info_preflight_begin("GPU product");
 	for (int i = 0; i < seen && i < GPUS_MOST; i++) {
 		gpus[i] = (struct gpu){.index = i};
 		if (pthread_create(&gpus[i].thread, NULL, test_gpu, &gpus[i]) != 0) {

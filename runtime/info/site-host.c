@@ -276,7 +276,7 @@ static void check_owner(const struct inspection *host, const char *what, const c
 	if (level != SITE_OK)
 		site_add_verdict(host->lines, level, what, "chown it to root and chmod go-w it",
 				 "%s, and the plugins it loads run as root on the nodes", why);
-	/* Other users need access only if slurmd runs as root. Otherwise it runs jobs of its own user only. */
+	/* Other users need access only if slurmd runs as root. Otherwise slurmd runs jobs of one user only. */
 	if (users[0] == 0 && is_closed_to_users(path, why, sizeof(why)))
 		site_add_verdict(host->lines, SITE_WRONG, what,
 				 "every srun reads it: chmod a+r a file, a+rx a directory",

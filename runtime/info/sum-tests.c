@@ -207,7 +207,7 @@ void info_preflight_sum(const char *test, const char *directory, int number, int
 	char text[80] = "";
 	int status;
 
-	info_preflight_say("begin", test, "", (double)NAN, "", "%s", "");
+	info_preflight_begin(test);
 	if (mkdir(directory, 0700) < 0 && errno != EEXIST) {
 		info_preflight_say("failed", test, "", (double)NAN, "", "cannot make %s: %s",
 				   directory, strerror(errno));
@@ -215,7 +215,7 @@ void info_preflight_sum(const char *test, const char *directory, int number, int
 	}
 	status = join(&ddp, &place);
 	/* The time limit of the test restarts here. */
-	info_preflight_say("begin", test, "", (double)NAN, "", "%s", "");
+	info_preflight_begin(test);
 	if (status == 0)
 		status = reduce(ddp, &wrong, &rate, &most, &least);
 	if (most > MOST_NAMED * rate)
@@ -380,11 +380,9 @@ static bool wait_for(const struct place *place, pid_t *workers, double end)
 			kill(workers[i], SIGKILL);
 	/* A process holds its GPU until it has ended, which a driver may delay. */
 	for (int i = 0; i < place->gpus; i++)
-		for (int turn = 0; workers[i] > 0 && turn < 200; turn++)
-			if (waitpid(workers[i], NULL, WNOHANG) != 0)
-				workers[i] = 0;
-			else
-				usleep(5000);
+		while (workers[i] > 0 && waitpid(workers[i], NULL, WNOHANG) == 0 &&
+		       ddp_seconds() < end + 1)
+			usleep(5000);
 	if (left > 0)
 		info_preflight_say("silent", place->test, "", (double)NAN, "", "%s", "");
 	return untested;
@@ -402,7 +400,7 @@ void info_preflight_gpu_sum(const char *test, const char *directory, int number,
 	pid_t workers[GPUS_MOST] = {0};
 	double end = ddp_seconds() + limit;
 
-	info_preflight_say("begin", test, "", (double)NAN, "", "%s", "");
+	info_preflight_begin(test);
 	if (mkdir(directory, 0700) < 0 && errno != EEXIST) {
 		info_preflight_say("failed", test, "", (double)NAN, "", "cannot make %s: %s",
 				   directory, strerror(errno));

@@ -57,7 +57,6 @@ enum {
 struct peer {
 	int rank;	 /* rank of the node's process; -1: not started */
 	int done;	 /* last phase that the node completed; -1: none */
-	bool out;	 /* the node failed or did not answer, so it takes no further part */
 	char gone[160];	 /* why no process is started on the node; "": a process is started */
 	char ended[96];	 /* how the process ended before srun's input did; "": it has not ended */
 	bool asked;	 /* the node takes part in the current phase */
@@ -170,7 +169,7 @@ static void add_unanswered(struct flight *flight, int node, const char *test)
 		row->verdict = PREFLIGHT_FAILED;
 		snprintf(row->text, sizeof(row->text), "%s", peer->ended);
 	}
-	peer->unanswered = peer->out = true;
+	peer->unanswered = true;
 }
 
 /*
@@ -436,20 +435,25 @@ static bool has_step_ended(const struct flight *flight)
 	return true;
 }
 
+/* Whether the node has exceeded the limit of a test since its last line. */
+static bool is_late(const struct flight *flight, const struct peer *peer)
+{
+	return peer->heard_at <= ddp_seconds() - flight->phase_limit - ANSWER_MORE;
+}
+
 /*
  * Whether all nodes of this phase, more than [least], have stopped answering. That is a suspended
  * job, or an srun or ddp-run that was stopped, and says nothing about the nodes.
  */
 static bool is_suspended(const struct flight *flight, int least)
 {
-	double late = ddp_seconds() - flight->phase_limit - ANSWER_MORE;
 	int asked = 0;
 
 	for (size_t i = 0; i < flight->results.nodes->count; i++) {
 		const struct peer *peer = &flight->peer[i];
 
 		if (peer->asked &&
-		    (peer->done >= flight->phase || peer->heard_at > late || *peer->ended))
+		    (peer->done >= flight->phase || !is_late(flight, peer) || *peer->ended))
 			return false;
 		asked += peer->asked;
 	}
@@ -462,12 +466,10 @@ static bool is_suspended(const struct flight *flight, int least)
  */
 static bool is_done(const struct flight *flight)
 {
-	double late = ddp_seconds() - flight->phase_limit - ANSWER_MORE;
-
 	for (size_t i = 0; i < flight->results.nodes->count; i++) {
 		const struct peer *peer = &flight->peer[i];
 
-		if (peer->asked && peer->done < flight->phase && peer->heard_at > late &&
+		if (peer->asked && peer->done < flight->phase && !is_late(flight, peer) &&
 		    !*peer->ended)
 			return false;
 	}
@@ -516,15 +518,13 @@ static void judge(struct flight *flight)
 			flight->results.verdicts);
 }
 
-/* Decide which nodes take part in the next phase. A node that failed may later prove to be good. */
-static void update_out(struct flight *flight)
+/* Whether [node] takes no part in the next phase. A node that failed may later prove to be good. */
+static bool is_out(const struct flight *flight, int node)
 {
-	for (size_t i = 0; i < flight->results.nodes->count; i++) {
-		struct peer *peer = &flight->peer[i];
+	const struct peer *peer = &flight->peer[node];
 
-		peer->out = *peer->gone || peer->unanswered ||
-			    flight->results.verdicts[i] >= PREFLIGHT_FAILED;
-	}
+	return *peer->gone || peer->unanswered ||
+	       flight->results.verdicts[node] >= PREFLIGHT_FAILED;
 }
 
 /*
@@ -537,7 +537,6 @@ static void run_phase(struct flight *flight, const char *word, const int *entrie
 	struct ddp_text command = {.data = NULL};
 	bool is_last = strcmp(word, "all") == 0;
 	int unfinished = 0;
-	double late;
 
 	flight->phase++;
 	flight->phase_rows = repeated ? 0 : flight->results.count;
@@ -563,7 +562,6 @@ static void run_phase(struct flight *flight, const char *word, const int *entrie
 		flight->ended |= has_step_ended(flight);
 	}
 	flight->ended |= is_suspended(flight, strcmp(word, "pair") == 0 ? 2 : 1);
-	late = ddp_seconds() - flight->phase_limit - ANSWER_MORE;
 	for (size_t i = 0; i < flight->results.nodes->count && !flight->ended && !flight->aborted;
 	     i++) {
 		struct peer *peer = &flight->peer[i];
@@ -574,7 +572,7 @@ static void run_phase(struct flight *flight, const char *word, const int *entrie
 		 * A node that still sends lines had too little time, as has a repetition: the node
 		 * keeps its verdict, and takes no further part. "all" excludes no node.
 		 */
-		if (!*peer->ended && (repeated || is_last || peer->heard_at > late)) {
+		if (!*peer->ended && (repeated || is_last || !is_late(flight, peer))) {
 			peer->unanswered = true;
 			unfinished += !repeated && !is_last;
 		} else {
@@ -586,7 +584,6 @@ static void run_phase(struct flight *flight, const char *word, const int *entrie
 			"ddp-run: --preflight: %d nodes had too little time for all tests: increase --preflight-limit\n",
 			unfinished);
 	judge(flight);
-	update_out(flight);
 }
 
 /* Returns the numbers for a command, with -1 for each node. */
@@ -604,7 +601,7 @@ static int number_nodes(const struct flight *flight, int *entries)
 	int count = 0;
 
 	for (size_t i = 0; i < flight->results.nodes->count; i++)
-		if (!flight->peer[i].out)
+		if (!is_out(flight, (int)i))
 			entries[i] = count++;
 	return count;
 }
@@ -624,8 +621,7 @@ static void run_round(struct flight *flight, const int *alive, int count, int ro
 
 	preflight_pairs(count, round, places);
 	for (int i = 0; i < count; i++)
-		if (places[i] > i && !flight->peer[alive[i]].out &&
-		    !flight->peer[alive[places[i]]].out)
+		if (places[i] > i && !is_out(flight, alive[i]) && !is_out(flight, alive[places[i]]))
 			pair(flight, entries, alive[i], alive[places[i]]);
 	run_phase(flight, "pair", entries, false);
 	free(places);
@@ -658,7 +654,7 @@ static void run_pairs(struct flight *flight)
  * Repeat slow tests of pairs or of nodes, since other processes may have slowed them down. The
  * better value is used. Returns false if there are no slow tests.
  */
-static bool repeat_slow(struct flight *flight, bool of_pairs)
+static bool repeat_once(struct flight *flight, bool of_pairs)
 {
 	int *entries = new_entries(flight), count = 0;
 	size_t first = 0;
@@ -669,9 +665,9 @@ static bool repeat_slow(struct flight *flight, bool of_pairs)
 		const struct preflight_row *row = &flight->results.rows[at];
 
 		if (row->verdict != PREFLIGHT_SLOW || !row->is_rate ||
-		    (row->partner >= 0) != of_pairs || flight->peer[row->node].out ||
+		    (row->partner >= 0) != of_pairs || is_out(flight, row->node) ||
 		    entries[row->node] >= 0 ||
-		    (of_pairs && (flight->peer[row->partner].out || entries[row->partner] >= 0)))
+		    (of_pairs && (is_out(flight, row->partner) || entries[row->partner] >= 0)))
 			continue;
 		if (of_pairs)
 			pair(flight, entries, row->node, row->partner);
@@ -685,6 +681,12 @@ static bool repeat_slow(struct flight *flight, bool of_pairs)
 		run_phase(flight, of_pairs ? "pair" : "node", entries, true);
 	free(entries);
 	return count > 0;
+}
+
+static void repeat_slow(struct flight *flight, bool of_pairs, int most)
+{
+	for (int i = 0; i < most && can_go_on(flight) && repeat_once(flight, of_pairs); i++)
+		;
 }
 
 /* Returns the number of nodes that answered in the first phase. */
@@ -762,14 +764,13 @@ static bool drop_shared(struct flight *flight)
 	results->count = kept;
 	free(shared);
 	judge(flight);
-	update_out(flight);
 	return flight->shared;
 }
 
 static void run_phases(struct flight *flight)
 {
 	int *entries = new_entries(flight);
-	bool gpus;
+	bool has_gpus;
 
 	flight->limit = flight->launch->options.number[RUN_OPTION_PREFLIGHT_LIMIT];
 	if (flight->limit <= 0)
@@ -786,7 +787,7 @@ static void run_phases(struct flight *flight)
 	wait_for(flight, flight->phase_limit, has_started);
 	for (size_t i = 0; i < flight->results.nodes->count && !flight->ended && !flight->aborted;
 	     i++)
-		if (flight->peer[i].rank < 0 && !flight->peer[i].out)
+		if (flight->peer[i].rank < 0 && !is_out(flight, (int)i))
 			add_unanswered(flight, (int)i, "start");
 	if (number_nodes(flight, entries) > 0)
 		run_phase(flight, "node", entries, false);
@@ -795,15 +796,13 @@ static void run_phases(struct flight *flight)
 		return;
 	}
 	/* Tests of GPUs take long, so the rounds come first. */
-	gpus = flight->has_gpu_sums;
-	for (int i = 0; !gpus && i < REPEATS && can_go_on(flight) && repeat_slow(flight, false);
-	     i++)
-		;
+	has_gpus = flight->has_gpu_sums;
+	if (!has_gpus)
+		repeat_slow(flight, false, REPEATS);
 	run_pairs(flight);
-	for (int i = 0; i < PAIR_REPEATS && can_go_on(flight) && repeat_slow(flight, true); i++)
-		;
-	for (int i = 0; gpus && i < REPEATS && can_go_on(flight) && repeat_slow(flight, false); i++)
-		;
+	repeat_slow(flight, true, PAIR_REPEATS);
+	if (has_gpus)
+		repeat_slow(flight, false, REPEATS);
 	memset(entries, -1, flight->results.nodes->count * sizeof(int));
 	flight->has_gpu_sums = false;
 	if (number_nodes(flight, entries) > 1 && can_go_on(flight) && !*flight->results.untested[0])
@@ -1087,13 +1086,14 @@ static void begin_again(struct flight *flight)
 		flight->node_of[i] = -1;
 		peer->rank = peer->done = -1;
 		peer->begun[0] = peer->ended[0] = '\0';
-		peer->out = *peer->gone;
-		if (!peer->out)
+		peer->unanswered = false;
+		if (!*peer->gone)
 			continue;
 		row = add_row(flight, (int)i, -1, "start");
 		row->verdict = PREFLIGHT_FAILED;
 		memcpy(row->text, peer->gone, sizeof(row->text));
 	}
+	judge(flight);
 }
 
 /*
