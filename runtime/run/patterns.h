@@ -53,7 +53,7 @@ enum pattern_meaning {
 	LINE_TASKS,	      /* 1: node; 2: tasks, as in "s 0-1,4"; 3: how they ended */
 	LINE_ERROR,	      /* another error of srun */
 	LINE_INTERRUPTED,     /* 1: step that srun ends because of Ctrl-C */
-	LINE_FORCED,	      /* srun received SIGTERM or SIGHUP and ends the step */
+	LINE_FORCED,	      /* srun received a signal and ends the step */
 	LINE_FIRST_EXITED,    /* 1: seconds of --wait, which have passed */
 	LINE_LATE,	      /* 1: step; 2: tasks that still run after --wait */
 	LINE_ABORTED,	      /* the step ends, for any reason */

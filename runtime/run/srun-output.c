@@ -229,7 +229,8 @@ static void read_line(struct srun_said *said, int rank, const char *line, double
 		said->cancelled = said->cancelled || is_ours(said, part[1].text);
 		break;
 	case LINE_FORCED:
-		said->forced = true;
+		/* Also printed after a second Ctrl-C, of which ddp-run may have seen one. */
+		said->forced = said->forced || !said->cancelled;
 		break;
 	case LINE_FIRST_EXITED:
 		said->wait = atoi(part[1].text);
