@@ -4,12 +4,14 @@
 #include "preflight-verdict.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/xalloc.h"
 
-#define SPREADS 2.0 /* standard deviations below the median at which a value is slow */
+#define SPREADS 2.0    /* standard deviations below the median at which a value is slow */
+#define CLOCK_MOST 1.0 /* largest offset of a clock, in seconds */
 
 const char *preflight_word(enum preflight_verdict verdict)
 {
@@ -134,6 +136,48 @@ static void mark_slow(struct preflight_row *rows, size_t count, double slow)
 	free(sorted);
 }
 
+/* --- Clocks -------------------------------------------------------------------------------- */
+
+static bool is_clock(const struct preflight_row *row)
+{
+	return row->verdict < PREFLIGHT_FAILED && strcmp(row->test, PREFLIGHT_CLOCK) == 0;
+}
+
+/*
+ * Returns the offset of the right clock from that of ddp-run's host: the median, so that a wrong
+ * clock of that host is not an error of all nodes.
+ */
+static double find_right_clock(const struct preflight_row *rows, size_t count)
+{
+	double *offsets = ddp_xcalloc(count + 1, sizeof(*offsets), "clocks"), right;
+	size_t clocks = 0;
+
+	for (size_t i = 0; i < count; i++)
+		if (is_clock(&rows[i]))
+			offsets[clocks++] = rows[i].value;
+	qsort(offsets, clocks, sizeof(*offsets), compare_numbers);
+	right = clocks < 3 ? 0 : offsets[clocks / 2];
+	free(offsets);
+	return right;
+}
+
+static void mark_clocks(struct preflight_row *rows, size_t count)
+{
+	double right = find_right_clock(rows, count);
+
+	for (size_t i = 0; i < count; i++) {
+		double offset = rows[i].value - right, width = rows[i].most - rows[i].value;
+
+		if (!is_clock(&rows[i]))
+			continue;
+		rows[i].verdict = fabs(offset) - width > CLOCK_MOST ? PREFLIGHT_SLOW : PREFLIGHT_OK;
+		rows[i].text[0] = '\0';
+		if (rows[i].verdict == PREFLIGHT_SLOW)
+			snprintf(rows[i].text, sizeof(rows[i].text), "its clock is %.1f s %s",
+				 fabs(offset), offset > 0 ? "ahead" : "behind");
+	}
+}
+
 /* --- Nodes --------------------------------------------------------------------------------- */
 
 /* Numbers of a node's pairs that were tested, and that are slow or failed. */
@@ -209,6 +253,7 @@ void preflight_judge(struct preflight_row *rows, size_t count, int nodes, double
 		     enum preflight_verdict *verdicts)
 {
 	mark_slow(rows, count, slow);
+	mark_clocks(rows, count);
 	for (int i = 0; i < nodes; i++)
 		verdicts[i] = PREFLIGHT_OK;
 	for (size_t i = 0; i < count; i++)

@@ -26,15 +26,17 @@ enum preflight_verdict {
 #define PREFLIGHT_PAIR "pair"
 #define PREFLIGHT_GPU_PAIR "GPU pair"
 
+#define PREFLIGHT_CLOCK "clock" /* name of the test of clocks */
+
 enum { PREFLIGHT_SPREAD_LEAST = 5 /* with fewer values, the standard deviation is useless */ };
 
 /* Result of a test of a node, or of a pair of nodes. */
 struct preflight_row {
 	int node, partner; /* numbers of the tested nodes; partner -1: a test of one node */
 	char test[24];
-	char kind[96];	 /* hardware; only values of the same test and kind are compared */
-	double value;	 /* NAN: no value */
-	double most;	 /* [value] without waits for CPUs; 0: equal to [value] */
+	char kind[96]; /* hardware; only values of the same test and kind are compared */
+	double value;  /* NAN: no value */
+	double most; /* rate: [value] without waits for CPUs, 0: equal to [value]; clock: upper bound */
 	bool is_rate;	 /* a larger value is better, and the value is compared with the median */
 	double median;	 /* set by preflight_judge(); NAN: not compared */
 	size_t compared; /* number of values from which the median was computed */
@@ -63,6 +65,9 @@ void preflight_pairs(int nodes, int round, int *partner);
  * is slow if it and its [most] are below [slow] times the median. If there are at least five
  * values, the rate must also be two standard deviations below the median, or below a third of that
  * limit.
+ *
+ * A clock is slow if it differs by more than a second from the median of at least three nodes. With
+ * fewer nodes, it is compared with the clock of ddp-run's host.
  *
  * A row of one node counts for that node. A slow or failed pair counts for a node if, in the same
  * test, at least two and at least half of the node's pairs are slow or failed; pairs whose partner

@@ -45,7 +45,6 @@
 #define LEAVE 3.0	    /* wait for srun to exit */
 #define ENDED_MORE 1.0	  /* wait for srun to report further ended processes, after one has ended */
 #define STATES_LIMIT 10.0 /* time limit for Slurm to report the states of nodes */
-#define CLOCK_MOST 1.0	  /* largest offset of a node's clock from this host's */
 
 enum {
 	FIELDS = 8,	  /* fields of a line of a node */
@@ -173,20 +172,16 @@ static void add_unanswered(struct flight *flight, int node, const char *test)
 }
 
 /*
- * Judge the offset of a node's clock. The upper bound of the offset is the time at which the node
- * received the command minus the time in the command. The lower bound is the time in the node's
- * answer minus the time at which the answer arrived here.
+ * Set the offset of a node's clock, and its upper bound: the time at which the node received the
+ * command minus the time in the command. The lower bound is the time in the node's answer minus the
+ * time at which the answer arrived here.
  */
-static void judge_clock(const struct flight *flight, struct preflight_row *row)
+static void set_clock(const struct flight *flight, struct preflight_row *row)
 {
-	double high = row->value, low = high + flight->phase_time - ddp_date(NULL);
+	double low = row->value + flight->phase_time - ddp_date(NULL);
 
-	row->value = (low + high) / 2;
-	if (low <= CLOCK_MOST && high >= -CLOCK_MOST)
-		return;
-	row->verdict = PREFLIGHT_SLOW;
-	snprintf(row->text, sizeof(row->text), "its clock is %.1f s %s", fabs(row->value),
-		 row->value > 0 ? "ahead" : "behind");
+	row->most = row->value;
+	row->value = (low + row->most) / 2;
 }
 
 /* --- Lines of nodes ------------------------------------------------------------------------ */
@@ -226,8 +221,8 @@ static void read_result(struct flight *flight, struct preflight_row *row, const 
 	snprintf(row->text, sizeof(row->text), "%s", field[4]);
 	if (verdict == PREFLIGHT_SILENT)
 		set_silent(flight, row);
-	if (strcmp(row->test, "clock") == 0)
-		judge_clock(flight, row);
+	if (strcmp(row->test, PREFLIGHT_CLOCK) == 0)
+		set_clock(flight, row);
 }
 
 /*
@@ -866,8 +861,12 @@ static void set_directories(struct flight *flight, char name[64])
 	snprintf(flight->dir, sizeof(flight->dir), "%s/" DDP_DIR_PARENT "/" DDP_DIR_FAILED "%s",
 		 directory, name);
 	snprintf(flight->meet, sizeof(flight->meet), "%s/" DDP_DIR_PARENT "/%s", directory, name);
-	if (mkdir(flight->meet, 0700) < 0 || (mkdir(flight->dir, 0700) < 0 && errno != EEXIST))
-		flight->meet[0] = flight->dir[0] = '\0';
+	if (mkdir(flight->meet, 0700) == 0) {
+		if (mkdir(flight->dir, 0700) == 0 || errno == EEXIST)
+			return;
+		(void)rmdir(flight->meet);
+	}
+	flight->meet[0] = flight->dir[0] = '\0';
 }
 
 /* Returns the nodes on which processes are started. */

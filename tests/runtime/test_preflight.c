@@ -38,6 +38,10 @@ enum { NODES = 8, ROWS = 16 };
 		.node = node_, .partner = partner_, .test = "pair", .value = NAN, \
 		.verdict = PREFLIGHT_##verdict_                                   \
 	}
+#define CLOCK(node_, value_, most_)                                                           \
+	{                                                                                     \
+		.node = node_, .partner = -1, .test = "clock", .value = value_, .most = most_ \
+	}
 #define FACT(node_, verdict_)                                                  \
 	{                                                                      \
 		.node = node_, .partner = -1, .test = "program", .value = NAN, \
@@ -73,6 +77,26 @@ static const struct {
 	 ".s",
 	 ".s"},
 	{"one node is compared with nothing", 1, {RATE(0, "memory", 1)}, ".", "."},
+	{"a clock that is ahead",
+	 3,
+	 {CLOCK(0, 0, 0.1), CLOCK(1, 0.2, 0.3), CLOCK(2, 1.4, 1.5)},
+	 "..s",
+	 "..s"},
+	{"a clock that may be ahead",
+	 3,
+	 {CLOCK(0, 0, 0.1), CLOCK(1, 0.2, 0.3), CLOCK(2, 1.4, 1.8)},
+	 "...",
+	 "..."},
+	{"the clock of ddp-run's host is wrong, and so that of its node",
+	 4,
+	 {CLOCK(0, 0, 0.1), CLOCK(1, -9, -8.9), CLOCK(2, -9, -8.9), CLOCK(3, -9.1, -9)},
+	 "s...",
+	 "s..."},
+	{"two clocks, compared with that of ddp-run's host",
+	 2,
+	 {CLOCK(0, 0, 0.1), CLOCK(1, 2, 2.1)},
+	 ".s",
+	 ".s"},
 	{"hardware of two kinds",
 	 4,
 	 {KIND(0, "a", 10), KIND(1, "a", 10), KIND(2, "b", 1), KIND(3, "b", 1)},
