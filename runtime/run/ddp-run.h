@@ -50,7 +50,11 @@ struct launch {
 struct attempt {
 	int number;	       /* number of the attempt, from 0 */
 	double started, ended; /* seconds since 1970 */
-	int status;	       /* srun's exit status, or 128 plus the signal number */
+	/*
+	 * Exit status of srun or, if the program cannot be started, of a rank. 128 plus the signal
+	 * number if a signal ended srun.
+	 */
+	int status;
 	enum run_end end;
 	char job[32], step[32];	   /* "": no step started */
 	char dir[PATH_MAX];	   /* failure directory; "": none */

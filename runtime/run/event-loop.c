@@ -806,6 +806,18 @@ static enum run_end find_end(const struct run *run)
 }
 
 /*
+ * A program that cannot be started has the exit status of the ranks that could not start it, since
+ * Slurm ends other ranks before they try, and srun then exits with 128 plus the signal number.
+ */
+static int find_status(const struct attempt *attempt)
+{
+	for (size_t i = 0; i < attempt->said.count && attempt->said.not_found; i++)
+		if (attempt->said.task[i].how == FACTS_EXIT)
+			return attempt->said.task[i].code;
+	return attempt->status;
+}
+
+/*
  * Kill processes of the step that are left. Slurm cannot end ranks whose slurmstepd was killed or
  * hangs, and the next attempt needs their GPUs and memory. While Slurm does not answer, ddp-run
  * cannot start a step to kill them.
@@ -954,6 +966,7 @@ void attempt_run(const struct launch *launch, int number, struct attempt *last,
 		fprintf(stderr, "ddp-run: cannot start srun: %s\n", strerror(errno));
 	clean_up(&run);
 	attempt->end = find_end(&run);
+	attempt->status = find_status(attempt);
 	attempt->said.forced = attempt->said.forced && !end_requested;
 	if (attempt->end != RUN_END_GOOD)
 		attempt_write(launch, attempt, run.relay.tails);
