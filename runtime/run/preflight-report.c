@@ -136,9 +136,21 @@ static bool is_drain_reason(const struct preflight_row *row)
 }
 
 /*
- * Returns the worst row of a failed or slow node; if the node has no such row, the row of a pair
- * that counts for the node; NULL: none. With [drain], only reasons to drain the node are
- * considered.
+ * Whether [a] says more about a node than [b]. Of failed rows, that of the node alone does: partners
+ * of a node whose process has ended get no answer.
+ */
+static bool is_better_reason(const struct preflight_row *a, const struct preflight_row *b)
+{
+	bool failed = a->verdict >= PREFLIGHT_FAILED && b->verdict >= PREFLIGHT_FAILED;
+
+	if ((a->partner < 0) != (b->partner < 0) && (failed || a->verdict == b->verdict))
+		return a->partner < 0;
+	return a->verdict > b->verdict;
+}
+
+/*
+ * Returns the row that says most about a failed or slow node, possibly of a pair that counts for the
+ * node; NULL: none. With [drain], only reasons to drain the node are considered.
  */
 static const struct preflight_row *find_reason(const struct preflight_results *results, int node,
 					       bool drain)
@@ -150,8 +162,7 @@ static const struct preflight_row *find_reason(const struct preflight_results *r
 
 		if ((row->node == node || row->partner == node) &&
 		    (!drain || (row->verdict != PREFLIGHT_OK && is_drain_reason(row))) &&
-		    (!reason || row->verdict > reason->verdict ||
-		     (row->verdict == reason->verdict && row->partner < 0 && reason->partner >= 0)))
+		    (!reason || is_better_reason(row, reason)))
 			reason = row;
 	}
 	return reason;

@@ -281,6 +281,13 @@ static const struct {
 	 "",
 	 {"reason=\"clock: "},
 	 "not tested"},
+	{"a partner gets no answer from a process that has ended",
+	 {{.node = 0, .partner = 1, .test = "pair", .value = NAN, .verdict = PREFLIGHT_SILENT},
+	  MARKED(0, "pair", FAILED, false, 0)},
+	 2,
+	 "",
+	 {"\nnode n1 has failed: pair: failed\n"},
+	 "reason=\"pairs: "},
 	{"one file is not \"files\"",
 	 {MARKED(0, "program", OK, false, 0), MARKED(0, "memory", FAILED, false, 0)},
 	 2,
@@ -303,7 +310,7 @@ static const struct {
 
 TEST_ROWS(report, reports)
 {
-	char name[1][FACTS_NAME] = {"n1"}, directory[PATH_MAX], *text = NULL;
+	char name[2][FACTS_NAME] = {"n1", "n2"}, directory[PATH_MAX], *text = NULL;
 	const struct node_list nodes = {.name = name, .count = 1};
 	enum preflight_verdict verdict = PREFLIGHT_OK;
 	struct preflight_row judged[3];
