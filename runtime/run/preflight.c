@@ -349,7 +349,7 @@ static void read_line(struct flight *flight, char *line)
 	else if (strcmp(field[2], "begin") == 0)
 		snprintf(flight->peer[node].begun, sizeof(flight->peer[node].begun), "%s",
 			 field[3]);
-	else
+	else if (flight->peer[node].asked) /* not a late result of an earlier phase */
 		read_test(flight, node, field[2], field + 3);
 }
 

@@ -570,21 +570,13 @@ network()
 }
 
 @test "tests that are stopped on all nodes, as in a suspended job, fail no node" {
-	# The processes of all nodes, which the loop finds one after the other.
-	stop_all() {
-		local found node pids=()
-		for node in n1 n2 n3; do
-			within 60 tests_on $node
-			pids+=("$found")
-			unset found
-		done
-		kill -STOP "${pids[@]}"
-		sleep 12
-		kill -CONT "${pids[@]}"
-	}
-	stop_all >"$TOP/stop" 2>&1 3>&- &
-	preflight 3 --preflight --preflight-limit 15 sh -c 'echo $SLURMD_NODENAME'
-	wait
+	# A ddp-info that is stopped for 12 s as soon as it tests the CPUs, for which it starts threads.
+	mkdir -p "$TOP/stopping"
+	cp "$INST/bin/ddp-run" "$TOP/stopping"
+	printf '#!/bin/bash\n{ until [ "$(ls /proc/$$/task | wc -l)" -gt 1 ]; do sleep 0.02; done
+		kill -STOP $$; sleep 12; kill -CONT $$; } </dev/null >/dev/null 2>&1 &\nexec %s/bin/ddp-info "$@"\n' "$INST" >"$TOP/stopping/ddp-info"
+	chmod 755 "$TOP/stopping/ddp-info"
+	DDP_RUN=$TOP/stopping/ddp-run preflight 3 --preflight --preflight-limit 15 sh -c 'echo $SLURMD_NODENAME'
 	same "$rc" 0
 	same "$(nodes)" "n1 n2 n3 "
 	has "$err" '^ddp-run: --preflight: the tests did not run to their end; the program starts without them$'
