@@ -552,15 +552,30 @@ static bool torchrun_started(const struct ddp_view *view)
 }
 
 /*
+ * Returns the local rank in the path of torchrun's error file, DIRECTORY/attempt_N/LOCAL/error.json;
+ * -1 if there is no file or its path is another.
+ */
+static int local_rank_of_file(const struct ddp_view *view)
+{
+	const char *file = ddp_variable_get(view->env, "TORCHELASTIC_ERROR_FILE");
+	const char *attempt = file ? strstr(file, "/attempt_") : NULL;
+	int local;
+
+	return attempt && sscanf(attempt, "/attempt_%*d/%d/", &local) == 1 ? local : -1;
+}
+
+/*
  * With virtual_local_rank, torchrun shows each worker only one device, and sets its local rank to
  * 0. Since torchrun assigns ranks to nodes in blocks, the real local rank follows from the other
- * numbers.
+ * numbers. If nodes have different numbers of workers, it does not; so it must also be the one in
+ * the path of the error file.
  */
-static void undo_virtual(struct ddp_identity *id)
+static void undo_virtual(const struct ddp_view *view, struct ddp_identity *id)
 {
 	if (id->local_rank == 0 && id->local_size > 0 &&
 	    id->size / id->local_size == id->node_count &&
-	    id->rank / id->local_size == id->node_rank)
+	    id->rank / id->local_size == id->node_rank &&
+	    id->rank % id->local_size == local_rank_of_file(view))
 		id->local_rank = id->rank % id->local_size;
 }
 
@@ -581,7 +596,7 @@ static int read_torchrun_numbers(const struct ddp_view *view, struct ddp_identit
 		status = ddp_numbers_read(view, &numbers, 2, 4, id, error);
 	if (status == 0 && id->size != id->local_size)
 		status = ddp_numbers_read(view, &numbers, 4, 6, id, error);
-	undo_virtual(id);
+	undo_virtual(view, id);
 	return status < 0 ? status : ddp_numbers_check(&numbers, id, error);
 }
 

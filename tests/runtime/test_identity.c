@@ -63,6 +63,9 @@
 	" RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 GROUP_RANK=0" \
 	" GROUP_WORLD_SIZE=1 TORCHELASTIC_ERROR_FILE=/tmp/t_ab/none_c/attempt_0/0/e"
 
+/* Changes to TORCHRUN: torchrun --virtual-local-rank. */
+#define VIRTUAL " LOCAL_RANK=0 TORCHELASTIC_ERROR_FILE=/tmp/t_ab/none_c/attempt_0/1/e"
+
 /* Variables that a user sets by hand, in a shell for each rank. */
 #define BY_HAND                                                \
 	" RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2" \
@@ -163,7 +166,13 @@ static const struct {
 	/* --- torchrun --- */
 	{"torchrun on two hosts", TORCHRUN, "torchrun 3/4 1/2 1/2 0 0"},
 	{"restarted", "TORCHELASTIC_RESTART_COUNT=2" TORCHRUN, "torchrun 3/4 1/2 1/2 2 0"},
-	{"torchrun's virtual local rank", "LOCAL_RANK=0" TORCHRUN, "torchrun 3/4 1/2 1/2 0 0"},
+	{"torchrun's virtual local rank", VIRTUAL TORCHRUN, "torchrun 3/4 1/2 1/2 0 0"},
+	{"uneven: the first of two workers on the second host, after three on the first",
+	 "RANK=3 WORLD_SIZE=5 LOCAL_RANK=0" TORCHRUN, "torchrun 3/5 0/2 1/2 0 0"},
+	{"uneven: the first of two on the second of three hosts",
+	 "RANK=3 WORLD_SIZE=6 LOCAL_RANK=0 GROUP_WORLD_SIZE=3"
+	 " TORCHELASTIC_ERROR_FILE=/tmp/t_ab/none_c/attempt_0/0/e" TORCHRUN,
+	 "torchrun 3/6 0/2 1/3 0 0"},
 	{"one worker", ONE_WORKER TORCHRUN, "torchrun 0/1 0/1 0/1 0 0"},
 	{"in a task of a plain srun", TORCHRUN STEP, "torchrun 3/4 1/2 1/2 0 0"},
 	{"in a task of srun --ddp",
@@ -634,7 +643,7 @@ static const struct {
 	{"torchrun: a share that the user gives", "DDP_SHARE=0.25" TORCHRUN, 8, 1, 0.25},
 	{"srun: a share that the user gives", "DDP_SHARE=0.125 CUDA_VISIBLE_DEVICES=5" STEP, 8, 0,
 	 0.125},
-	{"torchrun's virtual local rank", "LOCAL_RANK=0 CUDA_VISIBLE_DEVICES=1" TORCHRUN, 8, 0, 0},
+	{"torchrun's virtual local rank", "CUDA_VISIBLE_DEVICES=1" VIRTUAL TORCHRUN, 8, 0, 0},
 	{"one process", "", 8, 0, 0},
 	{"one process, with a list", "CUDA_VISIBLE_DEVICES=3,4", 8, 0, 0},
 	{"one process, without devices", "", 0, -1, 0},
