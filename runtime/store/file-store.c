@@ -645,8 +645,9 @@ static int gather(struct file_store *store, struct pause *pause, struct ddp_erro
 /* --- Other ranks: join an attempt, wait for the table --------------------------------------- */
 
 /*
- * Time of ddp_now() at which this process last closed a store; 0: never. The attempt of that store
- * must not be joined again.
+ * Time of ddp_now() at which this process last completed a fence or closed a store; 0: never. The
+ * attempt of that store must not be joined again, neither after the store was closed nor by a second
+ * handle.
  */
 static _Atomic uint64_t last_left;
 
@@ -987,6 +988,7 @@ static int file_fence(struct ddp_store *base, const struct ddp_watch *watch,
 		return status;
 	store->delivered = false;
 	store->mine.fence++;
+	last_left = ddp_now();
 	return 0;
 }
 

@@ -345,6 +345,37 @@ TEST(test_directory_removed_before_rank_0_begins)
 		ranks_run("1,2", body_removed);
 }
 
+/* --- Two handles ------------------------------------------------------------------------- */
+
+/*
+ * Each process joins two worlds at the same time. The ranks look for the second world before rank 0
+ * begins it, and are older than the first one.
+ */
+static int body_two_handles(int rank)
+{
+	struct ddp *ddp[2];
+	double sum = 1;
+
+	for (int i = 0; i < 2; i++) {
+		usleep(i == 0 || rank == 0 ? 100000 : 0);
+		ddp[i] = ranks_join();
+	}
+	for (int i = 0; i < 2; i++)
+		RANK_OK(ddp[i], ddp_all_reduce(ddp[i], &sum, &sum, 1, DDP_F64, DDP_SUM));
+	RANK_CHECK(sum == 9);
+	ddp_destroy(ddp[0]);
+	RANK_OK(ddp[1], ddp_barrier(ddp[1]));
+	ddp_destroy(ddp[1]);
+	return 0;
+}
+
+TEST(test_two_handles)
+{
+	ranks_run("3", body_two_handles);
+	ranks_run("1,2", body_two_handles);
+	ranks_run("1,1,1", body_two_handles);
+}
+
 /* --- Misuse ------------------------------------------------------------------------------ */
 
 /* A wrong argument is an error. The ranks can then continue. */
