@@ -51,6 +51,17 @@ static size_t part_of(const struct ddp *ddp, size_t bytes)
 	return bytes / members + (bytes % members != 0);
 }
 
+/*
+ * Each group has created its region, or failed, with [status]. Returns 0 if all groups have theirs;
+ * else, on all ranks, an error.
+ */
+static int agree_on_region(struct ddp *ddp, int status)
+{
+	if (!ddp->engine || ddp_is_peer_error(status))
+		return status;
+	return ddp_agree(ddp, status, ddp->error.text);
+}
+
 /* Set [memory] to this member's part; if [shared], to the start of the whole allocation. */
 static int create_arena(struct ddp *ddp, size_t bytes, bool shared, void **memory)
 {
@@ -75,8 +86,10 @@ static int create_arena(struct ddp *ddp, size_t bytes, bool shared, void **memor
 						     &ddp->error)
 				: ddp_region_create(&arena->region, ddp->group, part, &watch,
 						    &ddp->error);
+		status = agree_on_region(ddp, status);
 	}
 	if (status < 0) {
+		ddp_region_destroy(arena->region);
 		free(arena);
 		return ddp_fail_call(ddp, status);
 	}

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <stdatomic.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 
 #include "members.h"
@@ -170,6 +171,32 @@ RANKS_TEST(test_shared, layouts)
 		RANK_CHECK(atomic_load(&shared[i]) ==
 			   (uint32_t)(world->local_size * (world->local_size + 1) / 2));
 	RANK_OK(ddp, ddp_arena_destroy(ddp, memory));
+}
+
+/*
+ * Rank 1, which makes the memory of the second node, cannot make files of this size. All ranks fail,
+ * also those of the first node, and can then continue.
+ */
+RANK_BODY(body_no_arena)
+{
+	const struct rlimit limit = {1 << 20, RLIM_INFINITY};
+	void *memory;
+
+	signal(SIGXFSZ, SIG_IGN);
+	if (rank == 1)
+		RANK_CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+	for (int i = 0; i < 2; i++) {
+		RANK_CHECK(ddp_arena_create(ddp, 8 << 20, &memory) == DDP_ERR_SYSTEM && !memory);
+		RANK_CHECK(strstr(ddp_error(ddp), "an arena on rank 1: shared memory"));
+		RANK_CHECK(ddp_shared_create(ddp, 8 << 20, &memory) == DDP_ERR_SYSTEM && !memory);
+	}
+	RANK_OK(ddp, ddp_arena_create(ddp, 1000, &memory));
+	RANK_OK(ddp, ddp_barrier(ddp));
+}
+
+TEST(test_no_arena)
+{
+	ranks_run("1,2", body_no_arena);
 }
 
 /* If [send] and [recv] differ, an all-reduce does not change [send]. */
