@@ -517,27 +517,64 @@ static int read_card(const struct ddp_host *host, const struct ddp_host_card *ca
 	return 0;
 }
 
+/* Arguments of make_communicators(). */
+struct making {
+	struct ddp_host *host;
+	const int *ranks; /* of MPI_COMM_WORLD */
+	int count;
+};
+
 /*
- * Create the engine's communicators for [ranks] of MPI_COMM_WORLD. The program's communicators are
- * separate.
+ * Create the engine's communicators for the ranks. The program's communicators are separate. Called
+ * in a thread that may be abandoned: if a rank is missing, or if the fabric does not work, these
+ * calls do not return.
  */
-static void make_communicators(struct ddp_host *host, const int *ranks, int count)
+static void make_communicators(void *argument)
 {
+	const struct making *making = argument;
+	struct ddp_host *host = making->host;
 	MPI_Group world, group;
 
 	current = host;
 	if (host->ours)
 		set_error_handler(MPI_COMM_WORLD);
 	MPI_Comm_group(MPI_COMM_WORLD, &world);
-	MPI_Group_incl(world, count, ranks, &group);
+	MPI_Group_incl(world, making->count, making->ranks, &group);
 	CALL(host, MPI_Comm_create_group, MPI_COMM_WORLD, group, 0, &host->messages);
 	set_error_handler(host->messages);
 	CALL(host, MPI_Comm_dup, host->messages, &host->control);
 	set_error_handler(host->control);
 	MPI_Group_free(&group);
 	MPI_Group_free(&world);
+}
+
+/*
+ * Call make_communicators() with a time limit. Meanwhile this thread does not call MPI, as no
+ * request exists. Frees [ranks] unless an abandoned call still uses them.
+ */
+static int join_communicators(struct ddp_host *host, int *ranks, int count,
+			      const struct ddp_watch *watch, struct ddp_error *error)
+{
+	struct making making = {host, ranks, count};
+	struct ddp_bounded *left = NULL;
+	int status;
+
+	ddp_error_clear(error);
+	status = ddp_bounded_call(&left, make_communicators, &making, sizeof(making), watch, error);
+	host->frozen = status < 0;
+	if (!left)
+		free(ranks);
+	ddp_bounded_leave(left);
+	if (status == DDP_ERR_TIMEOUT && !*error->text)
+		return ddp_error_set(error, status,
+				     "%s did not return within %g s: a rank is missing, or the "
+				     "fabric does not work",
+				     host->call, watch->limit);
+	if (status < 0)
+		return status;
 	host->slots[host->count++] = (struct slot){.receive = true};
 	receive_control(host);
+	return 0;
 }
 
 static int mpi_meet(struct ddp_host *host, const struct ddp_host_card *cards, int count,
@@ -546,7 +583,6 @@ static int mpi_meet(struct ddp_host *host, const struct ddp_host_card *cards, in
 	int *worlds = malloc((size_t)host->size * sizeof(*worlds));
 	int status = 0, place = 0;
 
-	(void)watch;
 	if (!worlds)
 		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for MPI");
 	for (int i = 0; i < host->size; i++)
@@ -562,7 +598,7 @@ static int mpi_meet(struct ddp_host *host, const struct ddp_host_card *cards, in
 		worlds[place++] = worlds[i];
 	}
 	if (status == 0 && count > 0)
-		make_communicators(host, worlds, place);
+		return join_communicators(host, worlds, place, watch, error);
 	free(worlds);
 	return status;
 }

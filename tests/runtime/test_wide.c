@@ -178,7 +178,11 @@ static void end(void *owner, int status, const char *text)
 	_exit(ddp_exit_status(status));
 }
 
-static int meet(struct member *member, int rank, int size)
+/*
+ * Opens the engine and meets the other members within [limit] seconds. An absent member does not
+ * meet them, but waits for its end.
+ */
+static int meet_within(struct member *member, int rank, int size, double limit, bool absent)
 {
 	struct ddp_column *column = &member->column;
 	struct ddp_watch watch = ddp_watch_start(30, NULL, NULL);
@@ -188,12 +192,22 @@ static int meet(struct member *member, int rank, int size)
 
 	column->engine = ddp_host_engine_find(engine->name, NULL, error);
 	if (!column->engine || column->engine->open(&column->host, &setup, &own, error) < 0)
-		return print_error(member);
+		return error->status;
 	exchange_cards(member, &own, cards);
 	for (int i = 0; i < size; i++)
 		member->ranks[i] = i;
 	memmove(&cards[rank], &cards[rank + 1], (size_t)(size - rank - 1) * sizeof(*cards));
-	if (column->engine->meet(column->host, cards, size - 1, &watch, error) < 0)
+	while (absent)
+		pause();
+	watch = ddp_watch_start(limit, NULL, NULL);
+	return column->engine->meet(column->host, cards, size - 1, &watch, error);
+}
+
+static int meet(struct member *member, int rank, int size)
+{
+	struct ddp_column *column = &member->column;
+
+	if (meet_within(member, rank, size, 30, false) < 0)
 		return print_error(member);
 	column->index = rank;
 	column->size = size;
@@ -227,6 +241,28 @@ static void leave(struct member *member, bool clean)
 	free(member->column.scratch);
 }
 
+/* Stands for report_meeting(), which run_member() calls instead of meet() and this function. */
+static int run_meet(struct member *member)
+{
+	(void)member;
+	return 1;
+}
+
+/*
+ * Rank 1 is absent. Sends the other ranks' errors to the test, and waits for its end, since MPI's
+ * launcher would kill the other processes.
+ */
+static _Noreturn void report_meeting(struct member *member, int rank, int size)
+{
+	struct report report = {0};
+
+	report.status = meet_within(member, rank, size, member->limit, rank == 1);
+	snprintf(report.text, sizeof(report.text), "%s", member->error.text);
+	transfer(member->wire, &report, sizeof(report), true);
+	for (;;)
+		pause();
+}
+
 /* --- In the test -------------------------------------------------------------------------- */
 
 static _Noreturn void run_member(member_run *run, int wire, int rank, int size, double limit)
@@ -235,6 +271,8 @@ static _Noreturn void run_member(member_run *run, int wire, int rank, int size, 
 	int status;
 
 	member.log = (struct ddp_log){.level = DDP_LEVEL_WARNING, .rank = rank};
+	if (run == run_meet)
+		report_meeting(&member, rank, size);
 	status = meet(&member, rank, size) ? 1 : run(&member);
 	if (!engine->launcher)
 		_exit(status);
@@ -268,10 +306,9 @@ static struct process start(member_run *run, int rank, int size, double limit)
 
 static member_run run_all, reduce_until_error, run_other_call, run_longer, run_longer_pieces,
 	run_note, run_leave, run_left, run_check_handlers, run_overdue;
-static member_run *const runs[] = {run_all,    reduce_until_error, run_other_call,
-				   run_longer, run_longer_pieces,  run_note,
-				   run_leave,  run_left,	   run_check_handlers,
-				   run_overdue};
+static member_run *const runs[] = {
+	run_all,   reduce_until_error, run_other_call,	   run_longer,	run_longer_pieces, run_note,
+	run_leave, run_left,	       run_check_handlers, run_overdue, run_meet};
 static pid_t launcher;
 /*
  * TMPDIR of the launcher. Killed processes leave files there, which would disturb a later process
@@ -621,6 +658,32 @@ TEST_ROWS(test_lost_peer, losses)
 	}
 	kill(processes[1].id, SIGKILL);
 	status_of(&processes[1]);
+	end_launcher(false);
+}
+
+/* A rank does not connect. The others' wait ends at the time limit. */
+TEST_LOOP(test_meet_absent, 0, ENGINES)
+{
+	struct process processes[3] = {{0}};
+
+	select_engine_of(_i);
+	begin(processes, run_meet, 3, 2);
+	for (int i = 0; i < 3; i++) {
+		struct report report;
+
+		if (i == 1)
+			continue;
+		transfer(processes[i].wire, &report, sizeof(report), false);
+		unit_number(name_of(NULL, i), "status", report.status, DDP_ERR_TIMEOUT);
+		unit_pieces(name_of(NULL, i), report.text,
+			    (const char *[]){engine->launcher ? "group did not return within 2 s: "
+							      : "rank 1 on ",
+					     NULL});
+	}
+	for (int i = 0; i < 3; i++)
+		kill(processes[i].id, SIGKILL);
+	for (int i = 0; i < 3; i++)
+		status_of(&processes[i]);
 	end_launcher(false);
 }
 
