@@ -379,6 +379,13 @@ static struct ports choose_ports(const struct ddp_facts *facts)
 	return (struct ports){ch->port, ch->ras_port, ch->port_from};
 }
 
+/* Whether [address] is every host's name for itself. */
+static bool is_loopback(const char *address)
+{
+	return strcmp(address, "localhost") == 0 || strncmp(address, "127.", 4) == 0 ||
+	       strcmp(address, "::1") == 0;
+}
+
 /*
  * Set the endpoint. The user's values are read from the step's environment, since a container's
  * hook may have changed the task's environment.
@@ -395,6 +402,12 @@ static void plan_endpoint(struct builder *b)
 		add_change(b, DDP_NAME(MASTER_ADDR), DDP_ACTION_KEEP, address, "yours");
 	else
 		set(b, DDP_VAR_MASTER_ADDR, "rank 0's node", "%s", ch->address);
+	if (address && b->facts->task.nodes > 1 && is_loopback(address))
+		add_note(
+			b, DDP_SPEAKER_STEP,
+			"MASTER_ADDR=%s of your environment is kept, but on each of the %u nodes it is "
+			"that node itself, so ranks on other nodes do not reach rank 0; unset MASTER_ADDR",
+			address, b->facts->task.nodes);
 	if (port)
 		add_change(b, DDP_NAME(MASTER_PORT), DDP_ACTION_KEEP, port, "yours");
 	else
