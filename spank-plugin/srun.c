@@ -436,7 +436,7 @@ static int check_program(spank_t spank, struct ddp_channel *ch, struct ddp_messa
 	    !argv || spank_get_item(spank, S_JOB_TOTAL_TASK_COUNT, &tasks) != ESPANK_SUCCESS ||
 	    spank_get_item(spank, S_JOB_NNODES, &nodes) != ESPANK_SUCCESS)
 		return 0;
-	ch->standalone = ddp_starter_is_standalone(argv);
+	ddp_step_read_program(ch, argv);
 	verdict = ddp_starter_judge(argv, environ, tasks, nodes, ch->restarts_max, &verdict_text);
 	/* all attempts of ddp-run start the same program */
 	if (verdict == DDP_VERDICT_TELL && ch->restart == 0)

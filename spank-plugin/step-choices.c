@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "core/plan.h"
+#include "core/starter.h"
 #include "rendezvous.h"
 
 /* --- The directory ----------------------------------------------------------------------- */
@@ -111,6 +112,18 @@ void ddp_step_find_user(struct ddp_channel *ch, const char *wanted)
 
 	if (!pw || ddp_format(ch->user, sizeof(ch->user), "%s", pw->pw_name) < 0)
 		(void)ddp_format(ch->user, sizeof(ch->user), "%u", geteuid());
+}
+
+/* --- The program --------------------------------------------------------------------------- */
+
+void ddp_step_read_program(struct ddp_channel *ch, char *const *argv)
+{
+	const char *nproc = ddp_starter_nproc(argv);
+
+	ch->standalone = ddp_starter_is_standalone(argv);
+	ch->torchrun = nproc != NULL;
+	if (!nproc || ddp_format(ch->nproc, sizeof(ch->nproc), "%s", nproc) < 0)
+		ch->nproc[0] = '\0';
 }
 
 /* --- The port ----------------------------------------------------------------------------- */

@@ -56,4 +56,7 @@ void ddp_step_set_port(struct ddp_channel *channel, uint32_t port, uint32_t ras_
 bool ddp_step_choose_port(struct ddp_channel *channel, const struct ddp_values *values,
 			  char *const *env, void (*say)(const char *format, ...));
 
+/* Set the fields of [channel] about [argv], the program of the tasks. */
+void ddp_step_read_program(struct ddp_channel *channel, char *const *argv);
+
 #endif /* DDP_STEP_CHOICES_H */

@@ -674,7 +674,7 @@ static int set_up_task(struct ddp_facts *facts, struct ddp_plan *plan, struct dd
 	 */
 	if (number_of("SLURM_TASK_PID") == (uint32_t)getpid())
 		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-	channel.standalone = ddp_starter_is_standalone(options.program);
+	ddp_step_read_program(&channel, options.program);
 	card.node_id = task.node_id;
 	(void)ddp_format(card.gpus, sizeof(card.gpus), "%s", gpus ? gpus : "");
 	snprintf(job, sizeof(job), "%s.%u.%u", channel.cluster, place_job(environ, NULL),

@@ -60,6 +60,8 @@ static const struct field fields[] = {
 	FIELD(pid, U32),
 	FIELD(began, U64),
 	FIELD(standalone, U32),
+	FIELD(torchrun, U32),
+	FIELD(nproc, TEXT),
 	FIELD(stop, U32),
 	FIELD(problem, TEXT),
 };

@@ -78,7 +78,9 @@ struct ddp_channel {
 	 * nodes
 	 */
 	uint32_t standalone;
-	uint32_t stop; /* 1: no task may start, since [problem] is the user's mistake */
+	uint32_t torchrun; /* 1: the program is torchrun */
+	char nproc[32];	   /* its --nproc-per-node; "" if it has none */
+	uint32_t stop;	   /* 1: no task may start, since [problem] is the user's mistake */
 	char problem[DDP_MESSAGE_SIZE]; /* why the step must not train; "" if there is no problem */
 };
 

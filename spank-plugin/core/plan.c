@@ -526,27 +526,72 @@ static void advise_cpus(struct builder *b, uint64_t threads)
 			 (unsigned long long)(each < ENOUGH_CPUS ? each : ENOUGH_CPUS));
 }
 
+/*
+ * If the task is bound to fewer CPUs than SLURM_CPUS_PER_TASK says, returns the number to which it
+ * is bound, else [wanted]. The variable can be the job's: in releases in which srun does not inherit
+ * --cpus-per-task, the step has one CPU for each task, and the tasks inherit the variable.
+ */
+static uint64_t limit_threads(struct builder *b, uint64_t wanted)
+{
+	const struct ddp_facts *f = b->facts;
+
+	if (f->cpu_mask == 0 || f->cpu_mask >= f->node_cpus || f->cpu_mask >= wanted)
+		return wanted;
+	add_note(
+		b, DDP_SPEAKER_STEP,
+		"%s: each task is bound to %u CPU%s, though SLURM_CPUS_PER_TASK=%llu; if this is the "
+		"job's --cpus-per-task, repeat it: srun --cpus-per-task=%llu",
+		f->host, f->cpu_mask, f->cpu_mask == 1 ? "" : "s", (unsigned long long)wanted,
+		(unsigned long long)wanted);
+	return f->cpu_mask;
+}
+
+/* Number of ranks that torchrun starts in this task, which has [cpus] CPUs. 1 for other programs. */
+static uint64_t count_workers(const struct builder *b, uint64_t cpus)
+{
+	const struct ddp_channel *ch = b->facts->channel;
+	const char *option = ch->nproc[0] ? ch->nproc : planned(b, DDP_NAME(PET_NPROC_PER_NODE));
+	const char *users = ddp_users_value(b->facts->task_env, DDP_NAME(PET_NPROC_PER_NODE));
+	uint64_t visible = b->facts->devices.visible, number;
+
+	if (!ch->torchrun)
+		return 1;
+	if (!*option && users)
+		option = users;
+	if (ddp_parse_number(option, 1, UINT32_MAX, &number) == 0)
+		return number;
+	if (strcmp(option, "cpu") == 0 || (strcmp(option, "auto") == 0 && visible == 0))
+		return cpus;
+	return *option && visible > 0 ? visible : 1;
+}
+
 static void plan_threads(struct builder *b)
 {
 	const struct ddp_facts *f = b->facts;
-	uint64_t threads, node;
+	const char *why = "SLURM_CPUS_PER_TASK";
+	uint64_t threads, node, workers;
 
 	if (ddp_parse_number(ddp_env_get(f->task_env, "SLURM_CPUS_PER_TASK"), 1, UINT32_MAX,
-			     &threads) == 0) {
-		set_default_number(b, DDP_VAR_OMP_NUM_THREADS, "SLURM_CPUS_PER_TASK", threads);
-		advise_cpus(b, threads);
-		return;
-	}
-	threads = f->cpu_mask;
-	if (ddp_parse_number(ddp_env_get(f->task_env, "SLURM_CPUS_ON_NODE"), 1, UINT32_MAX,
 			     &node) == 0) {
-		node /= f->task.local_size;
-		if (threads == 0 || node < threads)
-			threads = node;
+		threads = limit_threads(b, node);
+		why = threads < node ? "CPUs of this task" : why;
+	} else {
+		why = "CPUs of this task";
+		threads = f->cpu_mask;
+		if (ddp_parse_number(ddp_env_get(f->task_env, "SLURM_CPUS_ON_NODE"), 1, UINT32_MAX,
+				     &node) == 0) {
+			node /= f->task.local_size;
+			if (threads == 0 || node < threads)
+				threads = node;
+		}
+		threads = threads ? threads : 1;
 	}
-	threads = threads ? threads : 1;
-	set_default_number(b, DDP_VAR_OMP_NUM_THREADS, "CPUs of this task", threads);
 	advise_cpus(b, threads);
+	workers = count_workers(b, threads);
+	if (workers > 1)
+		why = "CPUs of this task, divided among torchrun's ranks";
+	set_default_number(b, DDP_VAR_OMP_NUM_THREADS, why,
+			   threads > workers ? threads / workers : 1);
 }
 
 /*

@@ -114,8 +114,9 @@ static bool is_same_option(const char *word, const char *name, size_t length)
  */
 static const char *option(char *const *options, const char *name)
 {
-	static const char flags[] = "--standalone --no-python --no_python --run-path --run_path "
-				    "--module -m --multi_gpu --cpu --debug --quiet -q";
+	static const char flags[] =
+		"--standalone --no-python --no_python --run-path --run_path "
+		"--module -m --use_env --use-env --multi_gpu --cpu --debug --quiet -q";
 
 	for (; *options && **options == '-'; options++) {
 		size_t n = strcspn(*options, "=");
@@ -137,6 +138,14 @@ bool ddp_starter_is_standalone(char *const *argv)
 	struct starter found = find_starter(argv);
 
 	return found.kind == TORCHRUN && option(found.options, "--standalone");
+}
+
+const char *ddp_starter_nproc(char *const *argv)
+{
+	struct starter found = find_starter(argv);
+	const char *value = found.kind == TORCHRUN ? option(found.options, "--nproc-per-node") : "";
+
+	return found.kind != TORCHRUN ? NULL : value ? value : "";
 }
 
 /*

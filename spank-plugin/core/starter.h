@@ -35,4 +35,10 @@ enum ddp_verdict ddp_starter_judge(char *const *argv, char *const *env, uint32_t
  */
 bool ddp_starter_is_standalone(char *const *argv);
 
+/*
+ * Returns the value of --nproc-per-node if [argv] is torchrun, "" if the option is missing, and NULL
+ * if [argv] is another program.
+ */
+const char *ddp_starter_nproc(char *const *argv);
+
 #endif /* DDP_CORE_STARTER_H */

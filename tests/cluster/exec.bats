@@ -156,6 +156,8 @@ shares='DDP_SHARE|DDP_OURS|XLA_PYTHON_CLIENT_MEM_FRACTION|CUPY_GPU_MEMORY_LIMIT|
 @test "same environment with one task on each node, for torchrun" {
 	need_gpus
 	same_environment 'srun -J x -w "n[1-2]" -N2 -n2 --gres=gpu:2 $ddp $exec $ENVS'
+	cp "$ENVS" "$TOP/torchrun"
+	same_environment 'srun -J x -w n1 -n1 -c4 $ddp $exec $TOP/torchrun --nproc_per_node=2'
 }
 
 # --- ddp-exec itself ----------------------------------------------------------------------

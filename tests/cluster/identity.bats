@@ -363,6 +363,15 @@ expect_shared()
 	same "$got" "0@n1 SLURM_CPUS_ON_NODE=$cpus OMP_NUM_THREADS=$((mask < cpus ? mask : cpus))"
 }
 
+@test "OMP_NUM_THREADS of torchrun: its ranks divide the CPUs of the task" {
+	printf '#!/bin/sh\nexec "$SHOW" OMP_NUM_THREADS\n' | as_user tee "$WORK/torchrun" >/dev/null
+	as_user chmod +x "$WORK/torchrun"
+	got=$(mc srun -w n1 -n1 -c4 --ddp ./torchrun train.py; mc srun -w n1 -n1 -c4 --ddp ./torchrun --nproc_per_node=2 train.py)
+	rm "$WORK/torchrun"
+	same "$got" "0@n1 OMP_NUM_THREADS=4
+0@n1 OMP_NUM_THREADS=2"
+}
+
 @test "NCCL_RAS_ADDR and NCCL_SOCKET_MAGIC differ between steps, and the user's values are kept" {
 	got=$(show "NCCL_RAS_ADDR NCCL_SOCKET_MAGIC" -w 'n[1-2]' -N2 -n2 --ddp)
 	has "$got" "^0@n1 NCCL_RAS_ADDR=localhost:[1-9][0-9]+ NCCL_SOCKET_MAGIC=0x[0-9a-f]{16}$"

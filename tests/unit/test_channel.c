@@ -42,6 +42,8 @@ static void fill_channel(struct ddp_channel *c)
 	c->pid = 9;
 	c->began = 10;
 	c->standalone = 11;
+	c->torchrun = 16;
+	strcpy(c->nproc, "gpu");
 	c->stop = 12;
 	strcpy(c->problem, "no port: say --ddp-port=P");
 }
@@ -51,7 +53,7 @@ static const char full[] =
 	"share=3;verbose=4;magic=77;from=login1;user=ann;run=13;restart=14;restarts_max=15;run_id=big.42;complete=5;cluster=big;job=4294967295;step=7;"
 	"attempt=8;node=n1;order=2,0-1;address=10.0.0.1;port=61000;port_from=computed;ras_port=61001;"
 	"directory=/home/ann/\xc3\xa4%0A%7F;failed=/home/ann/.ddp/failed-1.7;no_directory=read-only;parts=n1:1/4+4/4;site_shards=32;"
-	"end_time=18446744073709551615;shards=n1:8,n2:16;pid=9;began=10;standalone=11;stop=12;problem=no%20port:%20say%20--ddp-port%3DP";
+	"end_time=18446744073709551615;shards=n1:8,n2:16;pid=9;began=10;standalone=11;torchrun=16;nproc=gpu;stop=12;problem=no%20port:%20say%20--ddp-port%3DP";
 
 TEST(test_encode)
 {

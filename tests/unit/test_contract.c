@@ -95,6 +95,12 @@ DIFFER(attempt_unfailed, attempt_2(s); s->channel.failed[0] = '\0')
 DIFFER(attempt_blind, attempt_2(s); no_directory(s))
 DIFFER(end_time, s->channel.end_time = 1800000000123)
 DIFFER(mask_of_6, s->facts.cpu_mask = 6)
+DIFFER(bound_to_1, rank0(s); s->facts.cpu_mask = 1; s->facts.node_cpus = 64)
+DIFFER(mask_of_node, s->facts.cpu_mask = 2; s->facts.node_cpus = 2)
+DIFFER(torchrun, one_per_node(s); s->channel.torchrun = 1)
+DIFFER(torchrun_4, torchrun(s); strcpy(s->channel.nproc, "4"))
+DIFFER(torchrun_auto, torchrun(s); strcpy(s->channel.nproc, "auto"))
+DIFFER(torchrun_cpu, torchrun(s); strcpy(s->channel.nproc, "cpu"))
 DIFFER(capacity_3_alone, one_per_node(s); s->devices.shards_per_gpu = 3)
 DIFFER(share_off, s->channel.share = DDP_SHARE_OFF)
 DIFFER(share_torch, s->channel.share = DDP_SHARE_TORCH)
@@ -284,6 +290,29 @@ static const struct row {
 	{"invalid values are ignored", "SLURM_CPUS_PER_TASK=0 SLURM_CPUS_ON_NODE=x", mask_of_6,
 	 "OMP_NUM_THREADS=6"},
 	{"the user's", "OMP_NUM_THREADS=2 SLURM_CPUS_PER_TASK=5", NULL, "~OMP_NUM_THREADS=2"},
+	{"bound to fewer CPUs than the job's --cpus-per-task", "SLURM_CPUS_PER_TASK=8", bound_to_1,
+	 "OMP_NUM_THREADS=1",
+	 .note = "n1: each task is bound to 1 CPU, though SLURM_CPUS_PER_TASK=8; if this is the "
+		 "job's --cpus-per-task, repeat it: srun --cpus-per-task=8"},
+	{"bound to the whole node, as on a node with more CPUs in Slurm than in the kernel",
+	 "SLURM_CPUS_PER_TASK=8", mask_of_node, "OMP_NUM_THREADS=8"},
+	{"torchrun with a number of ranks", "SLURM_CPUS_PER_TASK=32", torchrun_4,
+	 "OMP_NUM_THREADS=8"},
+	{"torchrun with more ranks than CPUs", "SLURM_CPUS_PER_TASK=2", torchrun_4,
+	 "OMP_NUM_THREADS=1"},
+	{"torchrun, a rank for each GPU", "SLURM_CPUS_PER_TASK=32" TWO, torchrun,
+	 "PET_NPROC_PER_NODE=2 OMP_NUM_THREADS=16"},
+	{"torchrun, PET_NPROC_PER_NODE of the user", "SLURM_CPUS_PER_TASK=32 PET_NPROC_PER_NODE=8",
+	 torchrun, "!PET_NPROC_PER_NODE OMP_NUM_THREADS=4"},
+	{"torchrun, one rank", "SLURM_CPUS_PER_TASK=32", torchrun, "OMP_NUM_THREADS=32"},
+	{"torchrun --nproc-per-node=auto, GPUs", "SLURM_CPUS_PER_TASK=32" TWO, torchrun_auto,
+	 "OMP_NUM_THREADS=16"},
+	{"torchrun --nproc-per-node=auto, no GPU", "SLURM_CPUS_PER_TASK=32", torchrun_auto,
+	 "OMP_NUM_THREADS=1"},
+	{"torchrun --nproc-per-node=cpu", "SLURM_CPUS_PER_TASK=32" TWO, torchrun_cpu,
+	 "OMP_NUM_THREADS=1"},
+	{"one task for all GPUs, another program", "SLURM_CPUS_PER_TASK=32" TWO, one_per_node,
+	 "OMP_NUM_THREADS=32"},
 
 	/* --- lightning --- */
 	{"SLURM_NTASKS_PER_NODE missing", "", NULL, "TORCHELASTIC_RUN_ID=big.42.7"},

@@ -96,6 +96,32 @@ TEST_ROWS(test_commands, commands)
 		    strstr(row, "--standalone train.py") && !strstr(row, "--rdzv-id"));
 }
 
+static const struct {
+	const char *command, *nproc;
+} workers[] = {
+	{"torchrun --nproc_per_node=4 train.py", "4"},
+	{"env A=1 python3 -u -m torch.distributed.run --nnodes 2 --nproc-per-node gpu train.py",
+	 "gpu"},
+	{"python3 -m torch.distributed.launch --use_env train.py --nproc_per_node=4", ""},
+	{"torchrun train.py", ""},
+	{"python3 train.py --nproc_per_node=4", NULL},
+	{"accelerate launch train.py", NULL},
+	{"", NULL},
+};
+
+TEST_ROWS(test_nproc, workers)
+{
+	const char *row = workers[_i].command, *nproc;
+	char words[256], *argv[16];
+
+	strcpy(words, row);
+	split(words, argv);
+	nproc = ddp_starter_nproc(argv);
+	ck_assert_msg(!nproc == !workers[_i].nproc, "%s", row);
+	if (nproc)
+		ck_assert_str_eq(nproc, workers[_i].nproc);
+}
+
 /*
  * A step is not refused if the user set PET_NNODES. A value that an outer --ddp step set does not
  * count.
