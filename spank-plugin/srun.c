@@ -343,10 +343,12 @@ static int choose_address(struct ddp_channel *ch)
  */
 static void choose_port(struct ddp_channel *ch)
 {
+	const char *own = ddp_env_filled(environ, "SLURMD_NODENAME"); /* set in a batch script */
+	bool on_rank0s_node = own && strcmp(own, ch->node) == 0;
 	uint32_t ports[2] = {0, 0};
 	char reserved[512] = "";
 
-	if (!ddp_step_choose_port(ch, &srun.values, environ, ddp_say))
+	if (!ddp_step_choose_port(ch, &srun.values, environ, on_rank0s_node, ddp_say))
 		return;
 	if (srun.components > 1 &&
 	    ddp_ask_ports(ch->job, ch->step, reserved, sizeof(reserved)) == 0 &&

@@ -14,6 +14,9 @@
 #include "core/plan.h"
 #include "core/starter.h"
 #include "rendezvous.h"
+#include "task.h"
+
+enum { PORTS_TRIED = 100 }; /* before a port in use is taken nevertheless, and rank 0 fails */
 
 /* --- The directory ----------------------------------------------------------------------- */
 
@@ -163,14 +166,32 @@ void ddp_step_set_port(struct ddp_channel *ch, uint32_t port, uint32_t ras_port,
 	(void)ddp_format(ch->port_from, sizeof(ch->port_from), "%s", from);
 }
 
+/*
+ * Compute a port in [range] from the step's numbers. Steps of other jobs on the node can have the
+ * same port, so with [skip_used] the first port from there on which is not in use, if there is one.
+ */
+static uint32_t compute_port(const struct ddp_channel *ch, struct ddp_port_range range,
+			     bool skip_used)
+{
+	struct ddp_port_range ephemeral = ephemeral_range();
+	uint64_t hash = ddp_step_hash(ch->cluster, ch->job, ch->step, ch->attempt);
+	uint32_t first = ddp_port_compute(range, ephemeral, hash), port = first;
+
+	for (unsigned i = 1; skip_used && i <= PORTS_TRIED && ddp_task_port_in_use(port); i++) {
+		port = ddp_port_compute(range, ephemeral, hash + i);
+		if (i == PORTS_TRIED || port == first)
+			return first;
+	}
+	return port;
+}
+
 bool ddp_step_choose_port(struct ddp_channel *ch, const struct ddp_values *values, char *const *env,
-			  void (*say)(const char *format, ...))
+			  bool on_rank0s_node, void (*say)(const char *format, ...))
 {
 	const char *users = ddp_users_value(env, DDP_NAME(MASTER_PORT));
-	uint64_t hash = ddp_step_hash(ch->cluster, ch->job, ch->step, ch->attempt);
 	bool optional = values->source[DDP_OPT_PORT] != DDP_FROM_DEFAULT;
 	struct ddp_port_range range = optional ? values->ports : values->site_ports;
-	uint32_t computed = ddp_port_compute(range, ephemeral_range(), hash);
+	uint32_t computed = compute_port(ch, range, on_rank0s_node);
 	uint64_t number;
 
 	if (users && ddp_parse_number(users, 1, 65535, &number) == 0) {

@@ -51,10 +51,12 @@ void ddp_step_set_port(struct ddp_channel *channel, uint32_t port, uint32_t ras_
 
 /*
  * Set the port: the user's MASTER_PORT in [env], else a port of --ddp-port, else a computed port.
+ * With [on_rank0s_node], this process runs where rank 0 will listen, and ports in use are skipped.
  * Returns true if a port reserved by Slurm takes precedence.
  */
 bool ddp_step_choose_port(struct ddp_channel *channel, const struct ddp_values *values,
-			  char *const *env, void (*say)(const char *format, ...));
+			  char *const *env, bool on_rank0s_node,
+			  void (*say)(const char *format, ...));
 
 /* Set the fields of [channel] about [argv], the program of the tasks. */
 void ddp_step_read_program(struct ddp_channel *channel, char *const *argv);

@@ -135,6 +135,13 @@ static bool is_port_in_use(uint32_t port, uid_t *uid)
 	       find_in_table("/proc/net/tcp6", port, uid);
 }
 
+bool ddp_task_port_in_use(uint32_t port)
+{
+	uid_t uid;
+
+	return is_port_in_use(port, &uid);
+}
+
 int ddp_task_check_port(const struct ddp_facts *facts, const struct ddp_plan *plan,
 			struct ddp_message *message)
 {

@@ -8,6 +8,9 @@
 /* Returns the number of CPUs in this process's mask; 0 if unknown. */
 uint32_t ddp_task_cpus(void);
 
+/* Whether a process of this network namespace listens on [port]; false if unknown. */
+bool ddp_task_port_in_use(uint32_t port);
+
 /*
  * In rank 0, which is about to listen: check that no process listens on the port of [plan]. There
  * is no check if the user set the address of another store.

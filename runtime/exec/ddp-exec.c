@@ -236,12 +236,13 @@ static int find_order(struct meet *meet, struct ddp_message *message)
 	return rv;
 }
 
-static void choose_port(void)
+/* With [is_alone] no other process chooses the port, so ports in use can be skipped. */
+static void choose_port(bool is_alone)
 {
 	const char *list = ddp_env_filled(environ, "SLURM_STEP_RESV_PORTS");
 	uint32_t reserved[2] = {0, 0};
 
-	if (ddp_step_choose_port(&channel, &options.values, environ, say) && list &&
+	if (ddp_step_choose_port(&channel, &options.values, environ, is_alone, say) && list &&
 	    ddp_ports_reserved(list, reserved, 2) > 0)
 		ddp_step_set_port(&channel, reserved[0], reserved[1], "reserved by Slurm");
 }
@@ -524,7 +525,7 @@ static int lead(struct meet *meet, const char *base, struct ddp_facts *facts, st
 		return -1;
 	if (ddp_step_draw_secrets(&channel) < 0)
 		return ddp_fail(message, "cannot draw random numbers: %s", strerror(errno));
-	choose_port();
+	choose_port(true);
 	if (make_directory(base, message) < 0 ||
 	    make_plan(facts, plan, channel.directory[0] ? NULL : channel.no_directory, message) < 0)
 		return -1;
@@ -624,7 +625,7 @@ static int guess(const char *why, struct ddp_facts *facts, struct ddp_plan *plan
 			"increase DDP_TIMEOUT (seconds) if a task started late; give a shared "
 			"directory with --ddp-rdzv=DIR; or set MASTER_ADDR",
 			why, channel.address);
-	choose_port();
+	choose_port(false);
 	if (make_step_env(NULL, message) < 0 ||
 	    make_plan(facts, plan, channel.no_directory, message) < 0 ||
 	    ddp_task_check_port(facts, plan, message) < 0)
@@ -705,7 +706,7 @@ static int set_up_alone(struct ddp_facts *facts, struct ddp_plan *plan, struct d
 	(void)ddp_format(channel.address, sizeof(channel.address), "localhost");
 	if (ddp_step_draw_secrets(&channel) < 0)
 		return ddp_fail(message, "cannot draw random numbers: %s", strerror(errno));
-	choose_port();
+	choose_port(true);
 	if (make_step_env(NULL, message) < 0 || make_plan(facts, plan, "", message) < 0)
 		return -1;
 	return ddp_task_check_port(facts, plan, message);

@@ -300,14 +300,30 @@ not_shared()
 	has "$err" "^ddp-exec: the node of rank 0 is unknown: "
 }
 
-@test "a port in use on rank 0's node is an error, and no program starts" {
-	/usr/bin/python3 -c 'import socket, signal; s = socket.socket(); s.bind(("", 61999)); s.listen(); signal.pause()' 3>&- &
-	listener=$! # stop_listening uses this variable
+# listen: starts a listener on port 61998. stop_listening ends it.
+listen()
+{
+	/usr/bin/python3 -c 'import socket, signal; s = socket.socket(); s.bind(("", 61998)); s.listen(); signal.pause()' 3>&- &
+	listener=$!
 	export listener
-	within 10 grep -q ':F22F ' /proc/net/tcp
-	tasks -w n1 -n2 "$EXEC" --ddp-port=61999 touch ran
+	within 10 grep -q ':F22E ' /proc/net/tcp
+}
+
+@test "a port in use on rank 0's node is an error if it is the only one, and no program starts" {
+	listen
+	tasks -w n1 -n2 "$EXEC" --ddp-port=61998 touch ran
 	stop_listening
 	same "$rc" 1
-	same "$(grep -c '^ddp-exec: port 61999 of n1, where rank 0 runs, is taken' <<<"$err")" 1
+	same "$(grep -c '^ddp-exec: port 61998 of n1, where rank 0 runs, is taken' <<<"$err")" 1
 	[ ! -e "$WORK/ran" ]
+}
+
+@test "a computed port that is in use is skipped" {
+	listen
+	for step in 1 2 3 4 5 6; do
+		tasks -w n1 -n2 "$EXEC" --ddp-port=61996-61999 printenv MASTER_PORT
+		same "$rc:$err:$out" "0::61996
+61996"
+	done
+	stop_listening
 }

@@ -95,6 +95,15 @@ time.sleep(600)' "$1" "${2-AF_INET}" >"$TOP/listener" 3>&- &
 	nodes_are_idle
 }
 
+@test "srun on rank 0's node, as in a batch script, skips a computed port that is in use" {
+	echo "optional $TOP/ddp.so ports=$PORT-$((PORT + 3))" >"$MINICLUSTER_DIR/plugstack.conf"
+	listen "$PORT"
+	mc sbatch -Q -W -w n1 -o port.out --wrap 'for i in 1 2 3 4 5 6; do srun --ddp printenv MASTER_PORT; done'
+	kill $!
+	wait $! || true
+	same "$(uniq -c <"$WORK/port.out" | xargs)" "6 $((PORT + 2))"
+}
+
 @test "a port in use does not matter if MASTER_ADDR is another host" {
 	# All nodes are this host, so only the address can show that a port belongs to another node.
 	listen "$PORT"
