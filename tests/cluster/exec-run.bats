@@ -111,6 +111,16 @@ expect_only_report() { has "$(ls -A "$WORK/.ddp")" '^failed-mini[0-9]+-[0-9]+\.0
 	same "$(grep -c '^ddp-exec: n.: ' <<<"$out")" 3
 }
 
+@test "an error of ddp-exec is in the report" {
+	port=$(mc scontrol show config | awk '$1 == "SlurmctldPort" { print $3 }')
+	export MASTER_PORT=$port TMPDIR=$WORK
+	batch --restarts 0 -N2 -n2 true
+	unset MASTER_PORT TMPDIR
+	same "$rc" 1
+	has "$out" '^rank . on n., failed first: exit status 1$'
+	has "$out" "^    ddp-exec: port $port of n1, where rank 0 runs, is taken by a process of user [0-9]+; unset MASTER_PORT"
+}
+
 @test "--multi-prog, --ddp, and a missing ddp-exec are refused in one line" {
 	try mc salloc -Q -n1 "$DDP_RUN" --multi-prog programs
 	same "$rc:$err" "2:ddp-run: --multi-prog needs srun --ddp, which this srun does not have: start one program that chooses its task by RANK"
