@@ -21,6 +21,7 @@
 
 #include "base/settings.h"
 #include "base/watch.h"
+#include "contract.h"
 #include "ddp-run.h"
 #include "facts.h"
 #include "failure-report.h"
@@ -261,6 +262,22 @@ static bool has_attempt(const char *dir)
 	return access(path, F_OK) == 0;
 }
 
+/* Whether a rank has left a record in [dir], or [dir] cannot be opened. */
+static bool has_records(const char *dir)
+{
+	static const char *const prefixes[] = {"rank-", DDP_DIR_ERROR, DDP_DIR_DUMP};
+	DIR *open = opendir(dir);
+	struct dirent *entry;
+	bool has = !open;
+
+	while (open && (entry = readdir(open)))
+		for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++)
+			has = has || strncmp(entry->d_name, prefixes[i], strlen(prefixes[i])) == 0;
+	if (open)
+		closedir(open);
+	return has;
+}
+
 static int explain(const char *dir)
 {
 	struct ddp_error error;
@@ -271,6 +288,13 @@ static int explain(const char *dir)
 	 */
 	if (preflight_explain(dir, stdout) && !has_attempt(dir))
 		return 0;
+	if (!has_attempt(dir) && !has_records(dir)) {
+		fprintf(stderr,
+			"ddp-run: %s has no report of an attempt: give a directory " DDP_DIR_PARENT
+			"/" DDP_DIR_FAILED "...\n",
+			dir);
+		return 1;
+	}
 	if (ddp_verdict_explain(dir, stdout, &error) == 0)
 		return 0;
 	fprintf(stderr, "ddp-run: %s\n", error.text);

@@ -188,7 +188,7 @@ first_failures()
 	try env SLURM_DDP_RESTARTS=-1 "$DDP_RUN" --help
 	has "$out" '^usage: ddp-run'
 	try env SLURM_DDP_RESTARTS=-1 "$DDP_RUN" --restarts 0 --explain "$WORK"
-	has "$out" '^ddp-run: attempt 1'
+	same "$rc: $out$err" "1: ddp-run: $WORK has no report of an attempt: give a directory .ddp/failed-..."
 	try mc env SLURM_DDP_RESTARTS=-1 "$DDP_RUN" --restarts 1000000000 -N1 -n1 true
 	same "$rc" 0
 	for steps in '-n1 true : -n1 true' '--het-group=0,1 true' '--pack-group 0,1 true'; do
