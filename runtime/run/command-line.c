@@ -155,6 +155,11 @@ bool launch_parse(struct launch *launch)
 			"ddp-exec instead\n");
 		return false;
 	}
+	if (srun_count(&launch->srun, launch->words, "quiet") > 1) {
+		fprintf(stderr,
+			"ddp-run: give srun's --quiet once: twice, it hides the errors that show which rank failed\n");
+		return false;
+	}
 	if (is_heterogeneous(launch)) {
 		fprintf(stderr,
 			"ddp-run: srun does not report which rank of a heterogeneous step failed: use --multi-prog instead, or srun --ddp\n");

@@ -208,6 +208,16 @@ bool srun_given(const struct srun_options *options, char **words, const char *na
 	return given;
 }
 
+size_t srun_count(const struct srun_options *options, char **words, const char *name)
+{
+	struct reader reader = {.options = options, .at = words};
+	size_t count = 0;
+
+	while (read_next(&reader))
+		count += reader.option && strcmp(reader.option->name, name) == 0;
+	return count;
+}
+
 const char *srun_unknown(const struct srun_options *options, char **words)
 {
 	struct reader reader = {.options = options, .at = words};

@@ -44,6 +44,9 @@ size_t srun_program(const struct srun_options *options, char **words);
 bool srun_given(const struct srun_options *options, char **words, const char *name,
 		const char **value);
 
+/* Returns how often option [name] is given before the program. */
+size_t srun_count(const struct srun_options *options, char **words, const char *name);
+
 /* Returns the first long option before the program that srun does not have; NULL: none. */
 const char *srun_unknown(const struct srun_options *options, char **words);
 

@@ -197,6 +197,8 @@ first_failures()
 		same "$rc" 2
 		has "$err" '^ddp-run: srun does not report which rank of a heterogeneous step failed: use --multi-prog instead, or srun --ddp$'
 	done
+	try mc "$DDP_RUN" -N1 -QQ true
+	same "$rc: $err" "2: ddp-run: give srun's --quiet once: twice, it hides the errors that show which rank failed"
 	try mc "$DDP_RUN" -N1 --restarts 3 true
 	same "$rc $err" '2 ddp-run: --restarts: options of ddp-run come before those of srun'
 	try mc srun -n1 "$DDP_RUN" true
