@@ -60,9 +60,31 @@ static bool find_exec(struct launch *launch)
 	return false;
 }
 
+/* Returns the value of --het-group; NULL: the option is not given. */
+static const char *het_group(const struct launch *launch)
+{
+	/* Old name of the option, which srun still accepts. */
+	const char *value = NULL;
+
+	if (!srun_given(&launch->srun, launch->words, "het-group", &value))
+		(void)srun_given(&launch->srun, launch->words, "pack-group", &value);
+	return value;
+}
+
+const char *launch_variable(const struct launch *launch, const char *name)
+{
+	const char *group = het_group(launch), *value = NULL;
+	char of_group[128];
+
+	if (group && snprintf(of_group, sizeof(of_group), "%s_HET_GROUP_%s", name, group) <
+			     (int)sizeof(of_group))
+		value = getenv(of_group);
+	return value ? value : getenv(name);
+}
+
 const char *launch_option(const struct launch *launch, const char *name, const char *variable)
 {
-	const char *value = variable ? getenv(variable) : NULL;
+	const char *value = variable ? launch_variable(launch, variable) : NULL;
 
 	(void)srun_given(&launch->srun, launch->words, name, &value);
 	return value;
@@ -74,14 +96,12 @@ const char *launch_option(const struct launch *launch, const char *name, const c
  */
 static bool is_heterogeneous(const struct launch *launch)
 {
-	/* Old name of --het-group, which srun still accepts. */
-	const char *groups = launch_option(launch, "het-group", NULL);
-	const char *packs = launch_option(launch, "pack-group", NULL);
+	const char *groups = het_group(launch);
 
 	for (char **at = launch->words; *at; at++)
 		if (strcmp(*at, ":") == 0)
 			return true;
-	return (groups && strpbrk(groups, ",-")) || (packs && strpbrk(packs, ",-"));
+	return groups && strpbrk(groups, ",-");
 }
 
 /*
@@ -101,7 +121,7 @@ static bool is_one_rank(const struct launch *launch)
 
 	if (!tasks && !launch_option(launch, "nodes", NULL) &&
 	    !launch_option(launch, "ntasks-per-node", NULL))
-		tasks = getenv("SLURM_NTASKS");
+		tasks = launch_variable(launch, "SLURM_NTASKS");
 	return tasks && strcmp(tasks, "1") == 0;
 }
 
@@ -165,9 +185,7 @@ bool launch_parse(struct launch *launch)
 			"ddp-run: srun does not report which rank of a heterogeneous step failed: use --multi-prog instead, or srun --ddp\n");
 		return false;
 	}
-	if (launch->options.number[RUN_OPTION_PREFLIGHT] > 0 &&
-	    (launch_option(launch, "het-group", NULL) ||
-	     launch_option(launch, "pack-group", NULL))) {
+	if (launch->options.number[RUN_OPTION_PREFLIGHT] > 0 && het_group(launch)) {
 		fprintf(stderr,
 			"ddp-run: --preflight cannot be used with --het-group, since it tests jobs with one component only: remove one of the options\n");
 		return false;
@@ -211,18 +229,26 @@ static char **new_words(size_t count)
 	return ddp_xcalloc(count + 16, sizeof(char *), "words of a command");
 }
 
-/* Returns the number of words that --relative takes at [word]; 0 if [word] is another option. */
-static size_t relative_words(const struct launch *launch, char *word)
+/*
+ * Whether [word] is srun's option [name], with the short form [letter] (0: none). If the letter
+ * follows other letters in one word, as in -lr1, the first letter counts.
+ */
+static bool is_option(const struct launch *launch, char *word, const char *name, char letter)
 {
 	char *pair[] = {word, (char *)"0", NULL};
 	const char *value;
 
-	/* If r follows other letters in one word, as in -lr1, the first letter counts. */
-	if (word[0] == '-' && word[1] != '-' && word[1] != 'r')
-		return 0;
-	return srun_given(&launch->srun, pair, "relative", &value)
-		       ? srun_program(&launch->srun, pair)
-		       : 0;
+	return (strncmp(word, "--", 2) == 0 || word[1] == letter) &&
+	       srun_given(&launch->srun, pair, name, &value);
+}
+
+/* Whether srun refuses the option [word] together with ddp-run's --nodelist or --overlap. */
+static bool is_dropped(const struct launch *launch, char *word)
+{
+	bool has_list = launch->nodes_option[0] && launch->list_option;
+
+	return (has_list && is_option(launch, word, "relative", 'r')) ||
+	       (launch->overlap && is_option(launch, word, "exclusive", 0));
 }
 
 static bool is_for_exec(const struct launch *launch, const char *word)
@@ -232,9 +258,8 @@ static bool is_for_exec(const struct launch *launch, const char *word)
 
 /*
  * Returns srun's command line. ddp-run's options come first, so that the user's options override
- * them. The option for chosen nodes comes last, to override the user's. --relative is omitted with
- * chosen nodes, because srun refuses both. Without the plugin, ddp-exec and its options precede the
- * program.
+ * them. The options for chosen nodes come last, to override the user's. Without the plugin,
+ * ddp-exec and its options precede the program.
  */
 char **launch_words(const struct launch *launch, int number)
 {
@@ -256,8 +281,7 @@ char **launch_words(const struct launch *launch, int number)
 	while (at < launch->words + launch->program && strcmp(*at, "--") != 0) {
 		char *pair[] = {*at, (char *)"0", NULL};
 		size_t length = srun_program(&launch->srun, pair);
-		bool dropped = launch->nodes_option[0] && launch->list_option &&
-			       relative_words(launch, *at) > 0;
+		bool dropped = is_dropped(launch, *at);
 
 		for (size_t i = 0; i < length; i++)
 			if (is_for_exec(launch, *at))
@@ -273,6 +297,10 @@ char **launch_words(const struct launch *launch, int number)
 		if (launch->list_option)
 			words[count++] = launch->list_option;
 	}
+	if (launch->gpus_option)
+		words[count++] = launch->gpus_option;
+	if (launch->node_gpus_option)
+		words[count++] = launch->node_gpus_option;
 	while (at < launch->words + launch->program)
 		words[count++] = *at++;
 	if (launch->exec[0]) {

@@ -327,6 +327,9 @@ int main(int argc, char **argv)
 	saved = launch.options.number[RUN_OPTION_REQUEUE] > 0 ? newest_checkpoint(false) : -1;
 	if (!job_check(&launch.options, saved))
 		return EXIT_USAGE;
+	/* Only the first component of a heterogeneous job, which job_check() has read, is requeued. */
+	if (!id)
+		job.id = launch_variable(&launch, "SLURM_JOB_ID") ?: job.id;
 	attempt_begin();
 	if (!nodes_reserve_spares(&launch))
 		return EXIT_USAGE;

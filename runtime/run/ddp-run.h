@@ -32,10 +32,11 @@ struct launch {
 
 	/* For the next attempt. */
 	char nodes_option[32],
-		tasks_option[32]; /* such as "--nodes=3"; "": use the user's option */
-	struct node_list list;	  /* value of --nodelist; empty: srun chooses */
-	char *list_option;	  /* --nodelist=...; NULL: none */
-	bool overlap;		  /* Slurm may consider an earlier step as still running */
+		tasks_option[32];	      /* such as "--nodes=3"; "": use the user's option */
+	char *gpus_option, *node_gpus_option; /* --gpus=..., --gpus-per-node=...; NULL: none */
+	struct node_list list;		      /* value of --nodelist; empty: srun chooses */
+	char *list_option;		      /* --nodelist=...; NULL: none */
+	bool overlap; /* Slurm may consider an earlier step as still running */
 
 	/* Results of the attempts so far. */
 	struct node_list first;	 /* nodes of the first attempt */
@@ -120,6 +121,12 @@ double job_kill_wait(void);
 
 /* Parse srun's options. Returns false after printing an error. */
 bool launch_parse(struct launch *launch);
+
+/*
+ * Returns the value of variable [name] of the job, or NULL if it is unset. With srun's --het-group,
+ * the value for that component of the job precedes.
+ */
+const char *launch_variable(const struct launch *launch, const char *name);
 
 /*
  * Returns the value of srun's option [name] ("" for an option without a value). Without the option,

@@ -193,6 +193,20 @@ const char *evidence_launcher(void)
 }
 
 /*
+ * Whether [process] belongs to [job]. A task of a later component of a heterogeneous job has the
+ * number of the first component in SLURM_JOB_ID; step numbers are unique among the components.
+ */
+static bool is_of_job(const struct process *process, const char *job)
+{
+	const char *size = variable(process, "SLURM_HET_SIZE");
+	bool is = has_value(process, "SLURM_JOB_ID", job);
+
+	for (int i = 1; i < (size ? atoi(size) : 0) && !is; i++)
+		is = has_value(process, ddp_show("SLURM_JOB_ID_HET_GROUP_%d", i).text, job);
+	return is;
+}
+
+/*
  * Whether [process] belongs to the step, on this cluster and node. Several clusters may share a
  * host, and each may have a job 1, a step 0 and a node n1; all nodes of a private cluster share a
  * host. Only a process of the step may be killed. On success, sets the environment of [process], to
@@ -206,8 +220,7 @@ static bool is_of_step(struct process *process, const char *job, const char *ste
 	if (!process->environment)
 		return false;
 	rank = variable(process, "SLURM_PROCID");
-	if (rank && has_value(process, "SLURM_JOB_ID", job) &&
-	    has_value(process, "SLURM_STEP_ID", step) &&
+	if (rank && is_of_job(process, job) && has_value(process, "SLURM_STEP_ID", step) &&
 	    has_value(process, "SLURM_CLUSTER_NAME", getenv("SLURM_CLUSTER_NAME")) &&
 	    has_value(process, "SLURM_CONF", getenv("SLURM_CONF")) &&
 	    (!node || has_value(process, "SLURMD_NODENAME", node)) && read_stat(process)) {

@@ -7,6 +7,7 @@
 
 #include "ddp-run.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,12 +60,63 @@ static int number_of(const struct launch *launch, const char *name, const char *
 	return value ? atoi(value) : 0;
 }
 
+/*
+ * Add [prefix] and [gpus], such as "8" or "a100:4,h100:4", with each number multiplied by [count]
+ * and divided by [nodes]. Returns NULL if a number cannot be divided.
+ */
+static char *scale_gpus(const char *prefix, const char *gpus, int count, int nodes)
+{
+	struct ddp_text text = {.data = NULL};
+	bool good = true;
+	char *option;
+
+	ddp_text_add(&text, "%s", prefix);
+	for (const char *at = gpus; *at && good;) {
+		size_t length = strcspn(at, ","), name = length;
+		long number;
+
+		while (name > 0 && isdigit((unsigned char)at[name - 1]))
+			name--;
+		number = strtol(at + name, NULL, 10) * count;
+		good = name < length && (name == 0 || at[name - 1] == ':') && number % nodes == 0;
+		ddp_text_put(&text, at, name);
+		ddp_text_add(&text, "%ld%.*s", number / nodes, at[length] != '\0', ",");
+		at += length + (at[length] != '\0');
+	}
+	option = good ? ddp_xstrdup(text.data, "srun's --gpus") : NULL;
+	ddp_text_free(&text);
+	return option;
+}
+
+/*
+ * Set srun's options for GPUs, if the user's --gpus gives their total for all nodes: of the first
+ * attempt, or of the job if the job has requested it. From the total alone Slurm 22.05 gives too
+ * few GPUs to a node on which an earlier step still runs.
+ */
+static void set_gpus(struct launch *launch, int count)
+{
+	const char *of_step = launch_option(launch, "gpus", NULL);
+	const char *gpus = launch_option(launch, "gpus", "SLURM_GPUS");
+	const char *of_job = launch_variable(launch, "SLURM_JOB_NUM_NODES");
+	int nodes = of_step ? (int)launch->first.count : of_job ? atoi(of_job) : 0;
+
+	free(launch->gpus_option);
+	free(launch->node_gpus_option);
+	launch->gpus_option = launch->node_gpus_option = NULL;
+	if (!gpus || !*gpus || nodes < 1)
+		return;
+	launch->gpus_option = scale_gpus("--gpus=", gpus, count, nodes);
+	launch->node_gpus_option = scale_gpus("--gpus-per-node=", gpus, 1, nodes);
+}
+
 bool nodes_reserve_spares(struct launch *launch)
 {
 	int spares = (int)launch->options.number[RUN_OPTION_SPARE_NODES], count, use;
 	int each = number_of(launch, "ntasks-per-node", "SLURM_NTASKS_PER_NODE");
 	const char *nodes = launch_option(launch, "nodes", NULL);
-	const char *tasks = launch_option(launch, "ntasks", NULL) ? NULL : getenv("SLURM_NTASKS");
+	const char *tasks = launch_option(launch, "ntasks", NULL)
+				    ? NULL
+				    : launch_variable(launch, "SLURM_NTASKS");
 	bool preflight = launch->options.number[RUN_OPTION_PREFLIGHT] > 0;
 	struct node_list all, gone = {.name = NULL};
 	char state[32];
@@ -85,6 +137,8 @@ bool nodes_reserve_spares(struct launch *launch)
 			set_option(launch->nodes_option, "nodes", atoi(nodes));
 			set_option(launch->tasks_option, "ntasks", atoi(nodes) * each);
 		}
+		if (!strchr(nodes, '-'))
+			set_gpus(launch, atoi(nodes));
 		return true;
 	}
 	if (nodes) {
@@ -103,6 +157,7 @@ bool nodes_reserve_spares(struct launch *launch)
 		set_option(launch->nodes_option, "nodes", use);
 		if (tasks)
 			set_option(launch->tasks_option, "ntasks", atoi(tasks) / count * use);
+		set_gpus(launch, use);
 		return true;
 	}
 	return false;
@@ -226,7 +281,7 @@ static struct node_list find_reserved(const struct launch *launch, const struct 
 		free(names);
 	}
 	if (relative)
-		add_hosts(&of_job, ddp_getenv("SLURM_JOB_NODELIST", "SLURM_NODELIST", NULL));
+		add_hosts(&of_job, launch_variable(launch, "SLURM_JOB_NODELIST"));
 	for (size_t i = 0; i < of_job.count && (int)i < atoi(relative); i++)
 		nodes_add(&reserved, of_job.name[i]);
 	add_hosts(&reserved, launch_option(launch, "exclude", NULL));
@@ -378,23 +433,48 @@ struct run_nodes nodes_count(struct launch *launch, const struct attempt *attemp
 	return nodes;
 }
 
+/* Whether srun places a task on each name of its list of nodes. */
+static bool is_arbitrary(const struct launch *launch)
+{
+	const char *distribution = launch_option(launch, "distribution", "SLURM_DISTRIBUTION");
+
+	return distribution && strncmp(distribution, "arbitrary", strlen("arbitrary")) == 0;
+}
+
+/*
+ * Set srun's --nodelist to launch->list. If srun reads the list as the nodes of [ranks] tasks, each
+ * node is repeated for each of its tasks.
+ */
+static void set_list(struct launch *launch, int ranks)
+{
+	const struct node_list *list = &launch->list;
+	int count = (int)list->count;
+	struct ddp_text text = {.data = NULL};
+
+	if (!is_arbitrary(launch) || ranks < count)
+		ranks = count;
+	for (int i = 0; i < count; i++)
+		for (int k = 0; k < ranks / count + (i < ranks % count); k++)
+			ddp_text_add(&text, "%s%s", text.data ? "," : "--nodelist=", list->name[i]);
+	free(launch->list_option);
+	launch->list_option = ddp_xstrdup(text.data ? text.data : "", "srun's --nodelist");
+	ddp_text_free(&text);
+}
+
 static void use_nodes(struct launch *launch, const struct node_list *nodes, size_t count)
 {
 	int ranks = launch->ranks, first = (int)launch->first.count;
-	char *names;
 
 	nodes_free(&launch->list);
 	for (size_t i = 0; i < count; i++)
 		nodes_add(&launch->list, nodes->name[i]);
 	set_option(launch->nodes_option, "nodes", (int)count);
+	if (ranks > 0 && ranks % first == 0)
+		ranks = ranks / first * (int)count;
 	if (ranks > 0)
-		set_option(launch->tasks_option, "ntasks",
-			   ranks % first == 0 ? ranks / first * (int)count : ranks);
-	names = nodes_joined(&launch->list);
-	free(launch->list_option);
-	if (asprintf(&launch->list_option, "--nodelist=%s", names) < 0)
-		launch->list_option = NULL;
-	free(names);
+		set_option(launch->tasks_option, "ntasks", ranks);
+	set_gpus(launch, (int)count);
+	set_list(launch, ranks);
 }
 
 /*
@@ -612,10 +692,11 @@ void nodes_choose(struct launch *launch, struct attempt *attempt, const char *ba
 		launch->overlap = true;
 	} else if (listed && attempt->end != RUN_END_REFUSED && can_replace(launch, attempt, bad)) {
 		use_nodes(launch, &launch->usable, attempt->nodes.count);
-	} else if (listed && (launch->overlap || has_spares)) {
+	} else if (listed && (launch->overlap || has_spares) && !is_arbitrary(launch)) {
 		/*
 		 * Name the same nodes again, because srun might choose others: with --overlap the
-		 * nodes of another step, and since Slurm 24.11 a spare node.
+		 * nodes of another step, and since Slurm 24.11 a spare node. With -m arbitrary the
+		 * user names them.
 		 */
 		use_nodes(launch, &attempt->nodes, attempt->nodes.count);
 	}

@@ -305,13 +305,32 @@ bool nodes_find_beside(const char *name, char *path, size_t size)
 }
 
 /*
+ * Returns the job for srun's --jobid. If [job] is a later component of a heterogeneous job, that is
+ * the first component, and [group] is set to srun's option for the later one.
+ */
+static const char *find_leader(const char *job, char group[32])
+{
+	int size = atoi(ddp_getenv("SLURM_HET_SIZE", NULL) ?: "0");
+	const char *id = NULL;
+
+	group[0] = '\0';
+	for (int i = 1; i < size && !group[0]; i++) {
+		id = ddp_getenv(ddp_show("SLURM_JOB_ID_HET_GROUP_%d", i).text, NULL);
+		if (id && strcmp(id, job) == 0)
+			snprintf(group, 32, "--het-group=%d", i);
+	}
+	id = group[0] ? ddp_getenv("SLURM_JOB_ID", "SLURM_JOBID", NULL) : NULL;
+	return id ? id : job;
+}
+
+/*
  * Run [program], a NULL-terminated list of words, once on each of [nodes], such as "n1,n2", in a
  * new step of [job]. [loud] is srun's option -Q or -v. Returns the result of evidence_run().
  */
 static int run_on_nodes(const char *loud, const char *job, const char *nodes, char *const program[],
 			double limit, struct ddp_text *out)
 {
-	char of[64], at[32], count[32];
+	char of[64], at[32], count[32], group[32];
 	char *argv[32] = {"srun",	  (char *)loud,		 of,
 			  "--overlap",	  "--gres=none",	 "--mpi=none",
 			  "--input=none", "--cpu-bind=none",	 "--kill-on-bad-exit=0",
@@ -323,11 +342,13 @@ static int run_on_nodes(const char *loud, const char *job, const char *nodes, ch
 
 	for (const char *p = nodes; *p; p++)
 		names += *p == ',';
-	snprintf(of, sizeof(of), "--jobid=%.40s", job);
+	snprintf(of, sizeof(of), "--jobid=%.40s", find_leader(job, group));
 	snprintf(at, sizeof(at), "--nodes=%u", names);
 	snprintf(count, sizeof(count), "--ntasks=%u", names);
 	while (argv[words])
 		words++;
+	if (group[0])
+		argv[words++] = group;
 	while (*program && words + 1 < sizeof(argv) / sizeof(argv[0]))
 		argv[words++] = *program++;
 	return run_command(argv, limit, OUTPUT_LIMIT, nodes_drop_requests, out);

@@ -608,12 +608,37 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 }
 
 @test "srun is killed: ddp-run ends its ranks and starts another attempt" {
-	batch --restarts 1 -N2 -n2 bash -c '[ "$DDP_RESTART" -eq 0 ] || { ! pgrep -f "^sleep 61.4" || echo live on; exit 0; }
-		[ "$RANK" -ne 0 ] || { sleep 1; pkill -KILL -f "^srun --ddp .*$1\$"; }; exec sleep 61.4' rank "$WORK"
+	local option
+	# srun refuses --exclusive with --overlap, which the second attempt needs.
+	for option in --mpi=none --exclusive; do
+		rm -rf "$WORK/.ddp"
+		batch --restarts 1 "$option" -N2 -n2 bash -c '[ "$DDP_RESTART" -eq 0 ] || { ! pgrep -f "^sleep 61.4" || echo live on; exit 0; }
+			[ "$RANK" -ne 0 ] || { sleep 1; pkill -KILL -f "^srun --ddp .*$1\$"; }; exec sleep 61.4' rank "$WORK"
+		same "$option: $rc" "$option: 0"
+		has "$out" '^ddp-run: srun was killed: ending step [0-9]+\.0$'
+		has_not "$out" 'live on'
+		same "$(report 0 kind next)" '"signal" "restart"'
+	done
+}
+
+@test "-m arbitrary with --spare-nodes: the same nodes again, then a spare for a node that failed first twice" {
+	printf '%s\n' n3 n2 n3 n2 >"$WORK/hosts.out"
+	BATCH=--ntasks-per-node=2 SLURM_HOSTFILE=$WORK/hosts.out batch --spare-nodes 2 -N2 -n4 -m arbitrary bash -c 'echo "rank $RANK restart $DDP_RESTART on $SLURMD_NODENAME"
+		[ "$DDP_RESTART" -lt 2 ] || exit 0; [ "$SLURMD_NODENAME" != n3 ] || { sleep 0.5; exit $((3 + DDP_RESTART)); }; exec sleep 61.4'
 	same "$rc" 0
-	has "$out" '^ddp-run: srun was killed: ending step [0-9]+\.0$'
-	has_not "$out" 'live on'
-	same "$(report 0 kind next)" '"signal" "restart"'
+	same "$(grep '^rank . restart' <<<"$out" | sort -k4n -k2n | cut -d' ' -f 2,4,6 | paste -sd' ')" \
+		'0 0 n3 1 0 n2 2 0 n3 3 0 n2 0 1 n3 1 1 n2 2 1 n3 3 1 n2 0 2 n2 1 2 n2 2 2 n1 3 2 n1'
+}
+
+@test "--het-group: one component of a heterogeneous job, with the state of its ranks in a hang and with spare nodes" {
+	# shellcheck disable=SC2016
+	BATCH='-N1 -n1 -o job.out : -N3 -n3' batch --hang 4 --spare-nodes 1 --het-group=1 bash -c 'echo "rank $RANK of $WORLD_SIZE restart $DDP_RESTART on $SLURMD_NODENAME"
+		case $DDP_RESTART in 0) [ "$RANK" -ne 1 ] || { sleep 1; exit 3; }; exec sleep 61.4 ;; 1) exec sleep 61.4 ;; esac'
+	same "$rc" 0
+	same "$(grep -A1 '^  its last line:$' <<<"$out" | tail -n 1)" '    rank 1 of 2 restart 0 on n3'
+	has "$out" '^  rank 1 on n3, pid [0-9]+: state S '
+	has_not "$out" 'cannot find out'
+	same "$(grep -c '^rank . of 2 restart . on n[23]$' <<<"$out")" 6
 }
 
 @test "SIGTERM or SIGHUP to srun from another process: the report says so" {
@@ -880,6 +905,18 @@ ignores_sigterm='trap "" TERM; [ "$DDP_RESTART" -eq 0 ] || exit 0; [ "$RANK" -ne
 		same "$BATCH: $rc" "$BATCH: 0"
 		has_not "$out" 'answer'
 		same "$(report 0 kind)" '"exit"'
+	done
+}
+
+@test "a job with a total number of GPUs: each attempt has its part for each node" {
+	local restart
+	new_cluster --gpus 2 --cpus 4
+	need_gpus
+	BATCH='--gpus=8 --ntasks-per-node=2' batch --restarts 1 --spare-nodes 1 bash -c 'echo "rank $RANK of $WORLD_SIZE restart $DDP_RESTART: $CUDA_VISIBLE_DEVICES"
+		[ "$DDP_RESTART" -eq 0 ] || exit 0; [ "$RANK" -ne 0 ] || { sleep 1; pkill -KILL -f "^srun --ddp .*$1\$"; }; exec sleep 61.4' rank "$WORK"
+	same "$rc" 0
+	for restart in 0 1; do
+		same "$(grep -c "^rank . of 6 restart $restart: 0,1\$" <<<"$out")" 6
 	done
 }
 
