@@ -52,7 +52,7 @@ static bool is_dropped(const char *variable, bool requests)
 	for (size_t i = 0; i < sizeof(kept) / sizeof(kept[0]); i++)
 		if (begins(variable, kept[i]))
 			return false;
-	return requests && begins(variable, "SLURM_");
+	return requests && (begins(variable, "SLURM_") || begins(variable, "SRUN_"));
 }
 
 static void drop_variables(bool requests)
@@ -420,7 +420,7 @@ static bool is_missed(const char *text, bool ended, char *why, size_t size)
 static void probe_node(struct probe *probe, size_t i)
 {
 	char self[PATH_MAX], script[64];
-	char *const program[] = {"sh",
+	char *const program[] = {"/bin/sh",
 				 "-c",
 				 script,
 				 self,

@@ -895,13 +895,13 @@ new_cluster()
 # The ranks ignore SIGTERM, so that ddp-run probes the nodes before the step has ended.
 ignores_sigterm='trap "" TERM; [ "$DDP_RESTART" -eq 0 ] || exit 0; [ "$RANK" -ne 1 ] || { sleep 1; exit 3; }; while :; do sleep 1; done'
 
-@test "probes of nodes do not repeat the job's requests for GPUs, tasks and memory" {
+@test "probes of nodes do not repeat the job's requests for GPUs, tasks and memory, and need no PATH" {
 	new_cluster --gpus 2 --cpus 4 --conf SelectTypeParameters=CR_Core_Memory
 	need_gpus
 	for BATCH in '--gpus=8 --ntasks-per-gpu=1' '-G 8 -n4' '--gres=gpu:2 --ntasks-per-node=2' '-n4 --gpus-per-task=1 --mem=512' \
-		'-n4 --cpus-per-task=2 --mem-per-cpu=200 --exclusive'; do
+		'-n4 --cpus-per-task=2 --mem-per-cpu=200 --exclusive' --export=NONE; do
 		rm -rf "$WORK/.ddp"
-		batch bash -c "$ignores_sigterm"
+		batch /bin/bash -c "$ignores_sigterm"
 		same "$BATCH: $rc" "$BATCH: 0"
 		has_not "$out" 'answer'
 		same "$(report 0 kind)" '"exit"'
