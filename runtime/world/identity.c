@@ -657,24 +657,42 @@ static bool find_key_by_hand(const struct ddp_view *view, const struct ddp_ident
 	return true;
 }
 
+/*
+ * Format the name of torchrun's world: its run id, the address of rank 0 if there are several nodes,
+ * and the port. Run id and port may be equal for two worlds with one working directory (by default
+ * "none" and 29500), but not if rank 0 is on the same node.
+ */
+static void name_torchrun(const struct ddp_view *view, const struct ddp_identity *id,
+			  const char *run, char name[static 3 * DDP_WORD_SIZE])
+{
+	const char *address = ddp_variable_get(view->env, DDP_NAME(MASTER_ADDR));
+	const char *port = ddp_variable_get(view->env, DDP_NAME(MASTER_PORT));
+	char address_word[DDP_WORD_SIZE] = "", port_word[DDP_WORD_SIZE];
+
+	if (address && id->local_size < id->size)
+		ddp_place_word(address, address_word);
+	ddp_place_word(port ? port : "0", port_word);
+	snprintf(name, 3 * DDP_WORD_SIZE, "%s%s%s-%s", run, *address_word ? "-" : "", address_word,
+		 port_word);
+}
+
 static int place_torchrun(const struct ddp_view *view, struct ddp_identity *id,
 			  struct ddp_error *error)
 {
 	const char *run = ddp_variable_get(view->env, "TORCHELASTIC_RUN_ID");
-	const char *port = ddp_variable_get(view->env, "MASTER_PORT");
-	char run_word[DDP_WORD_SIZE], port_word[DDP_WORD_SIZE], step[DDP_WORD_SIZE];
-	char key[DDP_WORD_SIZE], tag[32] = "", name[256];
+	char run_word[DDP_WORD_SIZE], world[3 * DDP_WORD_SIZE], step[DDP_WORD_SIZE];
+	char key[DDP_WORD_SIZE], tag[32] = "", name[4 * DDP_WORD_SIZE];
 	bool by_hand = find_key_by_hand(view, id, key);
 	int status;
 
 	ddp_place_word(run ? run : "none", run_word);
-	ddp_place_word(port ? port : "0", port_word);
+	name_torchrun(view, id, run_word, world);
 	if (id->local_size == id->size)
 		snprintf(tag, sizeof(tag), "-%016llx", (unsigned long long)host_tag(view));
 	if (by_hand)
 		snprintf(id->job, sizeof(id->job), "%s", key);
 	else
-		snprintf(id->job, sizeof(id->job), "%s-%s%s", run_word, port_word, tag);
+		snprintf(id->job, sizeof(id->job), "%s%s", world, tag);
 	snprintf(name, sizeof(name), "%s%s", by_hand ? key : run_word, by_hand ? "" : tag);
 	if (view->in_step) {
 		format_step(view, step);
@@ -687,8 +705,7 @@ static int place_torchrun(const struct ddp_view *view, struct ddp_identity *id,
 	if (by_hand)
 		snprintf(name, sizeof(name), "env-%s.%d", key, id->attempt);
 	else
-		snprintf(name, sizeof(name), "torchrun-%s-%s.%d%s", run_word, port_word,
-			 id->attempt, tag);
+		snprintf(name, sizeof(name), "torchrun-%s.%d%s", world, id->attempt, tag);
 	return ddp_place_directory(view, name, id, error);
 }
 

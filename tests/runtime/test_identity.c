@@ -426,22 +426,22 @@ static const struct {
 	 "a_b-e620c3190468cf61.42.7", "n2", "/home/u/.ddp/srun-a_b-e620c3190468cf61-42.7.0-40123",
 	 "/home/u/.ddp/failed-a_b-e620c3190468cf61-42.7", false},
 
-	{"torchrun on two hosts", TORCHRUN, "none-29500", "laptop",
-	 "/home/u/.ddp/torchrun-none-29500.0", "/home/u/.ddp/failed-none", false},
-	{"restarted", "TORCHELASTIC_RESTART_COUNT=2" TORCHRUN, "none-29500", "laptop",
-	 "/home/u/.ddp/torchrun-none-29500.2", "/home/u/.ddp/failed-none", false},
+	{"torchrun on two hosts", TORCHRUN, "none-h1-29500", "laptop",
+	 "/home/u/.ddp/torchrun-none-h1-29500.0", "/home/u/.ddp/failed-none", false},
+	{"restarted", "TORCHELASTIC_RESTART_COUNT=2" TORCHRUN, "none-h1-29500", "laptop",
+	 "/home/u/.ddp/torchrun-none-h1-29500.2", "/home/u/.ddp/failed-none", false},
 	{"a run's name that is not a valid file name", "TORCHELASTIC_RUN_ID=../my" TORCHRUN,
-	 ".._my-e5ac50f1875579d8-29500", "laptop",
-	 "/home/u/.ddp/torchrun-.._my-e5ac50f1875579d8-29500.0",
+	 ".._my-e5ac50f1875579d8-h1-29500", "laptop",
+	 "/home/u/.ddp/torchrun-.._my-e5ac50f1875579d8-h1-29500.0",
 	 "/home/u/.ddp/failed-.._my-e5ac50f1875579d8", false},
 	{"one host, distinguished by torchrun's directory", ONE_WORKER TORCHRUN,
 	 "none-29500-48b2775852dea393", "laptop",
 	 "/home/u/.ddp/torchrun-none-29500.0-48b2775852dea393",
 	 "/home/u/.ddp/failed-none-48b2775852dea393", false},
-	{"in a task of srun", TORCHRUN STEP, "none-29500", "n2",
-	 "/home/u/.ddp/torchrun-none-29500.0", "/home/u/.ddp/failed-tux-42.7", false},
-	{"in a task of srun --ddp", TORCHRUN CONTRACT STEP, "none-29500", "n2",
-	 RENDEZVOUS "/.ddp/torchrun-none-29500.0", "/nfs/u/.ddp/failed-tux-42.7", false},
+	{"in a task of srun", TORCHRUN STEP, "none-h1-29500", "n2",
+	 "/home/u/.ddp/torchrun-none-h1-29500.0", "/home/u/.ddp/failed-tux-42.7", false},
+	{"in a task of srun --ddp", TORCHRUN CONTRACT STEP, "none-h1-29500", "n2",
+	 RENDEZVOUS "/.ddp/torchrun-none-h1-29500.0", "/nfs/u/.ddp/failed-tux-42.7", false},
 
 	{"started by hand in two shells", BY_HAND, "h1-12345", "laptop",
 	 "/home/u/.ddp/env-h1-12345.0", "/home/u/.ddp/failed-h1-12345", false},
@@ -535,6 +535,11 @@ TEST(test_directories_of_worlds)
 	read_directory("TORCHELASTIC_ERROR_FILE=/tmp/t_ab/none_c/attempt_0/1/e" ONE_WORKER TORCHRUN,
 		       &around, second);
 	ck_assert_str_eq(first, second);
+
+	/* two worlds with torchrun's default run id and port, whose first nodes differ */
+	read_directory(TORCHRUN, &around, first);
+	read_directory("MASTER_ADDR=h2" TORCHRUN, &around, second);
+	ck_assert_str_ne(first, second);
 
 	/* ranks that were started by hand in two shells */
 	read_directory(BY_HAND, &around, first);

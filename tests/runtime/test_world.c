@@ -339,7 +339,7 @@ TEST(test_no_memfd)
 
 /* --- One container per rank -------------------------------------------------------------- */
 
-#define RENDEZVOUS ".ddp/torchrun-test-7.0"
+#define RENDEZVOUS ".ddp/torchrun-test-127.0.0.1-7.0"
 
 /*
  * The leader of the other node has created a directory. Rank 0 removes it, as the last rank of an
