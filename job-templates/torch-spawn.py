@@ -37,6 +37,9 @@ def worker(local_rank, per_node, nodes):
         device, backend = torch.device("cuda", local_rank), "nccl"
         torch.cuda.set_device(device)
 
+    # The ranks of a node share the CPUs of its task. With more threads than CPUs they are many times slower.
+    torch.set_num_threads(max(1, int(os.environ["OMP_NUM_THREADS"]) // per_node))
+
     # Slurm starts one task on each node, so this program numbers the ranks of PyTorch.
     dist.init_process_group(
         backend,
@@ -48,7 +51,7 @@ def worker(local_rank, per_node, nodes):
     ranks = torch.tensor(dist.get_rank(), device=device)
     dist.all_reduce(ranks)
     if dist.get_rank() == 0:
-        print(f"{nodes} nodes with {per_node} ranks each: loss {loss:.6f}")
+        print(f"{nodes} nodes, {per_node} ranks on each, {torch.get_num_threads()} threads in each: loss {loss:.6f}")
         print(f"ok world={dist.get_world_size()} sum={ranks.item()}", flush=True)
     dist.destroy_process_group()
 

@@ -223,8 +223,8 @@ on_cpus()
 }
 
 @test "torch-spawn.job" {
-	submit "$(on_cpus "$INSTALLED/torch-spawn.job" --cpus-per-task=2)"
-	has "$output" '^2 nodes with 2 ranks each: loss 0\.0'
+	submit "$(on_cpus "$INSTALLED/torch-spawn.job" --cpus-per-task=4)"
+	has "$output" '^2 nodes, 2 ranks on each, 2 threads in each: loss 0\.0'
 	has "$output" '^ok world=4 sum=6$'
 }
 
