@@ -61,7 +61,9 @@ static struct ddp_rendezvous rdzv = {.parent = -1}; /* used by rank 0 only */
 static struct ddp_task task = {.size = 1, .local_size = 1, .nodes = 1};
 static uint32_t *local_ranks; /* [task.local_size] */
 static char host[DDP_NAME_SIZE];
-static char *run_file;	/* file from which ddp-run reads the step; NULL: not started by ddp-run */
+static char *run_file; /* file from which ddp-run reads the step; NULL: not started by ddp-run */
+/* All tasks of this node have the same error, so only the first of them prints it. */
+static bool is_error_of_node;
 static char **step_env; /* environment before Slurm binds the task to devices */
 
 /* --- Messages ------------------------------------------------------------------------------ */
@@ -607,6 +609,7 @@ static int guess(const char *why, struct ddp_facts *facts, struct ddp_plan *plan
 {
 	const char *users = ddp_users_value(environ, DDP_NAME(MASTER_ADDR));
 
+	is_error_of_node = true;
 	if (channel.base_asked)
 		return ddp_fail(message, "%s", why);
 	(void)ddp_format(channel.no_directory, sizeof(channel.no_directory), "%s", why);
@@ -626,6 +629,7 @@ static int guess(const char *why, struct ddp_facts *facts, struct ddp_plan *plan
 			"directory with --ddp-rdzv=DIR; or set MASTER_ADDR",
 			why, channel.address);
 	choose_port(false);
+	is_error_of_node = false;
 	if (make_step_env(NULL, message) < 0 ||
 	    make_plan(facts, plan, channel.no_directory, message) < 0 ||
 	    ddp_task_check_port(facts, plan, message) < 0)
@@ -668,8 +672,12 @@ static int set_up_task(struct ddp_facts *facts, struct ddp_plan *plan, struct dd
 	char job[DDP_NAME_SIZE + 64];
 	int rv;
 
-	if (place_read_task(environ, &task, &local_ranks, message) < 0 || describe(message) < 0)
+	if (place_read_task(environ, &task, &local_ranks, message) < 0)
 		return -1;
+	if (describe(message) < 0) {
+		is_error_of_node = true;
+		return -1;
+	}
 	/*
 	 * End this rank when its slurmstepd ends, as the plugin does. execve() keeps this setting.
 	 */
@@ -791,7 +799,7 @@ static int set_up(enum place place)
 		ddp_task_say_plan(&facts, &plan, say);
 		rv = apply(&plan, &message);
 	}
-	if (rv < 0)
+	if (rv < 0 && (!is_error_of_node || task.local_rank == 0))
 		complain(!channel.problem[0], "%s", message.text);
 	ddp_plan_clear(&plan);
 	return rv < 0 ? EXIT_FAILURE : 0;

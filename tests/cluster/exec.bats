@@ -300,6 +300,13 @@ not_shared()
 	has "$err" "^ddp-exec: the node of rank 0 is unknown: "
 }
 
+@test "an error of all tasks of a node is printed once" {
+	MASTER_PORT=x tasks -w n1 -n3 "$EXEC" true
+	same "$rc:$(grep -c '^ddp-exec: MASTER_PORT=x in your environment is not a port' <<<"$err")" 1:1
+	tasks -w n1 -n3 "$EXEC" --ddp-rdzv=/proc/none true
+	same "$rc:$(grep -c '^ddp-exec: cannot make /proc/none: ' <<<"$err")" 1:1
+}
+
 # listen: starts a listener on port 61998. stop_listening ends it.
 listen()
 {
