@@ -19,6 +19,7 @@
 
 #include "base/file.h"
 #include "base/settings.h"
+#include "base/watch.h"
 #include "run.h"
 
 /*
@@ -46,6 +47,7 @@
 	X(SCALE, "scale")           \
 	X(GOOD_STEPS, "good-steps") \
 	X(ENGINE, "engine")         \
+	X(TRAINING, "training")     \
 	X(CHOICES, "choices-cpu")
 
 enum field {
@@ -137,6 +139,7 @@ static void fill(struct state *state, const struct run *run)
 	put_number(state, FIELD_SCALE, (double)run->scaler.scale);
 	put_count(state, FIELD_GOOD_STEPS, (uint64_t)run->scaler.good_steps);
 	put(state, FIELD_ENGINE, "%s", run->class->head.name);
+	put(state, FIELD_TRAINING, "%s", run->checkpoint.training);
 	for (int i = 0; i < FIELD_COUNT; i++)
 		state->pairs[i] = (struct ddp_pair){keys[i], i == FIELD_CHOICES ? choices_of(run)
 										: state->values[i]};
@@ -302,14 +305,17 @@ static void describe_changes(const struct run *run, const struct state *state,
  * across nodes, also on NFS, and ends with the process that holds it. The file remains. It names
  * the process that locked it last:
  *
- *     <job> <attempt> <restart> <host> <process>
+ *     <job> <attempt> <restart> <host> <process> <training>
+ *
+ * A restart by ddp-run or Slurm continues the <training> of the earlier attempt; other runs start
+ * another one. With --fresh, a restart resumes from checkpoints of its training only.
  *
  * After a node has failed, a file server may keep the node's locks: NFSv4 for about 90 s, NFSv3
  * until the node is up again. Slurm and ddp-run end an attempt before they start the next one. So
  * an attempt replaces a lock file that names an earlier attempt, even if it is locked.
  */
 struct lock_owner {
-	char job[256], host[72];
+	char job[256], host[72], training[48];
 	int attempt; /* number of times that Slurm requeued the job */
 	int restart; /* number of times that ddp-run restarted the program */
 	long pid;
@@ -326,6 +332,8 @@ static struct lock_owner this_owner(const struct run *run)
 	owner.restart = restart ? (int)strtol(restart, NULL, 10) : 0;
 	snprintf(owner.job, sizeof(owner.job), "%s", run->world->job);
 	snprintf(owner.host, sizeof(owner.host), "%s", run->world->host);
+	snprintf(owner.training, sizeof(owner.training), "%llx-%lx",
+		 (unsigned long long)(ddp_date(NULL) * 1e6), owner.pid);
 	return owner;
 }
 
@@ -335,16 +343,17 @@ static bool read_owner(int fd, struct lock_owner *owner)
 	ssize_t size = pread(fd, text, sizeof(text) - 1, 0);
 
 	text[size > 0 ? size : 0] = '\0';
-	return sscanf(text, "%255s %d %d %71s %ld", owner->job, &owner->attempt, &owner->restart,
-		      owner->host, &owner->pid) == 5;
+	owner->training[0] = '\0';
+	return sscanf(text, "%255s %d %d %71s %ld %47s", owner->job, &owner->attempt,
+		      &owner->restart, owner->host, &owner->pid, owner->training) >= 5;
 }
 
 /* Errors are ignored, as the lock does not depend on the text. */
 static void write_owner(int fd, const struct lock_owner *owner)
 {
 	char text[512];
-	int size = snprintf(text, sizeof(text), "%s %d %d %s %ld\n", owner->job, owner->attempt,
-			    owner->restart, owner->host, owner->pid);
+	int size = snprintf(text, sizeof(text), "%s %d %d %s %ld %s\n", owner->job, owner->attempt,
+			    owner->restart, owner->host, owner->pid, owner->training);
 
 	if (ftruncate(fd, 0) == 0 && ddp_file_write_all(fd, text, (size_t)size) == 0)
 		(void)fsync(fd);
@@ -378,7 +387,7 @@ static bool is_at(int fd, const char *path)
 static int refuse_locked(struct run *run, const char *path, const struct lock_owner *owner)
 {
 	const char *directory = run->checkpoint.directory;
-	char remedy[PATH_MAX + 128] = "";
+	char remedy[PATH_MAX + 256] = "";
 
 	if (!owner)
 		return ddp_error_set(&run->error, DDP_ERR_FILE,
@@ -426,10 +435,9 @@ static int lock_directory(struct run *run)
 {
 	const struct timespec pause = {0, LOCK_PAUSE_MS * 1000000L};
 	struct run_checkpoint *checkpoint = &run->checkpoint;
-	const struct lock_owner own = this_owner(run);
-	struct lock_owner owner;
+	struct lock_owner own = this_owner(run), owner;
 	char path[PATH_MAX];
-	bool known;
+	bool known, replaced = false;
 	int fd;
 
 	if (snprintf(path, sizeof(path), "%s/.lock", checkpoint->directory) >= (int)sizeof(path))
@@ -442,16 +450,34 @@ static int lock_directory(struct run *run)
 		if (i == LOCK_TRIES)
 			return refuse_locked(run, path, known ? &owner : NULL);
 		if (known && is_earlier(&owner, &own, run))
-			unlink(path);
+			replaced = unlink(path) == 0;
 		else
 			nanosleep(&pause, NULL);
 	}
+	checkpoint->restarted =
+		replaced || (read_owner(fd, &owner) && is_earlier(&owner, &own, run));
+	if (checkpoint->restarted && *owner.training)
+		snprintf(own.training, sizeof(own.training), "%s", owner.training);
+	snprintf(checkpoint->training, sizeof(checkpoint->training), "%s", own.training);
 	write_owner(fd, &own);
 	checkpoint->lock = fd + 1;
 	return 0;
 }
 
 /* --- Resume ---------------------------------------------------------------------------------- */
+
+/* Removes the earlier training's checkpoints. Called if this training has written one. */
+static void remove_old(struct run_checkpoint *checkpoint)
+{
+	char path[PATH_MAX];
+
+	for (size_t i = 0; i < checkpoint->old_count; i++)
+		if (checkpoint->old[i] != checkpoint->saved &&
+		    ddp_checkpoint_path(path, sizeof(path), checkpoint->directory,
+					checkpoint->old[i], NULL) == 0)
+			unlink(path);
+	checkpoint->old_count = 0;
+}
 
 /* Checks that the model can be written, before the training starts. */
 static int check_model(struct run *run)
@@ -467,6 +493,56 @@ static int check_model(struct run *run)
 	if (access(directory, W_OK | X_OK) == 0)
 		return ddp_file_can_replace(file, &run->error);
 	return ddp_error_errno(&run->error, DDP_ERR_FILE, "--save-model %s", file);
+}
+
+/* Returns 1 if the checkpoint of [step] is of this training, 0 if not, -1 if it cannot be read. */
+static int is_own(const struct run_checkpoint *checkpoint, uint64_t step)
+{
+	struct ddp_tensors *file = NULL;
+	char path[PATH_MAX];
+	const char *training;
+	int own = -1;
+
+	if (ddp_checkpoint_path(path, sizeof(path), checkpoint->directory, step, NULL) < 0 ||
+	    ddp_tensors_open(&file, path, NULL) < 0)
+		return -1;
+	training = ddp_tensors_metadata(file, keys[FIELD_TRAINING]);
+	own = training && strcmp(training, checkpoint->training) == 0;
+	ddp_tensors_close(file);
+	return own;
+}
+
+/*
+ * With --fresh: lists the checkpoints of earlier trainings. If ddp-run or Slurm restarted this
+ * training after it wrote a checkpoint, removes them and resumes from its own.
+ */
+static int prepare_fresh(struct run *run)
+{
+	struct run_checkpoint *checkpoint = &run->checkpoint;
+	size_t others = 0;
+	bool any = false;
+	int status = ddp_checkpoint_list(checkpoint->directory, &checkpoint->old,
+					 &checkpoint->old_count, &run->error);
+
+	checkpoint->fresh = true;
+	if (status < 0 || !checkpoint->restarted)
+		return status;
+	for (size_t i = 0; i < checkpoint->old_count; i++) {
+		uint64_t step = checkpoint->old[i];
+		int own = is_own(checkpoint, step);
+
+		any = any || own == 1;
+		if (own != 0)
+			continue;
+		checkpoint->old[i] = checkpoint->old[others];
+		checkpoint->old[others++] = step;
+	}
+	if (!any)
+		return 0;
+	checkpoint->fresh = false;
+	checkpoint->old_count = others;
+	remove_old(checkpoint);
+	return 0;
 }
 
 /* Checks that rank 0 can write its files, and locks the directory of checkpoints. */
@@ -485,8 +561,7 @@ static int prepare(struct run *run)
 		status = lock_directory(run);
 	if (status < 0 || !option_flag(run->options, OPTION_FRESH))
 		return status;
-	return ddp_checkpoint_list(checkpoint->directory, &checkpoint->old, &checkpoint->old_count,
-				   &run->error);
+	return prepare_fresh(run);
 }
 
 /*
@@ -535,8 +610,11 @@ int run_resume(struct run *run)
 	if (*option_text(run->options, OPTION_CHECKPOINT))
 		checkpoint->directory = option_text(run->options, OPTION_CHECKPOINT);
 	status = run_agree(run, run->world->rank == 0 ? prepare(run) : 0);
-	if (status < 0 || !checkpoint->directory || option_flag(run->options, OPTION_FRESH))
+	if (status < 0 || !checkpoint->directory)
 		return status;
+	status = ddp_broadcast(run->ddp, &checkpoint->fresh, sizeof(checkpoint->fresh), 0);
+	if (status < 0 || checkpoint->fresh)
+		return status < 0 ? run_pass_on(run, status) : 0;
 	model_tensors_create(&tensors, run->model, true);
 	status = load(run, &tensors);
 	model_tensors_destroy(&tensors);
@@ -570,19 +648,6 @@ static int export(struct run *run, struct model_tensors *tensors, bool optimizer
 		model_tensors_export(tensors, run->model, (int64_t)run->progress.total);
 	}
 	return run_agree(run, status);
-}
-
-/* Removes the earlier training's checkpoints. Called after a checkpoint of this run was written. */
-static void remove_old(struct run_checkpoint *checkpoint)
-{
-	char path[PATH_MAX];
-
-	for (size_t i = 0; i < checkpoint->old_count; i++)
-		if (checkpoint->old[i] != checkpoint->saved &&
-		    ddp_checkpoint_path(path, sizeof(path), checkpoint->directory,
-					checkpoint->old[i], NULL) == 0)
-			unlink(path);
-	checkpoint->old_count = 0;
 }
 
 int run_save(struct run *run)

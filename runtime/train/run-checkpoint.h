@@ -25,11 +25,16 @@ struct run_progress {
 struct run_checkpoint {
 	const char *directory; /* directory of the checkpoints; NULL: none */
 	int lock;	       /* descriptor of the lock file + 1; 0: none */
+	/* on rank 0: identifies this training, with its restarts, in its checkpoints */
+	char training[48];
+	bool restarted;	     /* on rank 0: an earlier attempt of this job used the directory last */
 	const char *choices; /* algorithms of the CPU engine in the newest checkpoint; NULL: none */
 	uint64_t saved;	     /* step of the newest checkpoint of this run */
-	bool any;	     /* there is a checkpoint */
-	bool resumed;	     /* this run resumed from a checkpoint */
-	bool failed;	     /* the run ends because a checkpoint or a model cannot be written */
+	unsigned saved_epoch; /* finished epochs in that checkpoint */
+	bool any;	      /* there is a checkpoint */
+	bool resumed;	      /* this run resumed from a checkpoint */
+	bool failed;	      /* the run ends because a checkpoint or a model cannot be written */
+	bool fresh; /* --fresh, and no attempt of this training has written a checkpoint yet */
 	/*
 	 * With --fresh: step numbers of an earlier training's checkpoints. These are removed once
 	 * this run has written its first checkpoint, which might not be the newest otherwise. On

@@ -589,6 +589,49 @@ TEST(test_fresh)
 	ck_assert_ptr_nonnull(strstr(program.output, "checkpoint of step 2 in state"));
 }
 
+/* Sets the variables of attempt [restart] under ddp-run, which starts step [step] of job 42. */
+static void set_attempt(int step, int restart)
+{
+	static const char *const contract[][2] = {
+		{"DDP_RANK", "0"},	 {"DDP_SIZE", "1"},	 {"DDP_LOCAL_RANK", "0"},
+		{"DDP_LOCAL_SIZE", "1"}, {"DDP_NODE_RANK", "0"}, {"GROUP_WORLD_SIZE", "1"},
+		{"DDP_ATTEMPT", "0"}};
+	char text[32];
+
+	for (int i = 0; i < ROWS(contract); i++)
+		setenv(contract[i][0], contract[i][1], 1);
+	snprintf(text, sizeof(text), "tux.42.%d", step);
+	setenv("DDP_JOB", text, 1);
+	snprintf(text, sizeof(text), "%d", restart);
+	setenv("DDP_RESTART", text, 1);
+}
+
+/*
+ * A restart by ddp-run resumes from the checkpoints that its earlier attempts wrote, in spite of
+ * --fresh, and from no others.
+ */
+TEST(test_fresh_restart)
+{
+	static const char line[] = "mnist --samples 64 -b 32 -c state --fresh";
+
+	set_attempt(0, 0);
+	program_run(&program, 0, "mnist --samples 64 -b 32 -e 3 -q -c state");
+	set_attempt(1, 0);
+	program_run(&program, 77, "%s -e 2 --log-json nowhere/log", line);
+	set_attempt(2, 1);
+	program_run(&program, 0, "%s -e 2 --steps 3", line);
+	ck_assert_ptr_null(strstr(program.output, "resumed from"));
+	ck_assert_int_eq(program_count_files("state", "checkpoint-0000000003"), 1);
+	ck_assert_int_eq(program_count_files("state", "checkpoint-"), 2);
+	set_attempt(3, 2);
+	program_run(&program, 0, "%s -e 3 --keep 1", line);
+	ck_assert_ptr_nonnull(strstr(program.output, "resumed from the checkpoint of step 3 in "));
+	ck_assert_int_eq(program_count_files("state", "checkpoint-"), 1);
+	set_attempt(4, 0);
+	program_run(&program, 0, "%s -e 1", line);
+	ck_assert_ptr_null(strstr(program.output, "resumed from"));
+}
+
 TEST(test_changes)
 {
 	program_run(&program, 0, "mnist --samples 64 -e 1 -b 32 -n 1 -q -c state");
