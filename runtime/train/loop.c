@@ -188,7 +188,9 @@ static int share_buffers(struct run *run)
 	return run->class->push(run->engine, &run->error);
 }
 
-static int evaluate_part(struct run *run, size_t part, struct ddp_evaluation *evaluation)
+/* Sets [stop], and ends early, if this rank wants to stop before its last batch. */
+static int evaluate_part(struct run *run, size_t part, struct ddp_evaluation *evaluation,
+			 int32_t *stop)
 {
 	struct batch batch = {.indices = run->indices, .orders = run->orders, .seed = run->seed};
 	struct ddp_sampler_options options = DDP_SAMPLER_OPTIONS_INIT;
@@ -202,7 +204,8 @@ static int evaluate_part(struct run *run, size_t part, struct ddp_evaluation *ev
 	options.exact = true;
 	status = ddp_sampler_create(&sampler, &options, &run->error);
 	while (status == 0 &&
-	       (batch.count = ddp_sampler_take(sampler, run->indices, run->test_batch)) > 0)
+	       (batch.count = ddp_sampler_take(sampler, run->indices, run->test_batch)) > 0 &&
+	       !(*stop = stop_wanted(&run->stop)))
 		status = run->class->evaluate(run->engine, &batch, evaluation, &run->error);
 	ddp_sampler_destroy(sampler);
 	return status;
@@ -230,25 +233,30 @@ static int add_parts(struct run *run, const struct ddp_evaluation *parts,
 
 /*
  * Evaluates the test set on all ranks. Sets [evaluation], which is equal on all ranks, and the
- * [seconds] that the evaluation took. Collective.
+ * [seconds] that the evaluation took. If a rank wants to stop, all ranks agree to stop, and
+ * [evaluation] is incomplete: an evaluation may take longer than Slurm's KillWait. Collective.
  */
 static int evaluate_all(struct run *run, struct ddp_evaluation *evaluation, double *seconds)
 {
 	struct ddp_evaluation *parts = ddp_xcalloc(run->parts, sizeof(*parts), "an evaluation");
 	double begin = ddp_seconds();
+	int32_t stop = false;
 	int status = settle(run);
 
 	if (status == 0)
 		status = share_buffers(run);
 	memset(evaluation, 0, sizeof(*evaluation));
-	for (size_t part = 0; status == 0 && part < run->parts; part++)
-		status = evaluate_part(run, part, &parts[part]);
+	for (size_t part = 0; status == 0 && !stop && part < run->parts; part++)
+		status = evaluate_part(run, part, &parts[part], &stop);
 	if (status < 0) {
 		free(parts);
 		return status;
 	}
 	run->throughput.mine.work.evaluation += ddp_seconds() - begin;
-	status = add_parts(run, parts, evaluation);
+	status = ddp_all_reduce(run->ddp, &stop, &stop, 1, DDP_I32, DDP_MAX);
+	run->stop.agreed = status == 0 && stop;
+	if (status == 0 && !stop)
+		status = add_parts(run, parts, evaluation);
 	free(parts);
 	*seconds = ddp_seconds() - begin;
 	return status < 0 ? run_pass_on(run, status) : 0;
@@ -382,7 +390,7 @@ static int evaluate(struct run *run)
 	};
 	int status = evaluate_all(run, &evaluation, &report.evaluation);
 
-	if (status < 0)
+	if (status < 0 || run->stop.agreed)
 		return status;
 	if (report.samples > set_info(run->train)->samples)
 		report.samples = set_info(run->train)->samples;
@@ -399,14 +407,15 @@ static int evaluate(struct run *run)
 
 /*
  * Evaluates, reports and saves after the last step of an epoch ([whole]), or of a training that
- * --steps ended earlier.
+ * --steps ended earlier. If the ranks agree to stop during the evaluation, nothing is reported, and
+ * a resumed run evaluates again.
  */
 static int finish_epoch(struct run *run, bool whole)
 {
 	struct run_progress *progress = &run->progress;
 	int status = evaluate(run);
 
-	if (status < 0)
+	if (status < 0 || run->stop.agreed)
 		return status;
 	if (whole) {
 		progress->epoch++;
@@ -426,10 +435,10 @@ static int train_epoch(struct run *run)
 		status = expect_steps(run, steps);
 	if (status == 0)
 		status = train_steps(run, steps);
-	if (status < 0)
+	if (status == 0 && !run->stop.agreed)
+		status = finish_epoch(run, run->progress.step == steps);
+	if (status < 0 || !run->stop.agreed)
 		return status;
-	if (!run->stop.agreed)
-		return finish_epoch(run, run->progress.step == steps);
 	if (!run->checkpoint.directory)
 		report_warn(run->report,
 			    "the state of this training is not saved: --checkpoint is not set");
@@ -477,8 +486,10 @@ int run_evaluate(struct run *run)
 	};
 	int status = evaluate_all(run, &evaluation, &report.evaluation);
 
-	if (status < 0)
-		return status;
+	if (status == 0 && run->stop.agreed)
+		status = stop_explain(run);
+	if (status < 0 || run->stop.agreed)
+		return status < 0 ? status : throughput_end(run);
 	set_test_means(&report, &evaluation);
 	report_epoch(run->report, &report);
 	snprintf(run->stop.reason, sizeof(run->stop.reason), "evaluated");

@@ -598,6 +598,7 @@ static int load(struct run *run, const struct model_tensors *tensors)
 	model_tensors_import(tensors, run->model, (int64_t)step);
 	checkpoint->any = checkpoint->resumed = true;
 	checkpoint->saved = step;
+	checkpoint->saved_epoch = run->progress.epoch;
 	return 0;
 }
 
@@ -657,7 +658,10 @@ int run_save(struct run *run)
 	struct state state;
 	int status;
 
-	if (!checkpoint->directory || (checkpoint->any && checkpoint->saved == run->progress.total))
+	/* After a stop in an evaluation, the same step is saved again with the epoch's result. */
+	if (!checkpoint->directory ||
+	    (checkpoint->any && checkpoint->saved == run->progress.total &&
+	     checkpoint->saved_epoch == run->progress.epoch))
 		return 0;
 	status = export(run, &tensors, true);
 	run->lost = status == 0 && !model_is_finite(run->model);
@@ -685,6 +689,7 @@ int run_save(struct run *run)
 		return status;
 	checkpoint->any = true;
 	checkpoint->saved = run->progress.total;
+	checkpoint->saved_epoch = run->progress.epoch;
 	remove_old(checkpoint);
 	report_log(run->report, "checkpoint of step %s in %s",
 		   ddp_show_count((double)run->progress.total).text, checkpoint->directory);

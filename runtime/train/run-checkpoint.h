@@ -52,8 +52,8 @@ struct run_checkpoint {
 int run_resume(struct run *run);
 
 /*
- * Writes a checkpoint, unless one of this step exists. No step may be under way when this function
- * or run_save_model() is called. Collective.
+ * Writes a checkpoint, unless one of this position exists. No step may be under way when this
+ * function or run_save_model() is called. Collective.
  */
 int run_save(struct run *run);
 

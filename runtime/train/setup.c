@@ -402,7 +402,8 @@ static void read_options(struct run *run)
 	run->seed = option_count(options, OPTION_SEED);
 	run->epochs = (unsigned)option_count(options, OPTION_EPOCHS);
 	run->limit = limit ? limit : UINT64_MAX;
-	if (run->world->end_time > 0 && *option_text(options, OPTION_CHECKPOINT))
+	if (run->world->end_time > 0 && *option_text(options, OPTION_CHECKPOINT) &&
+	    !option_flag(options, OPTION_EVALUATE))
 		run->stop.time =
 			(double)run->world->end_time - option_number(options, OPTION_MARGIN);
 }

@@ -137,8 +137,12 @@ int stop_explain(struct run *run)
 		snprintf(why, sizeof(why), "as the job's time ends soon");
 	snprintf(run->stop.cause, sizeof(run->stop.cause), "%s",
 		 mine > STOP_SIGNAL ? signal_name(mine - STOP_SIGNAL) : "time");
-	snprintf(run->stop.reason, sizeof(run->stop.reason), "stopped %s at step %s of epoch %u",
-		 why, ddp_show_count((double)progress->step).text, progress->epoch + 1);
+	if (option_flag(run->options, OPTION_EVALUATE))
+		snprintf(run->stop.reason, sizeof(run->stop.reason), "evaluation stopped %s", why);
+	else
+		snprintf(run->stop.reason, sizeof(run->stop.reason),
+			 "stopped %s at step %s of epoch %u", why,
+			 ddp_show_count((double)progress->step).text, progress->epoch + 1);
 	return 0;
 }
 

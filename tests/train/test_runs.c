@@ -9,6 +9,7 @@
 #include "config.h"
 
 #include <ddp.h>
+#include <endian.h>
 #include <math.h>
 #include <sched.h>
 #include <sys/resource.h>
@@ -372,6 +373,77 @@ TEST_ROWS(test_stopped, stops)
 	ck_assert_int_eq(access("model.st", F_OK), -1);
 	program_run(&program, 0, "%s", line);
 	check_reference(stops[_i].name, "../long.st");
+}
+
+/* Writes MNIST's files for training or testing, with empty images of the digit 0. */
+static void write_digits(const char *prefix, uint32_t count)
+{
+	const uint32_t numbers[] = {htobe32(0x801), htobe32(0x803), htobe32(count), htobe32(28),
+				    htobe32(28)};
+	char path[64];
+	FILE *file;
+
+	for (int images = 0; images < 2; images++) {
+		snprintf(path, sizeof(path), "%s-%s-ubyte", prefix,
+			 images ? "images-idx3" : "labels-idx1");
+		file = fopen(path, "w");
+		ck_assert_ptr_nonnull(file);
+		ck_assert_uint_eq(fwrite(&numbers[images], 4, 1, file), 1);
+		ck_assert_uint_eq(fwrite(&numbers[2], 4, images ? 3 : 1, file), images ? 3 : 1);
+		ck_assert_int_eq(fclose(file), 0);
+		ck_assert_int_eq(truncate(path, images ? 16 + 784 * (off_t)count : 8 + count), 0);
+	}
+}
+
+#define EVALUATED                                                                         \
+	"mnist --conv exact -d . -b 8 -e 1 -t 1 -n 2 -c state -m model.st --log-every 1 " \
+	"--log-json log -q"
+
+/*
+ * A signal ends a long evaluation. The checkpoint then has all steps of the epoch. The next run
+ * evaluates them, and saves the result.
+ */
+TEST(test_stopped_in_evaluation)
+{
+	double number[2];
+
+	write_digits("train", 32);
+	write_digits("t10k", 400000);
+	program_start(&program, EVALUATED " --test-batch 1");
+	do {
+		program_sleep(5);
+		program_read("log", program.output);
+	} while (!strstr(program.output, "\"total\": 2,"));
+	kill(program.pid, SIGTERM);
+	program_wait(&program);
+	ck_assert_msg(program.status == 3, "ended with %d:\n%s%s", program.status, program.output,
+		      program.errors);
+	ck_assert_ptr_nonnull(strstr(program.output, "stopped by SIGTERM at step 2 of epoch 1: "));
+	ck_assert_int_eq(program_numbers("log", "epoch", "test_loss", number, 2), 0);
+	ck_assert_int_eq(program_count_files("state", "checkpoint-0000000002.safetensors"), 1);
+	write_digits("t10k", 40);
+	program_run(&program, 0, EVALUATED);
+	ck_assert_int_eq(program_numbers("log", "epoch", "total", number, 2), 1);
+	ck_assert_double_eq(number[0], 2);
+	ck_assert_int_eq(access("model.st.best", F_OK), 0);
+	program_run(&program, 0, EVALUATED);
+	ck_assert_ptr_nonnull(strstr(program.output, "finished before"));
+	ck_assert_ptr_nonnull(strstr(program.output, ", after epoch 1\n"));
+}
+
+/* A signal ends --evaluate, too. */
+TEST(test_stopped_evaluation)
+{
+	write_digits("train", 32);
+	write_digits("t10k", 400000);
+	program_start(&program, "mnist --conv exact -d . -t 1 -n 2 --evaluate -i ../reference.st "
+				"--test-batch 1 --log-json log");
+	program_await(".", "log", 1);
+	kill(program.pid, SIGTERM);
+	program_wait(&program);
+	ck_assert_msg(program.status == 3, "ended with %d:\n%s%s", program.status, program.output,
+		      program.errors);
+	ck_assert_ptr_nonnull(strstr(program.output, "\nevaluation stopped by SIGTERM: "));
 }
 
 /* A second SIGINT ends the run during a long step. */
