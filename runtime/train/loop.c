@@ -477,10 +477,11 @@ int run_train(struct run *run)
 
 int run_evaluate(struct run *run)
 {
+	struct run_progress *progress = &run->progress;
 	struct ddp_evaluation evaluation;
 	struct report_epoch report = {
-		.epoch = run->progress.best_epoch,
-		.total = run->progress.total,
+		.epoch = progress->epoch + (progress->step > 0),
+		.total = progress->total,
 		.train_loss = (double)NAN,
 		.train_top1 = (double)NAN,
 	};
@@ -493,7 +494,9 @@ int run_evaluate(struct run *run)
 	set_test_means(&report, &evaluation);
 	report_epoch(run->report, &report);
 	snprintf(run->stop.reason, sizeof(run->stop.reason), "evaluated");
-	run->progress.best = report.top1;
+	/* With --init there is no best epoch. */
+	if (progress->best_epoch == 0)
+		progress->best = report.top1;
 	status = check_finite(run, report.loss);
 	return status < 0 ? status : throughput_end(run);
 }

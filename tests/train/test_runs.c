@@ -728,6 +728,25 @@ TEST(test_evaluate)
 	ck_assert_msg(got[0] == wanted[1], "loss %.9g, but %.9g while training", got[0], wanted[1]);
 }
 
+/*
+ * The newest checkpoint is evaluated, which need not be that of the best epoch. The rate of its
+ * epoch is 0, so its result is not better.
+ */
+TEST(test_evaluate_newest)
+{
+	double epochs[4];
+	char best[64];
+
+	program_run(&program, 0, "mnist --samples 320 -b 32 -n 1 -e 2 -q -c state");
+	ck_assert_int_eq(sscanf(strstr(program.output, "best test top1 "), "%63[^\n]", best), 1);
+	program_run(&program, 0, "mnist --samples 320 -b 32 -n 1 -e 3 -q -c state --lr 0");
+	ck_assert_ptr_nonnull(strstr(program.output, best));
+	program_run(&program, 0, "mnist --samples 320 -n 1 --evaluate -c state --log-json log");
+	ck_assert_int_eq(program_numbers("log", "epoch", "epoch", epochs, 4), 1);
+	ck_assert_double_eq(epochs[0], 3);
+	ck_assert_ptr_nonnull(strstr(program.output, best));
+}
+
 /* A training can start from given weights. */
 TEST(test_init)
 {
