@@ -228,6 +228,49 @@ static const char *show(enum field field, const char *value, struct ddp_shown *s
 	return shown->text;
 }
 
+/* Whether a set's title is that of published files: "MNIST in data, 60,000 images". */
+static bool is_published(const char *title)
+{
+	return *title && (*title < '0' || *title > '9');
+}
+
+/*
+ * Whether a value excludes a resume. Published data may be in another directory, but must not be
+ * replaced by drawn data, or the reverse. A missing value excludes nothing.
+ */
+static bool is_different(enum field field, const char *was, const char *now)
+{
+	if (field == FIELD_DATA)
+		return *was && is_published(was) != is_published(now);
+	return *was && strcmp(was, now) != 0;
+}
+
+/* The option's value in the metadata, or NULL. */
+static const char *old_option(const struct state *state, enum option_id id)
+{
+	for (size_t i = FIELD_COUNT; i < state->count; i++)
+		if (strcmp(state->pairs[i].key, keys[FIELD_COUNT + (int)id]) == 0)
+			return state->pairs[i].value;
+	return NULL;
+}
+
+/* sgd stores a buffer for each weight, unless its momentum is 0. */
+static int check_momentum(struct run *run, const struct state *state)
+{
+	const char *was = old_option(state, OPTION_MOMENTUM);
+	const char *now = option_text(run->options, OPTION_MOMENTUM);
+
+	if (run->optim.kind != OPTIM_SGD || !was ||
+	    (strtod(was, NULL) != 0) == (run->optim.momentum != 0))
+		return 0;
+	return ddp_error_set(
+		&run->error, DDP_ERR_ARGUMENT,
+		"the checkpoint in %s was trained with --momentum %s, not %s: momentum "
+		"cannot be turned on or off; give that one, or another directory, or "
+		"--fresh to start over",
+		run->checkpoint.directory, was, now);
+}
+
 /*
  * Checks that the checkpoint belongs to this training. Returns 0, or DDP_ERR_ARGUMENT with a text
  * that names a difference.
@@ -243,13 +286,13 @@ static int check_training(struct run *run, const struct state *state)
 		{FIELD_OPTIMIZER, "give that one with --optimizer"},
 		{FIELD_SEED, "give that one with --seed"},
 		{FIELD_IMAGES, "give the data that it was trained on"},
+		{FIELD_DATA, "give the data that it was trained on"},
 	};
 
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		enum field field = rows[i].field;
 		struct ddp_shown was, now;
-
-		if (*get(state, field) && strcmp(get(state, field), state->values[field]) != 0)
+		if (is_different(field, get(state, field), state->values[field]))
 			return ddp_error_set(
 				&run->error, DDP_ERR_ARGUMENT,
 				"the checkpoint in %s is of another training: %s %s, not %s; %s, "
@@ -258,7 +301,7 @@ static int check_training(struct run *run, const struct state *state)
 				show(field, get(state, field), &was),
 				show(field, state->values[field], &now), rows[i].remedy);
 	}
-	return 0;
+	return check_momentum(run, state);
 }
 
 /* Adds "--lr 0.05 (was 0.1)" for each value that has changed. */

@@ -866,6 +866,8 @@ static const struct {
 	{"mnist -n 2 --samples 64 -c ../state", 65, "images 320, not 64"},
 	{TRAINING " -n 2 -c ../state --seed 4", 65, "seed 1, not 4|--seed"},
 	{TRAINING " -n 2 -c ../state -o sgd", 65, "optimizer adadelta, not sgd"},
+	{TRAINING " -n 2 -c ../sgd -o sgd --momentum 0", 65, "--momentum 0.9, not 0:|--fresh"},
+	{"mnist -n 2 -d . -c ../state", 65, "320 drawn digits|not MNIST in ., 320 images|--fresh"},
 };
 
 TEST_ROWS(test_refused, refused)
@@ -874,6 +876,12 @@ TEST_ROWS(test_refused, refused)
 
 	if (access("../state", F_OK) < 0)
 		program_run(&program, 0, TRAINING " -n 1 -q -c ../state --steps 1");
+	if (access("../sgd", F_OK) < 0)
+		program_run(&program, 0, TRAINING " -n 1 -q -c ../sgd --steps 1 -o sgd");
+	if (strstr(refused[_i].line, "-d . ")) {
+		write_digits("train", 320);
+		write_digits("t10k", 54);
+	}
 	program_run(&program, refused[_i].status, "%s", refused[_i].line);
 	text = program.errors;
 	unit_has(refused[_i].line, text, refused[_i].pieces);
