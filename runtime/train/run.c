@@ -30,10 +30,22 @@ uint64_t run_global_batch(const struct run *run)
 	return (uint64_t)run->batch * (uint64_t)run->total_parts;
 }
 
+/* Steps that [samples] need. They are divided evenly among the parts, rounded up. */
+static uint64_t steps_for(const struct run *run, uint64_t samples)
+{
+	uint64_t mine = (samples + run->total_parts - 1) / run->total_parts;
+
+	return (mine + run->batch - 1) / run->batch;
+}
+
 uint64_t run_steps(const struct run *run)
 {
 	uint64_t left = set_info(run->train)->samples - run->progress.position;
-	uint64_t mine = (left + run->total_parts - 1) / run->total_parts;
 
-	return run->progress.step + (mine + run->batch - 1) / run->batch;
+	return run->progress.step + steps_for(run, left);
+}
+
+uint64_t run_whole_steps(const struct run *run)
+{
+	return steps_for(run, set_info(run->train)->samples);
 }

@@ -90,6 +90,9 @@ int run_agree(struct run *run, int status);
  */
 uint64_t run_steps(const struct run *run);
 
+/* Steps of an epoch that this run trains from its beginning. */
+uint64_t run_whole_steps(const struct run *run);
+
 /* Samples of all ranks in a step. */
 uint64_t run_global_batch(const struct run *run);
 

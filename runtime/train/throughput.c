@@ -159,6 +159,7 @@ static int end_interval(struct run *run, uint64_t steps)
 	struct report_interval interval_report = {
 		.epoch = progress->epoch + 1,
 		.step = progress->step - run->pending,
+		.steps = steps,
 		.total = progress->total - run->pending,
 		.loss = throughput->loss / (double)throughput->samples,
 		.top1 = (double)throughput->hits / (double)throughput->samples,

@@ -74,6 +74,18 @@ static void fill_texts(const struct run *run, struct texts *texts)
 			option_rows[i].name, option_text(run->options, (enum option_id)i)};
 }
 
+/* Number of the last step, as far as the options determine it. */
+static uint64_t last_step(const struct run *run)
+{
+	const struct run_progress *progress = &run->progress;
+	uint64_t end = progress->total;
+
+	if (progress->epoch < run->epochs)
+		end += run_steps(run) - progress->step +
+		       (run->epochs - progress->epoch - 1) * run_whole_steps(run);
+	return end < run->limit ? end : run->limit;
+}
+
 static int open_report(struct run *run)
 {
 	const struct options *options = run->options;
@@ -99,16 +111,15 @@ static int open_report(struct run *run)
 		.configuration = texts.pairs,
 		.configuration_count = OPTION_COUNT,
 		.epochs = evaluate ? 0 : run->epochs,
-		.steps = run_steps(run),
+		.steps = run_whole_steps(run),
 		.batch = batch < samples ? batch : samples,
 		.begin = evaluate ? 0 : run->progress.total,
-		.end = evaluate ? 0 : run->epochs * run_steps(run),
+		.end = evaluate ? 0 : last_step(run),
 		.places = run->throughput.places,
 		.work = run->throughput.whole,
 	};
 	int status;
 
-	info.end = info.end < run->limit ? info.end : run->limit;
 	fill_texts(run, &texts);
 	info.command = texts.command.data;
 	status = report_open(&run->report, &sinks, &info, &run->error);

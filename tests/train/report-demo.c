@@ -72,6 +72,7 @@ static void report_steps(unsigned epoch, uint64_t step, unsigned steps)
 	struct report_interval interval = {
 		.epoch = epoch,
 		.step = step,
+		.steps = STEPS,
 		.total = total,
 		.loss = loss * (1 + 0.25 * noise()),
 		.top1 = fmin(1, 1 - 0.33 * loss * (1 + 0.2 * noise())),

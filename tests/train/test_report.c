@@ -60,6 +60,7 @@ static void report_steps(struct report *report, uint64_t total, double loss)
 	struct report_interval interval = {
 		.epoch = (unsigned)((total - 1) / STEPS) + 1,
 		.step = (total - 1) % STEPS + 1,
+		.steps = STEPS,
 		.total = total,
 		.loss = loss,
 		.top1 = 0.5,

@@ -480,6 +480,35 @@ TEST_LOOP(test_resume_with_other_ranks, 0, 2)
 			      numbers[_i], wanted[13 + i]);
 }
 
+/*
+ * A run may resume in an epoch with another batch. Epochs then have different numbers of steps:
+ * here 5 of 64 samples and 10 of 32, then 20 of 32.
+ */
+TEST(test_resume_with_other_batch)
+{
+	double number[2];
+
+	program_run(&program, 0,
+		    "mnist --samples 640 -e 3 --global-batch 64 -q -c state --steps 5");
+	program_run(&program, 0,
+		    "mnist --samples 640 -e 3 --global-batch 32 -c state --steps 36 --log-json log "
+		    "--log-every 1");
+	ck_assert_int_eq(program_numbers("log", "run", "steps", number, 2), 1);
+	ck_assert_double_eq(number[0], 20);
+	ck_assert_ptr_nonnull(
+		strstr(program.output, "\n3 epochs of 20 steps, 32 samples a step\n"));
+	ck_assert_ptr_nonnull(strstr(program.output, "\nresumes from step 5 of 36\n"));
+	ck_assert_ptr_nonnull(strstr(program.output, "\nepoch 1 step 15/15 "));
+	ck_assert_ptr_nonnull(strstr(program.output, "\nepoch 2 step 20/20 "));
+	ck_assert_ptr_nonnull(strstr(program.output, "\nepoch 3 step 1/20 "));
+	program_run(&program, 0,
+		    "mnist --samples 640 -e 3 --global-batch 64 -q -c state --log-json log2");
+	ck_assert_int_eq(program_numbers("log2", "run", "end", number, 2), 1);
+	ck_assert_double_eq(number[0], 46);
+	ck_assert_int_eq(program_numbers("log2", "epoch", "total", number, 2), 1);
+	ck_assert_double_eq(number[0], 46);
+}
+
 /* Shortly before the job's time limit, the run stops after the current step. */
 TEST(test_stop_before_time_limit)
 {

@@ -232,25 +232,27 @@ static void set_slowest(struct live *live, const struct report_work *work)
 static void set_left(struct live *live, const struct report_interval *interval)
 {
 	uint64_t steps = live->run->end > interval->total ? live->run->end - interval->total : 0;
-	unsigned epochs =
-		live->run->epochs >= interval->epoch ? live->run->epochs - interval->epoch + 1 : 0;
+	uint64_t own = interval->steps - interval->step, whole = live->run->steps;
+	/* after this epoch, and after each later one until the end */
+	uint64_t evaluations =
+		1 + (steps > own && whole > 0 ? (steps - own + whole - 1) / whole : 0);
 	uint64_t since = interval->total > live->total ? interval->total - live->total : 1;
 	double now = interval->seconds / (double)since;
 
 	live->pace = live->any ? 0.8 * live->pace + 0.2 * now : now;
 	live->total = interval->total;
 	FIELD(live, LEFT, "left %s",
-	      show_clock((double)steps * live->pace + epochs * live->evaluation).text);
+	      show_clock((double)steps * live->pace + (double)evaluations * live->evaluation).text);
 }
 
 void live_interval(struct live *live, const struct report_interval *interval)
 {
 	if (!live)
 		return;
-	live->done = live->run->steps ? (double)interval->step / (double)live->run->steps : 0;
+	live->done = interval->steps ? (double)interval->step / (double)interval->steps : 0;
 	FIELD(live, EPOCH, "epoch %u/%u", interval->epoch, live->run->epochs);
 	FIELD(live, STEP, "%s/%s", ddp_show_count((double)interval->step).text,
-	      ddp_show_count((double)live->run->steps).text);
+	      ddp_show_count((double)interval->steps).text);
 	FIELD(live, SPEED, "%s img/s", ddp_show_count(sink_speed(interval)).text);
 	FIELD(live, LOSS, "loss %s", show_loss(interval->loss).text);
 	FIELD(live, RIGHT, "acc %s", show_percent(interval->top1).text);

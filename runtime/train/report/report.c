@@ -105,12 +105,11 @@ static void print_run(struct ddp_text *out, const struct report_run *run)
 			     ddp_show_count((double)run->end).text);
 }
 
-static void print_interval(struct ddp_text *out, const struct report_run *run,
-			   const struct report_interval *interval)
+static void print_interval(struct ddp_text *out, const struct report_interval *interval)
 {
 	ddp_text_add(out, "epoch %u step %s/%s loss %s top1 %s %s img/s lr %.6g", interval->epoch,
 		     ddp_show_count((double)interval->step).text,
-		     ddp_show_count((double)run->steps).text, show_loss(interval->loss).text,
+		     ddp_show_count((double)interval->steps).text, show_loss(interval->loss).text,
 		     show_percent(interval->top1).text, ddp_show_count(sink_speed(interval)).text,
 		     interval->rate);
 	if (interval->scale > 0)
@@ -481,7 +480,7 @@ int report_close(struct report *report, struct ddp_error *error)
 static bool line_is_due(const struct report *report, const struct report_interval *interval)
 {
 	enum { LINES = 20 };
-	uint64_t steps = report->run.steps, part = steps > LINES ? steps / LINES : 1;
+	uint64_t steps = interval->steps, part = steps > LINES ? steps / LINES : 1;
 
 	if (report->options.every || interval->step == 1 || interval->step == steps)
 		return true;
@@ -498,7 +497,7 @@ void report_interval(struct report *report, const struct report_interval *interv
 	sink_add(&report->all, interval);
 	live_interval(report->live, interval);
 	if (report->intervals && line_is_due(report, interval)) {
-		print_interval(&report->out, &report->run, &report->unprinted);
+		print_interval(&report->out, &report->unprinted);
 		report_print(report, STDOUT_FILENO);
 		report->printed_step = interval->step;
 		report->unprinted = (struct report_interval){0};

@@ -66,7 +66,7 @@ struct report_run {
 	const struct report_pair *configuration;
 	size_t configuration_count;
 	unsigned epochs;
-	uint64_t steps; /* steps per epoch */
+	uint64_t steps; /* steps of a whole epoch */
 	size_t batch;	/* samples per step, of all ranks */
 	uint64_t begin; /* step at which this run resumes; 0: new */
 	uint64_t end;	/* step at which it ends */
@@ -82,6 +82,7 @@ struct report_run {
 struct report_interval {
 	unsigned epoch;			/* number of the epoch, from 1 */
 	uint64_t step;			/* last step of the interval, counted from 1 in the epoch */
+	uint64_t steps;			/* steps of this epoch; a resume may change the batch */
 	uint64_t total;			/* that step, counted from the start of the training */
 	double loss, top1;		/* means over the samples of the interval */
 	double rate;			/* learning rate */
