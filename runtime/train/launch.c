@@ -412,15 +412,20 @@ static int count_places(const struct options *options, int most)
 	return cpus < most ? cpus : most;
 }
 
-/* One rank per GPU or CPU, reduced until the batch can be divided evenly. */
+/*
+ * One rank per GPU or CPU, reduced until the batch, or with --virtual-ranks their number, can be
+ * divided evenly.
+ */
 static int count_by_default(const struct options *options)
 {
-	uint64_t batch = option_count(options, OPTION_GLOBAL_BATCH);
+	uint64_t parts = option_count(options, OPTION_VIRTUAL_RANKS);
 	int count = count_places(options, RANKS_BY_DEFAULT);
 
-	if (batch == 0)
-		batch = option_count(options, OPTION_BATCH);
-	while (batch % (uint64_t)count != 0)
+	if (parts == 0)
+		parts = option_count(options, OPTION_GLOBAL_BATCH);
+	if (parts == 0)
+		parts = option_count(options, OPTION_BATCH);
+	while (parts % (uint64_t)count != 0)
 		count--;
 	return count;
 }

@@ -199,7 +199,7 @@ static int set_batch(struct run *run)
 
 	run->batch = option_count(run->options, OPTION_BATCH);
 	run->test_batch = option_count(run->options, OPTION_TEST_BATCH);
-	if (total == 0 && launch_shares_batch())
+	if (total == 0 && launch_shares_batch() && !run->virtual)
 		total = run->batch;
 	remainder = total % ranks;
 	if (remainder != 0)

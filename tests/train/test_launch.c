@@ -366,6 +366,7 @@ static const struct {
 	{"alone", {NULL}, {"mnist"}, false, -2},
 	{"three", {NULL}, {"mnist", "-n", "3"}, false, 3},
 	{"shared global batch", {NULL}, {"mnist", "--global-batch", "1"}, false, 1},
+	{"one virtual rank", {NULL}, {"mnist", "--virtual-ranks", "1"}, false, 1},
 	{"plain srun",
 	 {"SLURM_JOB_ID", "5", "SLURM_STEP_ID", "0", "SLURM_PROCID", "1"},
 	 {"mnist"},

@@ -155,6 +155,17 @@ TEST(test_shared)
 	ck_assert(batch[0] == 32);
 }
 
+/* With virtual ranks, --batch is that of a virtual rank also without -n. */
+TEST(test_shared_virtual)
+{
+	double batch[2];
+
+	program_run(&program, 0,
+		    "mnist --samples 64 -e 1 -b 4 --virtual-ranks 6 -q --log-json log");
+	ck_assert_int_eq(program_numbers("log", "run", "batch", batch, 2), 1);
+	ck_assert(batch[0] == 24);
+}
+
 /* The progress goes to a stderr that is a file, not a terminal. */
 TEST(test_progress)
 {
