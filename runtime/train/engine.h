@@ -18,7 +18,7 @@
 #include "net/model.h"
 #include "optim/optim.h"
 
-#define ENGINE_VERSION 6
+#define ENGINE_VERSION 7
 
 struct engine; /* defined by each engine */
 
@@ -164,6 +164,9 @@ struct engine_class {
 	 */
 	const char *(*device)(const struct engine *engine);
 	uint64_t (*memory)(const struct engine *engine);
+
+	/* CPU threads that compute. NULL: one. */
+	int (*threads)(const struct engine *engine);
 
 	void (*close)(struct engine *engine);
 };

@@ -10,7 +10,6 @@
 #include "base/text.h"
 #include "base/watch.h"
 #include "base/xalloc.h"
-#include "launch.h"
 #include "run.h"
 
 enum { DEVICE_WIDTH = 32 }; /* characters of a device's name in a table */
@@ -65,7 +64,10 @@ static void describe(const struct run *run, struct report_place *mine)
 		shorten_device_name(class->device(run->engine), mine->device, sizeof(mine->device));
 	else
 		name_cpus(mine->device, sizeof(mine->device));
-	mine->threads = run->threads ? run->threads : class->device ? 1 : launch_cpus();
+	if (class->threads)
+		mine->threads = class->threads(run->engine);
+	else
+		mine->threads = run->threads ? run->threads : 1;
 }
 
 int throughput_open(struct run *run)

@@ -252,6 +252,15 @@ TEST(test_too_many_threads)
 	check_one_line(" threads of 2 ranks share ");
 }
 
+/* The table has the number of threads that compute. */
+TEST(test_threads)
+{
+	setenv("OMP_NUM_THREADS", "3", 1);
+	program_run(&program, 0, "mnist --samples 64 -e 1 -q -n 1 --log-json log");
+	program_read("log", program.output);
+	ck_assert_ptr_nonnull(strstr(program.output, "\"threads\": 3}]}\n"));
+}
+
 /* --- Write errors ------------------------------------------------------------------------------ */
 
 static const struct {

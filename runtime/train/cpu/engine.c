@@ -537,6 +537,11 @@ static const char *cpu_choices(const struct engine *engine)
 	return engine->choices.data ? engine->choices.data : "";
 }
 
+static int cpu_threads(const struct engine *engine)
+{
+	return engine->threads;
+}
+
 const struct engine_class engine_cpu = {
 	.head = {DDP_MODULE_MAGIC, ENGINE_VERSION, sizeof(struct engine_class), "engine", "cpu",
 		 PACKAGE_VERSION},
@@ -547,5 +552,6 @@ const struct engine_class engine_cpu = {
 	.pull = cpu_pull,
 	.describe = cpu_describe,
 	.choices = cpu_choices,
+	.threads = cpu_threads,
 	.close = engine_destroy,
 };
