@@ -68,24 +68,45 @@ static char **step_env; /* environment before Slurm binds the task to devices */
 
 /* --- Messages ------------------------------------------------------------------------------ */
 
-static void __attribute__((format(printf, 3, 0)))
-print_line(FILE *stream, const char *name, const char *format, va_list ap)
+static void print_line(FILE *stream, const char *name, char *text)
 {
-	static char raw[LINE_SIZE], line[LINE_SIZE];
+	static char line[LINE_SIZE];
 
-	vsnprintf(raw, sizeof(raw), format, ap);
-	ddp_hide(raw);
-	ddp_escape(raw, line, sizeof(line));
+	ddp_hide(text);
+	ddp_escape(text, line, sizeof(line));
 	fprintf(stream, "%s: %s\n", name, line);
+}
+
+/*
+ * Write [text], a message of spank-plugin/core/, to [named], which has LINE_SIZE bytes, with
+ * "ddp-exec" in place of "--ddp": srun has no --ddp here.
+ */
+static void name_command(const char *text, char *named)
+{
+	static const char option[] = "--ddp";
+	size_t used = 0, n = strlen(option);
+
+	while (*text && used + sizeof("ddp-exec") < LINE_SIZE) {
+		if (strncmp(text, option, n) == 0 && text[n] != '-') {
+			used += (size_t)snprintf(named + used, LINE_SIZE - used, "ddp-exec");
+			text += n;
+		} else {
+			named[used++] = *text++;
+		}
+	}
+	named[used] = '\0';
 }
 
 static void __attribute__((format(printf, 1, 2))) say(const char *format, ...)
 {
+	static char text[LINE_SIZE], named[LINE_SIZE];
 	va_list ap;
 
 	va_start(ap, format);
-	print_line(options.given[EXEC_OPTION_PRINT] ? stdout : stderr, "ddp", format, ap);
+	vsnprintf(text, sizeof(text), format, ap);
 	va_end(ap);
+	name_command(text, named);
+	print_line(options.given[EXEC_OPTION_PRINT] ? stdout : stderr, "ddp", named);
 }
 
 /*
@@ -95,13 +116,15 @@ static void __attribute__((format(printf, 1, 2))) say(const char *format, ...)
 static void __attribute__((format(printf, 2, 3))) complain(bool one, const char *format, ...)
 {
 	const char *rank = ddp_env_filled(environ, "SLURM_PROCID");
+	static char text[LINE_SIZE];
 	va_list ap;
 
 	if (!one && rank && strcmp(rank, "0") != 0)
 		return;
 	va_start(ap, format);
-	print_line(stderr, "ddp-exec", format, ap);
+	vsnprintf(text, sizeof(text), format, ap);
 	va_end(ap);
+	print_line(stderr, "ddp-exec", text);
 }
 
 /* --- Variables of ddp-run ------------------------------------------------------------------ */
@@ -765,6 +788,7 @@ static bool judge_program(void)
 	uint32_t tasks = number_of("SLURM_STEP_NUM_TASKS"),
 		 nodes = number_of("SLURM_STEP_NUM_NODES");
 	struct ddp_message judged = {""};
+	static char named[LINE_SIZE];
 	enum ddp_verdict verdict;
 
 	if (!options.program[0])
@@ -772,7 +796,8 @@ static bool judge_program(void)
 	verdict = ddp_starter_judge(options.program, environ, tasks, nodes, channel.restarts_max,
 				    &judged);
 	if (verdict == DDP_VERDICT_REFUSE && !options.values.launcher_allowed) {
-		complain(false, "%s", judged.text);
+		name_command(judged.text, named);
+		complain(false, "%s", named);
 		return false;
 	}
 	if (verdict == DDP_VERDICT_TELL && channel.restart == 0 && number_of("SLURM_PROCID") == 0)

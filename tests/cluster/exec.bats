@@ -59,7 +59,7 @@ same_environment()
 	normalize "$TOP/exec" "$except" >"$TOP/exec.env"
 	diff -U0 "$TOP/plugin.env" "$TOP/exec.env"
 	grep -q ' DDP_RANK=' "$TOP/exec.env"
-	[ -n "${2-}" ] || same "$(grep '^ddp' "$TOP/err" | sort)" "$(grep '^ddp' "$TOP/plugin.err" | sort)"
+	[ -n "${2-}" ] || same "$(grep '^ddp' "$TOP/err" | sort)" "$(sed -n 's/ --ddp\([^-]\)/ ddp-exec\1/g; /^ddp/p' "$TOP/plugin.err" | sort)"
 }
 
 # --- Layouts --------------------------------------------------------------------------
@@ -298,6 +298,15 @@ not_shared()
 	layout= not_shared SLURM_HOSTFILE="$WORK/hosts" SLURM_DISTRIBUTION=arbitrary
 	same "$rc" 1
 	has "$err" "^ddp-exec: the node of rank 0 is unknown: "
+}
+
+@test "messages name ddp-exec in place of --ddp" {
+	as_user cp /bin/true "$WORK/torchrun"
+	tasks -w n1 -n2 "$EXEC" ./torchrun train.py
+	same "$rc" 1
+	has "$err" '^ddp-exec: torchrun starts all ranks of its node: .* \(srun ddp-exec python3 train\.py\); --ddp-launcher=allow permits it$'
+	RANK=5 tasks -w n1 -n1 "$EXEC" true
+	same "$rc:$err" "0:ddp: RANK=5 of your environment is replaced: ddp-exec sets it to 0 for this task"
 }
 
 @test "an error of all tasks of a node is printed once" {
