@@ -245,9 +245,7 @@ static bool is_option(const struct launch *launch, char *word, const char *name,
 /* Whether srun refuses the option [word] together with ddp-run's --nodelist or --overlap. */
 static bool is_dropped(const struct launch *launch, char *word)
 {
-	bool has_list = launch->nodes_option[0] && launch->list_option;
-
-	return (has_list && is_option(launch, word, "relative", 'r')) ||
+	return (launch->list_option && is_option(launch, word, "relative", 'r')) ||
 	       (launch->overlap && is_option(launch, word, "exclusive", 0));
 }
 
@@ -266,6 +264,9 @@ char **launch_words(const struct launch *launch, int number)
 	bool to_file = launch->stdout_to_file || launch->stderr_to_file;
 	size_t all = count_words(launch->words), count = 0, moved = 0;
 	char **words = new_words(all), **for_exec = new_words(all), **at = launch->words;
+	const char *const chosen[] = {launch->nodes_option, launch->tasks_option,
+				      launch->list_option, launch->gpus_option,
+				      launch->node_gpus_option};
 
 	words[count++] = "srun";
 	if (!launch->exec[0])
@@ -290,17 +291,9 @@ char **launch_words(const struct launch *launch, int number)
 				words[count++] = at[i];
 		at += length;
 	}
-	if (launch->nodes_option[0]) {
-		words[count++] = (char *)launch->nodes_option;
-		if (launch->tasks_option[0])
-			words[count++] = (char *)launch->tasks_option;
-		if (launch->list_option)
-			words[count++] = launch->list_option;
-	}
-	if (launch->gpus_option)
-		words[count++] = launch->gpus_option;
-	if (launch->node_gpus_option)
-		words[count++] = launch->node_gpus_option;
+	for (size_t i = 0; i < sizeof(chosen) / sizeof(chosen[0]); i++)
+		if (chosen[i] && *chosen[i])
+			words[count++] = (char *)chosen[i];
 	while (at < launch->words + launch->program)
 		words[count++] = *at++;
 	if (launch->exec[0]) {

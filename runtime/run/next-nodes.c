@@ -60,6 +60,14 @@ static int number_of(const struct launch *launch, const char *name, const char *
 	return value ? atoi(value) : 0;
 }
 
+/* Whether srun places a task on each name of its list of nodes. */
+static bool is_arbitrary(const struct launch *launch)
+{
+	const char *distribution = launch_option(launch, "distribution", "SLURM_DISTRIBUTION");
+
+	return distribution && strncmp(distribution, "arbitrary", strlen("arbitrary")) == 0;
+}
+
 /*
  * Add [prefix] and [gpus], such as "8" or "a100:4,h100:4", with each number multiplied by [count]
  * and divided by [nodes]. Returns NULL if a number cannot be divided.
@@ -121,7 +129,8 @@ bool nodes_reserve_spares(struct launch *launch)
 	struct node_list all, gone = {.name = NULL};
 	char state[32];
 
-	if (spares == 0)
+	/* With -m arbitrary the user names the nodes. */
+	if (spares == 0 || is_arbitrary(launch))
 		return true;
 	/*
 	 * With a preflight, nodes that are down count as well, because the preflight replaces them.
@@ -433,14 +442,6 @@ struct run_nodes nodes_count(struct launch *launch, const struct attempt *attemp
 	return nodes;
 }
 
-/* Whether srun places a task on each name of its list of nodes. */
-static bool is_arbitrary(const struct launch *launch)
-{
-	const char *distribution = launch_option(launch, "distribution", "SLURM_DISTRIBUTION");
-
-	return distribution && strncmp(distribution, "arbitrary", strlen("arbitrary")) == 0;
-}
-
 /*
  * Set srun's --nodelist to launch->list. If srun reads the list as the nodes of [ranks] tasks, each
  * node is repeated for each of its tasks.
@@ -468,7 +469,9 @@ static void use_nodes(struct launch *launch, const struct node_list *nodes, size
 	nodes_free(&launch->list);
 	for (size_t i = 0; i < count; i++)
 		nodes_add(&launch->list, nodes->name[i]);
-	set_option(launch->nodes_option, "nodes", (int)count);
+	/* Slurm 24.11 refuses --nodes with -m arbitrary. */
+	if (!is_arbitrary(launch) || launch_option(launch, "nodes", NULL))
+		set_option(launch->nodes_option, "nodes", (int)count);
 	if (ranks > 0 && ranks % first == 0)
 		ranks = ranks / first * (int)count;
 	if (ranks > 0)

@@ -623,7 +623,7 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 
 @test "-m arbitrary with --spare-nodes: the same nodes again, then a spare for a node that failed first twice" {
 	printf '%s\n' n3 n2 n3 n2 >"$WORK/hosts.out"
-	BATCH=--ntasks-per-node=2 SLURM_HOSTFILE=$WORK/hosts.out batch --spare-nodes 2 -N2 -n4 -m arbitrary bash -c 'echo "rank $RANK restart $DDP_RESTART on $SLURMD_NODENAME"
+	DDP_RUN="env SLURM_HOSTFILE=$WORK/hosts.out $DDP_RUN" BATCH=--ntasks-per-node=2 batch --spare-nodes 2 -n4 -m arbitrary bash -c 'echo "rank $RANK restart $DDP_RESTART on $SLURMD_NODENAME"
 		[ "$DDP_RESTART" -lt 2 ] || exit 0; [ "$SLURMD_NODENAME" != n3 ] || { sleep 0.5; exit $((3 + DDP_RESTART)); }; exec sleep 61.4'
 	same "$rc" 0
 	same "$(grep '^rank . restart' <<<"$out" | sort -k4n -k2n | cut -d' ' -f 2,4,6 | paste -sd' ')" \
