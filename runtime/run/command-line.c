@@ -105,12 +105,14 @@ static bool is_heterogeneous(const struct launch *launch)
 }
 
 /*
- * Whether srun's option [name] has a file or "none" as value. With the values "all" and a task
- * number, the output stays on srun's streams.
+ * Whether srun's option [name], or the first variable that is set, has a file or "none" as value.
+ * With the values "all" and a task number, the output stays on srun's streams.
  */
-static bool goes_to_file(const struct launch *launch, const char *name, const char *variable)
+static bool goes_to_file(const struct launch *launch, const char *name, const char *variable,
+			 const char *old_variable)
 {
-	const char *value = launch_option(launch, name, variable);
+	const char *value =
+		launch_option(launch, name, variable) ?: launch_option(launch, name, old_variable);
 
 	return value && strcmp(value, "all") != 0 && value[strspn(value, "0123456789")];
 }
@@ -135,7 +137,9 @@ static bool choose_output(struct launch *launch)
 		const char *name, *variable;
 	} unlabelled[] = {{"pty", NULL},
 			  {"output", "SLURM_STDOUTMODE"},
+			  {"output", "SRUN_OUTPUT"},
 			  {"error", "SLURM_STDERRMODE"},
+			  {"error", "SRUN_ERROR"},
 			  {"unbuffered", "SLURM_UNBUFFEREDIO"}};
 	const char *logs = launch->options.text[RUN_OPTION_LOGS];
 
@@ -201,8 +205,8 @@ bool launch_parse(struct launch *launch)
 		launch->program_name = launch->words[launch->program];
 	stay = launch_option(launch, "kill-on-bad-exit", NULL);
 	launch->ranks_stay = stay && *stay && atoi(stay) == 0;
-	launch->stdout_to_file = goes_to_file(launch, "output", "SLURM_STDOUTMODE");
-	launch->stderr_to_file = goes_to_file(launch, "error", "SLURM_STDERRMODE");
+	launch->stdout_to_file = goes_to_file(launch, "output", "SRUN_OUTPUT", "SLURM_STDOUTMODE");
+	launch->stderr_to_file = goes_to_file(launch, "error", "SRUN_ERROR", "SLURM_STDERRMODE");
 	launch->hang_s = hang ? launch->options.number[RUN_OPTION_HANG] : HANG_DEFAULT;
 	launch->grace_s = launch->options.number[RUN_OPTION_GRACE];
 	if (!choose_output(launch))

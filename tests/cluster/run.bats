@@ -816,6 +816,10 @@ second_ddp_run()
 	same "$(report 0 kind next)" '"hang" "restart"'
 	has "$out" '^ddp-run: --hang 3: srun writes stderr to a file, .* only stdout and heartbeats count'
 	same "$(<"$WORK/own.out")" 1
+	slurm_at_least 24.11 || return 0
+	rm "$WORK/own.out"
+	SRUN_OUTPUT=own.out batch --hang 3 --restarts 1 -N2 -n2 bash -c 'echo "$DDP_RESTART"; sleep 5; exit $((1 - DDP_RESTART))'
+	same "$rc: $(<"$WORK/own.out")" $'0: 0\n0\n1\n1'
 }
 
 @test "srun's labels and output files are unchanged, and --logs with --output, --error or --unbuffered is refused" {
