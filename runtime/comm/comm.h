@@ -37,6 +37,13 @@ int ddp_fail_with(struct ddp *ddp, int status, const char *format, ...) DDP_FORM
 int ddp_begin_call(struct ddp *ddp);
 
 /*
+ * A thread that libddp has started holds this lock during its collectives. Meanwhile the program may
+ * call ddp_abort() or ddp_exit(), which end the collective before they use the handle.
+ */
+void ddp_lock(struct ddp *ddp);
+void ddp_unlock(struct ddp *ddp);
+
+/*
  * Allocate [size] zero bytes, aligned for any type. ddp_destroy() frees them.
  * Returns NULL if memory is short.
  */

@@ -7,6 +7,8 @@
 #ifndef DDP_COMM_PRIVATE_H
 #define DDP_COMM_PRIVATE_H
 
+#include <pthread.h>
+
 #include "base/log.h"
 #include "base/watch.h"
 #include "comm.h"
@@ -76,6 +78,7 @@ struct ddp {
 	uint64_t store_checked; /* time of the last check for an abort in the store */
 	bool joined;		/* ddp_init() succeeded */
 	bool lost;		/* an error of the group "peer" happened */
+	pthread_mutex_t use;	/* see ddp_lock() */
 
 	/* text with which other ranks can map the group's shared memory */
 	char ticket[DDP_GROUP_TICKET];

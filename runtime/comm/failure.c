@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "ddp-private.h"
@@ -23,21 +24,31 @@
  */
 #define SUMMARY_SECONDS(ddp) ((ddp)->engine ? 2.5 : 0.5)
 
+/* Nanoseconds to wait for the end of another thread's collective, and between two checks. */
+#define STOP_TIME UINT64_C(2000000000)
+#define STOP_PERIOD 500000
+
 /* Nanoseconds between checks of the store, to limit the load on its file system. */
 #define ABORT_PERIOD 250000000u
 
 /* --- Detection --------------------------------------------------------------------------- */
 
-const char *ddp_rank_name(void *owner, int rank)
+static void format_rank(const struct ddp *ddp, int rank, char *name, size_t size)
 {
-	struct ddp *ddp = owner;
 	const struct ddp_topology *topology = ddp->topology;
 
 	if (topology && rank >= 0 && rank < topology->size)
-		snprintf(ddp->rank_name, sizeof(ddp->rank_name), "rank %d on %.*s", rank,
-			 DDP_HOST_NAME - 1, topology->hosts[topology->places[rank].group]);
+		snprintf(name, size, "rank %d on %.*s", rank, DDP_HOST_NAME - 1,
+			 topology->hosts[topology->places[rank].group]);
 	else
-		snprintf(ddp->rank_name, sizeof(ddp->rank_name), "rank %d", rank);
+		snprintf(name, size, "rank %d", rank);
+}
+
+const char *ddp_rank_name(void *owner, int rank)
+{
+	struct ddp *ddp = owner;
+
+	format_rank(ddp, rank, ddp->rank_name, sizeof(ddp->rank_name));
 	return ddp->rank_name;
 }
 
@@ -129,18 +140,62 @@ int ddp_fail_with(struct ddp *ddp, int status, const char *format, ...)
 	return ddp_fail_call(ddp, status);
 }
 
+/* Format the text with which this rank aborts for [reason]. Any thread may call this. */
+static void format_abort(const struct ddp *ddp, const char *reason, char text[DDP_ERROR_SIZE])
+{
+	char name[sizeof(ddp->rank_name)];
+
+	format_rank(ddp, ddp->identity.rank, name, sizeof(name));
+	snprintf(text, DDP_ERROR_SIZE, "%.128s aborted: %.880s", name, reason);
+}
+
+void ddp_lock(struct ddp *ddp)
+{
+	pthread_mutex_lock(&ddp->use);
+}
+
+void ddp_unlock(struct ddp *ddp)
+{
+	pthread_mutex_unlock(&ddp->use);
+}
+
+/*
+ * Lock [ddp]. If another thread is in a collective, first end that collective with [text], on all
+ * ranks of the group. That thread then reports the text to the other groups.
+ * Returns false if the collective does not end, for example because MPI does not return.
+ */
+static bool stop_collective(struct ddp *ddp, const char *text)
+{
+	const struct timespec period = {0, STOP_PERIOD};
+	uint64_t end = ddp_now() + STOP_TIME;
+
+	if (pthread_mutex_trylock(&ddp->use) == 0)
+		return true;
+	if (ddp->group)
+		ddp_group_abort(ddp->group, DDP_ERR_ABORTED, text);
+	while (pthread_mutex_trylock(&ddp->use) != 0) {
+		if (ddp_now() > end)
+			return false;
+		nanosleep(&period, NULL);
+	}
+	return true;
+}
+
 void ddp_abort(struct ddp *ddp, const char *format, ...)
 {
-	char reason[DDP_ERROR_SIZE];
+	char reason[DDP_ERROR_SIZE], text[DDP_ERROR_SIZE];
 	va_list arguments;
+	bool locked;
 
 	va_start(arguments, format);
 	vsnprintf(reason, sizeof(reason), format, arguments);
 	va_end(arguments);
-	if (ddp->lost)
-		return;
-	ddp_fail_with(ddp, DDP_ERR_ABORTED, "%.128s aborted: %s",
-		      ddp_rank_name(ddp, ddp->identity.rank), reason);
+	format_abort(ddp, reason, text);
+	locked = stop_collective(ddp, text);
+	if (!ddp->lost)
+		ddp_fail_with(ddp, DDP_ERR_ABORTED, "%s", text);
+	if (locked)
+		ddp_unlock(ddp);
 }
 
 void ddp_publish_failure(struct ddp *ddp)
@@ -150,8 +205,7 @@ void ddp_publish_failure(struct ddp *ddp)
 	if (ddp->lost || ddp->identity.size <= 1 || !ddp->store)
 		return;
 	ddp->lost = true;
-	snprintf(text, sizeof(text), "%s aborted: %.900s", ddp_rank_name(ddp, ddp->identity.rank),
-		 ddp->error.text);
+	format_abort(ddp, ddp->error.text, text);
 	keep_record(ddp);
 	publish_error(ddp, DDP_ERR_ABORTED, text);
 }
@@ -183,6 +237,13 @@ static void flush_notes(struct ddp *ddp)
 
 _Noreturn void ddp_leave_failed(struct ddp *ddp)
 {
+	const struct ddp_error own = ddp->error;
+	char text[DDP_ERROR_SIZE];
+
+	/* No other thread may use the handle from here on, so the lock is not released. */
+	format_abort(ddp, own.text, text);
+	(void)stop_collective(ddp, text);
+	ddp->error = own;
 	ddp_log_print(&ddp->log, DDP_LEVEL_ERROR, "failure", "%s", ddp->error.text);
 	ddp_publish_failure(ddp);
 	if (ddp->lost)

@@ -183,6 +183,19 @@ static int initialise(struct ddp *ddp, const struct ddp_options *options)
 	return status;
 }
 
+/*
+ * The lock is recursive, because MPI's error handler may end the process in a thread that holds it.
+ */
+static void make_lock(struct ddp *ddp)
+{
+	pthread_mutexattr_t attributes;
+
+	pthread_mutexattr_init(&attributes);
+	pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_RECURSIVE);
+	pthread_mutex_init(&ddp->use, &attributes);
+	pthread_mutexattr_destroy(&attributes);
+}
+
 int ddp_init(struct ddp **ddp, const struct ddp_options *options)
 {
 	int status;
@@ -190,6 +203,7 @@ int ddp_init(struct ddp **ddp, const struct ddp_options *options)
 	*ddp = calloc(1, sizeof(**ddp));
 	if (!*ddp)
 		return DDP_ERR_MEMORY;
+	make_lock(*ddp);
 	(*ddp)->log = (struct ddp_log){.level = DDP_LEVEL_WARNING, .prefix = "ddp: ", .rank = -1};
 	status = ddp_fail_call(*ddp, initialise(*ddp, options));
 	(*ddp)->joined = status == 0;
@@ -217,6 +231,7 @@ void ddp_destroy(struct ddp *ddp)
 		ddp_log_summary(ddp);
 	ddp_recorder_destroy(ddp->recorder);
 	free_kept(ddp);
+	pthread_mutex_destroy(&ddp->use);
 	free(ddp);
 }
 

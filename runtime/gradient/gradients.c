@@ -222,7 +222,9 @@ static void do_job(struct worker *worker)
 
 	if (status == 0) {
 		pthread_mutex_unlock(&worker->mutex);
+		ddp_lock(worker->gradients->ddp);
 		status = sum_bucket(worker->gradients, job);
+		ddp_unlock(worker->gradients->ddp);
 		pthread_mutex_lock(&worker->mutex);
 	}
 	if (status < 0)

@@ -345,6 +345,56 @@ TEST_LOOP(test_abort, 0, 3)
 	}
 }
 
+/* --- Aborts while gradients are summed ----------------------------------------------------- */
+
+enum { SUMMED = 20, ELEMENTS = 300000, ABORTS = 24 };
+
+static int pause_us; /* time between the last ddp_gradients_ready() and the abort */
+
+/* Rank 0 aborts in the backward pass of step 1, while libddp's thread sums the first buckets. */
+static int body_abort_in_step(int rank)
+{
+	struct ddp_gradients_options options = DDP_GRADIENTS_OPTIONS_INIT;
+	struct ddp_parameter parameters[SUMMED];
+	struct ddp_gradients *gradients;
+	struct ddp *ddp = ranks_join();
+
+	options.bucket_bytes = options.first_bytes = 1 << 20;
+	for (int i = 0; i < SUMMED; i++)
+		parameters[i] = (struct ddp_parameter){"weight", ELEMENTS};
+	RANK_OK(ddp, ddp_gradients_create(&gradients, ddp, &options, parameters, SUMMED));
+	for (int step = 0; step < 2; step++) {
+		for (size_t i = SUMMED; i-- > 0;) {
+			RANK_OK(ddp, ddp_gradients_ready(gradients, i));
+			if (rank > 0 || step == 0 || i != SUMMED / 3)
+				continue;
+			usleep((useconds_t)pause_us);
+			ddp_abort(ddp, "the data set digits is empty");
+			ddp_exit(ddp);
+		}
+		RANK_OK(ddp, ddp_gradients_finish(gradients));
+	}
+	return 97;
+}
+
+TEST(test_abort_in_step)
+{
+	static struct ranks ranks;
+
+	for (int i = 0; i < ABORTS; i++) {
+		pause_us = i * 100;
+		ranks_start(&ranks, i % 3 == 0 ? "2,2" : "1,1,1,1", body_abort_in_step);
+		ranks_wait(&ranks, false);
+		for (int rank = 0; rank < ranks.size; rank++)
+			ck_assert_msg(ranks.statuses[rank] == ddp_exit_status(DDP_ERR_ABORTED) &&
+					      strstr(ranks.text[rank], "rank 0 on ") &&
+					      strstr(ranks.text[rank],
+						     "the data set digits is empty"),
+				      "%s: rank %d ended with %d: %s", ranks.layout, rank,
+				      ranks.statuses[rank], ranks.text[rank]);
+	}
+}
+
 /* --- Mismatched calls -------------------------------------------------------------------- */
 
 static int body_mismatch(int rank)
