@@ -49,24 +49,59 @@ struct ddp_watch ddp_watch_later(const struct ddp_watch *watch, double seconds)
 	return later;
 }
 
+/* A longer pause between two checks means that the process was stopped, and not just slow. */
+#define LONGEST_PAUSE (10 * (uint64_t)NANOSECONDS)
+
+/* Returns the time at which the wait began, or [now] if that is unknown. */
+static uint64_t find_begin(const struct ddp_watch *watch, uint64_t now)
+{
+	double limit = watch->limit * NANOSECONDS;
+	uint64_t begin;
+
+	if (watch->deadline == UINT64_MAX || !(limit >= 0 && limit < (double)watch->deadline))
+		return now;
+	begin = watch->deadline - (uint64_t)limit;
+	return begin < now ? begin : now;
+}
+
+/* Returns the nanoseconds in which the process was stopped during this wait. */
+static uint64_t stopped_time(const struct ddp_watch *watch, uint64_t now)
+{
+	static _Thread_local struct {
+		const struct ddp_watch *watch;
+		uint64_t deadline, checked, stopped;
+	} wait;
+
+	if (wait.watch != watch || wait.deadline != watch->deadline) {
+		wait.watch = watch;
+		wait.deadline = watch->deadline;
+		wait.checked = find_begin(watch, now);
+		wait.stopped = 0;
+	}
+	if (now - wait.checked > LONGEST_PAUSE)
+		wait.stopped += now - wait.checked;
+	wait.checked = now;
+	return wait.stopped;
+}
+
 int ddp_watch_check(const struct ddp_watch *watch, struct ddp_error *error)
 {
 	int status = watch->check ? watch->check(watch->owner, error) : 0;
+	uint64_t now = ddp_now(), stopped = stopped_time(watch, now);
 
 	if (status < 0)
 		return status;
-	return ddp_now() < watch->deadline ? 0 : DDP_ERR_TIMEOUT;
+	return now - stopped < watch->deadline ? 0 : DDP_ERR_TIMEOUT;
 }
 
 void ddp_watch_sleep(const struct ddp_watch *watch, uint64_t nanoseconds)
 {
-	uint64_t now = ddp_now();
+	uint64_t now = ddp_now(), most = DDP_WATCH_PERIOD;
 	struct timespec time;
 
-	if (now >= watch->deadline)
-		return;
-	if (nanoseconds > watch->deadline - now)
-		nanoseconds = watch->deadline - now;
+	if (now < watch->deadline)
+		most = watch->deadline - now;
+	nanoseconds = nanoseconds < most ? nanoseconds : most;
 	time.tv_sec = (time_t)(nanoseconds / NANOSECONDS);
 	time.tv_nsec = (long)(nanoseconds % NANOSECONDS);
 	nanosleep(&time, NULL);

@@ -19,7 +19,7 @@
 
 struct ddp_watch {
 	uint64_t deadline; /* time of ddp_now(); UINT64_MAX: no deadline */
-	double limit;	   /* time limit in seconds, for messages */
+	double limit;	   /* time limit in seconds */
 
 	/* Returns 0 to continue, or a DDP_ERR_x with its text in [error]. May be NULL. */
 	int (*check)(void *owner, struct ddp_error *error);
@@ -44,13 +44,16 @@ struct ddp_watch ddp_watch_start(double seconds, int (*check)(void *, struct ddp
 struct ddp_watch ddp_watch_later(const struct ddp_watch *watch, double seconds);
 
 /*
- * Call the owner's check(), then compare the time with the deadline.
+ * Call the owner's check(), then compare the time with the deadline. Time in which the process was
+ * stopped for more than 10 s does not count: Slurm suspends jobs for hours.
  * Returns 0 to continue; the result of check(); or DDP_ERR_TIMEOUT without a text, because only the
  * caller knows which rank is missing.
  */
 int ddp_watch_check(const struct ddp_watch *watch, struct ddp_error *error);
 
-/* Sleep for [nanoseconds], but not longer than until the deadline. */
+/*
+ * Sleep for [nanoseconds], but not longer than until the deadline or, after it, DDP_WATCH_PERIOD.
+ */
 void ddp_watch_sleep(const struct ddp_watch *watch, uint64_t nanoseconds);
 
 /*

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <locale.h>
 #include <math.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/socket.h>
@@ -143,6 +144,7 @@ TEST(test_watch)
 
 	/* The error of a timeout has no text, because only the caller knows what it waited for. */
 	watch.deadline = before;
+	watch.limit = 1;
 	ck_assert_int_eq(ddp_watch_check(&watch, &error), DDP_ERR_TIMEOUT);
 	ck_assert_str_eq(error.text, "");
 
@@ -158,6 +160,37 @@ TEST(test_watch)
 
 	watch = ddp_watch_start(0, NULL, NULL);
 	ck_assert_int_eq(ddp_watch_check(&watch, &error), DDP_ERR_TIMEOUT);
+}
+
+/*
+ * Waits until a deadline of [limit] seconds, which is first checked after some [milliseconds].
+ * Exits with 1 if that took less than [seconds].
+ */
+static void wait_at_least(double limit, double seconds, int milliseconds)
+{
+	struct ddp_watch watch = ddp_watch_start(limit, NULL, NULL);
+	double begin = ddp_seconds();
+
+	usleep((useconds_t)milliseconds * 1000);
+	while (ddp_watch_check(&watch, NULL) == 0)
+		ddp_watch_sleep(&watch, DDP_WATCH_PERIOD);
+	_exit(ddp_seconds() - begin < seconds);
+}
+
+/* While Slurm has suspended a job, no time limit ends. Most waits were not yet checked then. */
+TEST_LOOP(test_stopped, 0, 2)
+{
+	pid_t child = fork();
+	int status;
+
+	if (child == 0)
+		wait_at_least(3, 3 + 10.5, _i * 700);
+	usleep(500000);
+	kill(child, SIGSTOP);
+	usleep(11000000);
+	kill(child, SIGCONT);
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert_int_eq(status, 0);
 }
 
 /* Polling ends at the deadline or with the owner's error. Most polls do not call the owner. */
