@@ -64,30 +64,24 @@ static uint64_t find_begin(const struct ddp_watch *watch, uint64_t now)
 	return begin < now ? begin : now;
 }
 
-/* Returns the nanoseconds in which the process was stopped during this wait. */
-static uint64_t stopped_time(const struct ddp_watch *watch, uint64_t now)
+uint64_t ddp_stops_check(struct ddp_stops *stops, uint64_t begin, uint64_t now)
 {
-	static _Thread_local struct {
-		const struct ddp_watch *watch;
-		uint64_t deadline, checked, stopped;
-	} wait;
+	uint64_t from = stops->checked > begin ? stops->checked : begin, sum = 0;
 
-	if (wait.watch != watch || wait.deadline != watch->deadline) {
-		wait.watch = watch;
-		wait.deadline = watch->deadline;
-		wait.checked = find_begin(watch, now);
-		wait.stopped = 0;
-	}
-	if (now - wait.checked > LONGEST_PAUSE)
-		wait.stopped += now - wait.checked;
-	wait.checked = now;
-	return wait.stopped;
+	stops->checked = now;
+	if (now > from && now - from > LONGEST_PAUSE)
+		stops->stop[stops->count++ % DDP_STOPS] = (struct ddp_stop){from, now};
+	for (int i = 0; i < DDP_STOPS; i++)
+		if (stops->stop[i].begin >= begin)
+			sum += stops->stop[i].end - stops->stop[i].begin;
+	return sum;
 }
 
 int ddp_watch_check(const struct ddp_watch *watch, struct ddp_error *error)
 {
+	static _Thread_local struct ddp_stops stops;
 	int status = watch->check ? watch->check(watch->owner, error) : 0;
-	uint64_t now = ddp_now(), stopped = stopped_time(watch, now);
+	uint64_t now = ddp_now(), stopped = ddp_stops_check(&stops, find_begin(watch, now), now);
 
 	if (status < 0)
 		return status;

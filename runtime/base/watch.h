@@ -43,6 +43,24 @@ struct ddp_watch ddp_watch_start(double seconds, int (*check)(void *, struct ddp
  */
 struct ddp_watch ddp_watch_later(const struct ddp_watch *watch, double seconds);
 
+enum { DDP_STOPS = 8 };
+
+/* When a thread was stopped, as the pauses between its checks show. Times of ddp_now(). */
+struct ddp_stops {
+	uint64_t checked; /* last check of any wait; 0: none */
+	unsigned count;
+	struct ddp_stop {
+		uint64_t begin, end;
+	} stop[DDP_STOPS]; /* the newest ones */
+};
+
+/*
+ * Note a check at [now] of a wait that began at [begin]. Waits may be nested. A pause of more than 10
+ * s since the last check, or since [begin] if that was later, is a stop.
+ * Returns the nanoseconds of the stops since [begin].
+ */
+uint64_t ddp_stops_check(struct ddp_stops *stops, uint64_t begin, uint64_t now);
+
 /*
  * Call the owner's check(), then compare the time with the deadline. Time in which the process was
  * stopped for more than 10 s does not count: Slurm suspends jobs for hours.
