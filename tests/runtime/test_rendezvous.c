@@ -264,19 +264,20 @@ TEST(test_two_ranks_abort)
 	EXPECT_ERROR(0, "first reason");
 }
 
-static int fail_once_others_wait(void *owner, struct ddp_error *error)
+/* A rank that has not joined the attempt yet could not tell the other ranks. */
+static int fail_once_all_wait(void *owner, struct ddp_error *error)
 {
 	const struct rank *rank = owner;
 
 	for (int i = 0; i < 3; i++)
-		if (i != rank->identity.rank && !is_waiting(rank->identity.directory, i))
+		if (!is_waiting(rank->identity.directory, i))
 			return 0;
 	return ddp_error_set(error, DDP_ERR_PEER, "the callback's error");
 }
 
 static void meet_with_callback(struct rank *rank)
 {
-	rank->watch = ddp_watch_start(20, fail_once_others_wait, rank);
+	rank->watch = ddp_watch_start(20, fail_once_all_wait, rank);
 	meet_once(rank);
 }
 
