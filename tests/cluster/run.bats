@@ -157,7 +157,7 @@ first_failures()
 	same "$(grep -c 'error: execve' <<<"$out")" 4
 	has "$out" '^execve\(\): nosuch-program: No such file or directory$'
 	has_not "$out" 'also failed'
-	batch --hang 9 -o nosuch/file -N4 true
+	batch --hang 9 -o job.out/file -N4 true
 	same "$rc" 1
 	same "$(grep -c 'Could not open stdout file' <<<"$out")" 2
 	has "$out" '^next: stopped: it would fail in the same way again$'
