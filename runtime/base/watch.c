@@ -71,9 +71,12 @@ uint64_t ddp_stops_check(struct ddp_stops *stops, uint64_t begin, uint64_t now)
 	stops->checked = now;
 	if (now > from && now - from > LONGEST_PAUSE)
 		stops->stop[stops->count++ % DDP_STOPS] = (struct ddp_stop){from, now};
-	for (int i = 0; i < DDP_STOPS; i++)
-		if (stops->stop[i].begin >= begin)
-			sum += stops->stop[i].end - stops->stop[i].begin;
+	for (int i = 0; i < DDP_STOPS; i++) {
+		const struct ddp_stop *stop = &stops->stop[i];
+
+		if (stop->end > begin)
+			sum += stop->end - (stop->begin > begin ? stop->begin : begin);
+	}
 	return sum;
 }
 

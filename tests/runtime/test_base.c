@@ -203,6 +203,8 @@ static const struct {
 	{"a stop before a wait does not count for it", {{100, 130, 30}, {131, 132, 0}}},
 	{"an inner wait with frequent checks is no stop of the outer one",
 	 {{100, 101, 0}, {102, 103, 0}, {100, 111, 0}, {112, 113, 0}, {100, 121, 0}}},
+	{"a stop that began just before a wait whose deadline is later",
+	 {{100, 101, 0}, {100, 130, 29}, {102, 131, 28}}},
 	{"a stop in an inner wait counts for the outer one",
 	 {{100, 101, 0}, {102, 122, 20}, {100, 123, 20}, {124, 125, 0}}},
 };
