@@ -47,6 +47,7 @@ static void begin_step(struct run *run)
 
 	progress->step++;
 	progress->total++;
+	progress->evaluated = false;
 	progress->position = ddp_sampler_position(run->samplers[0]);
 	run->pending++;
 }
@@ -188,10 +189,14 @@ static int share_buffers(struct run *run)
 	return run->class->push(run->engine, &run->error);
 }
 
-/* Sets [stop], and ends early, if this rank wants to stop before its last batch. */
+/*
+ * Sets [stop], and ends early, if this rank wants to stop before its last batch. Without a directory
+ * of checkpoints the training would be lost; so its evaluation is finished.
+ */
 static int evaluate_part(struct run *run, size_t part, struct ddp_evaluation *evaluation,
 			 int32_t *stop)
 {
+	bool may_stop = run->checkpoint.directory || option_flag(run->options, OPTION_EVALUATE);
 	struct batch batch = {.indices = run->indices, .orders = run->orders, .seed = run->seed};
 	struct ddp_sampler_options options = DDP_SAMPLER_OPTIONS_INIT;
 	struct ddp_sampler *sampler;
@@ -205,7 +210,7 @@ static int evaluate_part(struct run *run, size_t part, struct ddp_evaluation *ev
 	status = ddp_sampler_create(&sampler, &options, &run->error);
 	while (status == 0 &&
 	       (batch.count = ddp_sampler_take(sampler, run->indices, run->test_batch)) > 0 &&
-	       !(*stop = stop_wanted(&run->stop)))
+	       !(*stop = may_stop && stop_wanted(&run->stop)))
 		status = run->class->evaluate(run->engine, &batch, evaluation, &run->error);
 	ddp_sampler_destroy(sampler);
 	return status;
@@ -417,6 +422,7 @@ static int finish_epoch(struct run *run, bool whole)
 
 	if (status < 0 || run->stop.agreed)
 		return status;
+	progress->evaluated = true;
 	if (whole) {
 		progress->epoch++;
 		progress->position = progress->step = 0;
@@ -448,7 +454,10 @@ static int train_epoch(struct run *run)
 
 static bool is_finished(const struct run *run)
 {
-	return run->progress.epoch >= run->epochs || run->progress.total >= run->limit;
+	const struct run_progress *progress = &run->progress;
+
+	return progress->epoch >= run->epochs ||
+	       (progress->total >= run->limit && progress->evaluated);
 }
 
 /* Describes the end of a training that was not stopped. */

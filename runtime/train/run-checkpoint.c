@@ -44,6 +44,7 @@
 	X(SAMPLES, "samples")       \
 	X(BEST, "best")             \
 	X(BEST_EPOCH, "best-epoch") \
+	X(EVALUATED, "evaluated")   \
 	X(SCALE, "scale")           \
 	X(GOOD_STEPS, "good-steps") \
 	X(ENGINE, "engine")         \
@@ -136,6 +137,7 @@ static void fill(struct state *state, const struct run *run)
 	put_count(state, FIELD_SAMPLES, progress->samples);
 	put_number(state, FIELD_BEST, progress->best);
 	put_count(state, FIELD_BEST_EPOCH, progress->best_epoch);
+	put_count(state, FIELD_EVALUATED, progress->evaluated);
 	put_number(state, FIELD_SCALE, (double)run->scaler.scale);
 	put_count(state, FIELD_GOOD_STEPS, (uint64_t)run->scaler.good_steps);
 	put(state, FIELD_ENGINE, "%s", run->class->head.name);
@@ -214,6 +216,9 @@ static int read_progress(struct run *run, const struct state *state, uint64_t st
 	progress->samples = get_count(run, state, FIELD_SAMPLES, UINT64_MAX);
 	progress->best = get_number(run, state, FIELD_BEST);
 	progress->best_epoch = (unsigned)get_count(run, state, FIELD_BEST_EPOCH, INT32_MAX);
+	/* Older versions wrote a checkpoint at the end of the training after its evaluation. */
+	progress->evaluated =
+		!*get(state, FIELD_EVALUATED) || get_count(run, state, FIELD_EVALUATED, 1) == 1;
 	run->scaler.scale = (float)get_number(run, state, FIELD_SCALE);
 	run->scaler.good_steps = (int32_t)get_count(run, state, FIELD_GOOD_STEPS, INT32_MAX);
 	return run->error.status;
@@ -641,7 +646,7 @@ static int load(struct run *run, const struct model_tensors *tensors)
 	model_tensors_import(tensors, run->model, (int64_t)step);
 	checkpoint->any = checkpoint->resumed = true;
 	checkpoint->saved = step;
-	checkpoint->saved_epoch = run->progress.epoch;
+	checkpoint->saved_evaluated = run->progress.evaluated;
 	return 0;
 }
 
@@ -704,7 +709,7 @@ int run_save(struct run *run)
 	/* After a stop in an evaluation, the same step is saved again with the epoch's result. */
 	if (!checkpoint->directory ||
 	    (checkpoint->any && checkpoint->saved == run->progress.total &&
-	     checkpoint->saved_epoch == run->progress.epoch))
+	     checkpoint->saved_evaluated == run->progress.evaluated))
 		return 0;
 	status = export(run, &tensors, true);
 	run->lost = status == 0 && !model_is_finite(run->model);
@@ -732,7 +737,7 @@ int run_save(struct run *run)
 		return status;
 	checkpoint->any = true;
 	checkpoint->saved = run->progress.total;
-	checkpoint->saved_epoch = run->progress.epoch;
+	checkpoint->saved_evaluated = run->progress.evaluated;
 	remove_old(checkpoint);
 	report_log(run->report, "checkpoint of step %s in %s",
 		   ddp_show_count((double)run->progress.total).text, checkpoint->directory);

@@ -20,6 +20,7 @@ struct run_progress {
 	uint64_t hits, samples;
 	double best;	     /* best accuracy on the test set */
 	unsigned best_epoch; /* epoch of [best], from 1; 0: none yet */
+	bool evaluated;	     /* the test set was evaluated after the last step */
 };
 
 struct run_checkpoint {
@@ -30,7 +31,7 @@ struct run_checkpoint {
 	bool restarted;	     /* on rank 0: an earlier attempt of this job used the directory last */
 	const char *choices; /* algorithms of the CPU engine in the newest checkpoint; NULL: none */
 	uint64_t saved;	     /* step of the newest checkpoint of this run */
-	unsigned saved_epoch; /* finished epochs in that checkpoint */
+	bool saved_evaluated; /* that checkpoint was written after an evaluation */
 	bool any;	      /* there is a checkpoint */
 	bool resumed;	      /* this run resumed from a checkpoint */
 	bool failed;	      /* the run ends because a checkpoint or a model cannot be written */

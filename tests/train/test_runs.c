@@ -420,33 +420,39 @@ static void write_digits(const char *prefix, uint32_t count)
 	"--log-json log -q"
 
 /*
- * A signal ends a long evaluation. The checkpoint then has all steps of the epoch. The next run
- * evaluates them, and saves the result.
+ * A signal ends a long evaluation. The checkpoint then has all steps of the epoch, or of --steps.
+ * The next run evaluates them, and saves the result.
  */
-TEST(test_stopped_in_evaluation)
+TEST_LOOP(test_stopped_in_evaluation, 1, 3)
 {
+	char command[256], slow[300], text[64];
 	double number[2];
 
 	write_digits("train", 32);
 	write_digits("t10k", 400000);
-	program_start(&program, EVALUATED " --test-batch 1");
+	snprintf(command, sizeof(command), EVALUATED "%s", _i == 1 ? " --steps 1" : "");
+	snprintf(slow, sizeof(slow), "%s --test-batch 1", command);
+	program_start(&program, slow);
+	snprintf(text, sizeof(text), "\"total\": %d,", _i);
 	do {
 		program_sleep(5);
 		program_read("log", program.output);
-	} while (!strstr(program.output, "\"total\": 2,"));
+	} while (!strstr(program.output, text));
 	kill(program.pid, SIGTERM);
 	program_wait(&program);
 	ck_assert_msg(program.status == 3, "ended with %d:\n%s%s", program.status, program.output,
 		      program.errors);
-	ck_assert_ptr_nonnull(strstr(program.output, "stopped by SIGTERM at step 2 of epoch 1: "));
+	snprintf(text, sizeof(text), "stopped by SIGTERM at step %d of epoch 1: ", _i);
+	ck_assert_ptr_nonnull(strstr(program.output, text));
 	ck_assert_int_eq(program_numbers("log", "epoch", "test_loss", number, 2), 0);
-	ck_assert_int_eq(program_count_files("state", "checkpoint-0000000002.safetensors"), 1);
+	snprintf(text, sizeof(text), "checkpoint-000000000%d.safetensors", _i);
+	ck_assert_int_eq(program_count_files("state", text), 1);
 	write_digits("t10k", 40);
-	program_run(&program, 0, EVALUATED);
+	program_run(&program, 0, "%s", command);
 	ck_assert_int_eq(program_numbers("log", "epoch", "total", number, 2), 1);
-	ck_assert_double_eq(number[0], 2);
+	ck_assert_double_eq(number[0], _i);
 	ck_assert_int_eq(access("model.st.best", F_OK), 0);
-	program_run(&program, 0, EVALUATED);
+	program_run(&program, 0, "%s", command);
 	ck_assert_ptr_nonnull(strstr(program.output, "finished before"));
 	ck_assert_ptr_nonnull(strstr(program.output, ", after epoch 1\n"));
 }
