@@ -632,7 +632,6 @@ static int guess(const char *why, struct ddp_facts *facts, struct ddp_plan *plan
 {
 	const char *users = ddp_users_value(environ, DDP_NAME(MASTER_ADDR));
 
-	is_error_of_node = true;
 	if (channel.base_asked)
 		return ddp_fail(message, "%s", why);
 	(void)ddp_format(channel.no_directory, sizeof(channel.no_directory), "%s", why);
@@ -711,7 +710,9 @@ static int set_up_task(struct ddp_facts *facts, struct ddp_plan *plan, struct dd
 	(void)ddp_format(card.gpus, sizeof(card.gpus), "%s", gpus ? gpus : "");
 	snprintf(job, sizeof(job), "%s.%u.%u", channel.cluster, place_job(environ, NULL),
 		 channel.step);
-	if (choose_directories(base, meeting, &why) < 0 ||
+	/* Here all tasks of a node fail, but a task that does not meet the others may be the only one. */
+	is_error_of_node = choose_directories(base, meeting, &why) < 0;
+	if (is_error_of_node ||
 	    (task.size > 1 && meet_open(&meet, (int)task.rank, (int)task.size, host, job, meeting,
 					meet_limit(), &card, &why) < 0))
 		return guess(why.text, facts, plan, message);
