@@ -96,6 +96,14 @@ static char *scale_gpus(const char *prefix, const char *gpus, int count, int nod
 	return option;
 }
 
+/* Whether the user gives GPUs by node or by task, besides a total. */
+static bool gives_part_of_gpus(const struct launch *launch)
+{
+	return launch_option(launch, "gpus-per-node", "SLURM_GPUS_PER_NODE") ||
+	       launch_option(launch, "gpus-per-task", "SLURM_GPUS_PER_TASK") ||
+	       launch_option(launch, "gres", "SLURM_GRES");
+}
+
 /*
  * Set srun's options for GPUs, if the user's --gpus gives their total for all nodes: of the first
  * attempt, or of the job if the job has requested it. From the total alone Slurm 22.05 gives too
@@ -114,7 +122,8 @@ static void set_gpus(struct launch *launch, int count)
 	if (!gpus || !*gpus || nodes < 1)
 		return;
 	launch->gpus_option = scale_gpus("--gpus=", gpus, count, nodes);
-	launch->node_gpus_option = scale_gpus("--gpus-per-node=", gpus, 1, nodes);
+	if (!gives_part_of_gpus(launch))
+		launch->node_gpus_option = scale_gpus("--gpus-per-node=", gpus, 1, nodes);
 }
 
 bool nodes_reserve_spares(struct launch *launch)
