@@ -143,34 +143,45 @@ static bool is_clock(const struct preflight_row *row)
 	return row->verdict < PREFLIGHT_FAILED && strcmp(row->test, PREFLIGHT_CLOCK) == 0;
 }
 
-/*
- * Returns the offset of the right clock from that of ddp-run's host: the median, so that a wrong
- * clock of that host is not an error of all nodes.
- */
-static double find_right_clock(const struct preflight_row *rows, size_t count)
+static int compare_clocks(const void *a, const void *b)
 {
-	double *offsets = ddp_xcalloc(count + 1, sizeof(*offsets), "clocks"), right;
-	size_t clocks = 0;
+	const struct preflight_row *x = *(const struct preflight_row *const *)a,
+				   *y = *(const struct preflight_row *const *)b;
+
+	return (x->value > y->value) - (x->value < y->value);
+}
+
+/*
+ * Returns the row of the right clock: the median, so that a wrong clock of ddp-run's host is not an
+ * error of all nodes. Of fewer than three clocks, returns NULL: that of ddp-run's host is right.
+ */
+static const struct preflight_row *find_right_clock(const struct preflight_row *rows, size_t count)
+{
+	const struct preflight_row **clocks = ddp_xcalloc(count + 1, sizeof(*clocks), "clocks"),
+				   *right;
+	size_t number = 0;
 
 	for (size_t i = 0; i < count; i++)
 		if (is_clock(&rows[i]))
-			offsets[clocks++] = rows[i].value;
-	qsort(offsets, clocks, sizeof(*offsets), compare_numbers);
-	right = clocks < 3 ? 0 : offsets[clocks / 2];
-	free(offsets);
+			clocks[number++] = &rows[i];
+	qsort(clocks, number, sizeof(*clocks), compare_clocks);
+	right = number < 3 ? NULL : clocks[number / 2];
+	free(clocks);
 	return right;
 }
 
 static void mark_clocks(struct preflight_row *rows, size_t count)
 {
-	double right = find_right_clock(rows, count);
+	const struct preflight_row *right = find_right_clock(rows, count);
+	double middle = right ? right->value : 0, most = right ? right->most - right->value : 0;
 
+	most += CLOCK_MOST;
 	for (size_t i = 0; i < count; i++) {
-		double offset = rows[i].value - right, width = rows[i].most - rows[i].value;
+		double offset = rows[i].value - middle, width = rows[i].most - rows[i].value;
 
 		if (!is_clock(&rows[i]))
 			continue;
-		rows[i].verdict = fabs(offset) - width > CLOCK_MOST ? PREFLIGHT_SLOW : PREFLIGHT_OK;
+		rows[i].verdict = fabs(offset) - width > most ? PREFLIGHT_SLOW : PREFLIGHT_OK;
 		rows[i].text[0] = '\0';
 		if (rows[i].verdict == PREFLIGHT_SLOW)
 			snprintf(rows[i].text, sizeof(rows[i].text), "its clock is %.1f s %s",
