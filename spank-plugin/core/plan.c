@@ -406,7 +406,7 @@ static void plan_endpoint(struct builder *b)
 		add_note(
 			b, DDP_SPEAKER_STEP,
 			"MASTER_ADDR=%s of your environment is kept, but on each of the %u nodes it is "
-			"that node itself, so ranks on other nodes do not reach rank 0; unset MASTER_ADDR",
+			"that node itself, so PyTorch's ranks on other nodes do not reach rank 0; unset MASTER_ADDR",
 			address, b->facts->task.nodes);
 	if (port)
 		add_change(b, DDP_NAME(MASTER_PORT), DDP_ACTION_KEEP, port, "yours");
@@ -537,12 +537,11 @@ static uint64_t limit_threads(struct builder *b, uint64_t wanted)
 
 	if (f->cpu_mask == 0 || f->cpu_mask >= f->node_cpus || f->cpu_mask >= wanted)
 		return wanted;
-	add_note(
-		b, DDP_SPEAKER_STEP,
-		"%s: each task is bound to %u CPU%s, though SLURM_CPUS_PER_TASK=%llu; if this is the "
-		"job's --cpus-per-task, repeat it: srun --cpus-per-task=%llu",
-		f->host, f->cpu_mask, f->cpu_mask == 1 ? "" : "s", (unsigned long long)wanted,
-		(unsigned long long)wanted);
+	add_note(b, DDP_SPEAKER_STEP,
+		 "%s: each task may use %u CPU%s, though SLURM_CPUS_PER_TASK=%llu; if this is the "
+		 "job's --cpus-per-task, repeat it: srun --cpus-per-task=%llu",
+		 f->host, f->cpu_mask, f->cpu_mask == 1 ? "" : "s", (unsigned long long)wanted,
+		 (unsigned long long)wanted);
 	return f->cpu_mask;
 }
 

@@ -292,7 +292,7 @@ static const struct row {
 	{"the user's", "OMP_NUM_THREADS=2 SLURM_CPUS_PER_TASK=5", NULL, "~OMP_NUM_THREADS=2"},
 	{"bound to fewer CPUs than the job's --cpus-per-task", "SLURM_CPUS_PER_TASK=8", bound_to_1,
 	 "OMP_NUM_THREADS=1",
-	 .note = "n1: each task is bound to 1 CPU, though SLURM_CPUS_PER_TASK=8; if this is the "
+	 .note = "n1: each task may use 1 CPU, though SLURM_CPUS_PER_TASK=8; if this is the "
 		 "job's --cpus-per-task, repeat it: srun --cpus-per-task=8"},
 	{"bound to the whole node, as on a node with more CPUs in Slurm than in the kernel",
 	 "SLURM_CPUS_PER_TASK=8", mask_of_node, "OMP_NUM_THREADS=8"},
