@@ -29,6 +29,7 @@
 #include "base/hide.h"
 #include "base/mps.h"
 #include "base/settings.h"
+#include "base/watch.h"
 #include "contract.h"
 #include "core/nodelist.h"
 #include "core/starter.h"
@@ -47,8 +48,9 @@ enum {
 	EXIT_MISSING = 127,
 	LINE_SIZE = 3 * DDP_PATH_SIZE,
 	SHARED_SIZE = 60000, /* bytes of the record in the store */
-	JOBS_LIMIT = 5,	     /* time limit for squeue, in seconds */
-	GPUS_MAX = 1024,     /* maximum number of GPUs on a node */
+	SILENT_S = 2,
+	JOBS_LIMIT = 5,	 /* time limit for squeue, in seconds */
+	GPUS_MAX = 1024, /* maximum number of GPUs on a node */
 	BLIND_NODES_MAX =
 		4, /* maximum number of nodes that print that they do not see the directory */
 };
@@ -62,7 +64,10 @@ static struct ddp_task task = {.size = 1, .local_size = 1, .nodes = 1};
 static uint32_t *local_ranks; /* [task.local_size] */
 static char host[DDP_NAME_SIZE];
 static char *run_file; /* file from which ddp-run reads the step; NULL: not started by ddp-run */
-/* All tasks of this node have the same error, so only the first of them prints it. */
+/*
+ * All tasks of this node have the same error, so only the first of them prints it. The others wait
+ * SILENT_S seconds for that, since srun may end all tasks once one has ended.
+ */
 static bool is_error_of_node;
 static char **step_env; /* environment before Slurm binds the task to devices */
 
@@ -692,6 +697,7 @@ static int set_up_task(struct ddp_facts *facts, struct ddp_plan *plan, struct dd
 	struct ddp_message why = {""};
 	struct meet *meet = NULL;
 	char job[DDP_NAME_SIZE + 64];
+	double begin = ddp_seconds();
 	int rv;
 
 	if (place_read_task(environ, &task, &local_ranks, message) < 0)
@@ -710,12 +716,13 @@ static int set_up_task(struct ddp_facts *facts, struct ddp_plan *plan, struct dd
 	(void)ddp_format(card.gpus, sizeof(card.gpus), "%s", gpus ? gpus : "");
 	snprintf(job, sizeof(job), "%s.%u.%u", channel.cluster, place_job(environ, NULL),
 		 channel.step);
-	/* Here all tasks of a node fail, but a task that does not meet the others may be the only one. */
-	is_error_of_node = choose_directories(base, meeting, &why) < 0;
-	if (is_error_of_node ||
+	if (choose_directories(base, meeting, &why) < 0 ||
 	    (task.size > 1 && meet_open(&meet, (int)task.rank, (int)task.size, host, job, meeting,
-					meet_limit(), &card, &why) < 0))
+					meet_limit(), &card, &why) < 0)) {
+		/* All tasks of a node fail at once, but a single one may wait for others in vain. */
+		is_error_of_node = ddp_seconds() - begin < meet_limit();
 		return guess(why.text, facts, plan, message);
+	}
 	rv = agree(meet, base, facts, plan, message);
 	if (rv == 0) {
 		clean_up(meet);
@@ -825,7 +832,9 @@ static int set_up(enum place place)
 		ddp_task_say_plan(&facts, &plan, say);
 		rv = apply(&plan, &message);
 	}
-	if (rv < 0 && (!is_error_of_node || task.local_rank == 0))
+	if (rv < 0 && is_error_of_node && task.local_rank > 0)
+		sleep(SILENT_S);
+	else if (rv < 0)
 		complain(!channel.problem[0], "%s", message.text);
 	ddp_plan_clear(&plan);
 	return rv < 0 ? EXIT_FAILURE : 0;
