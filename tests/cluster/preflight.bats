@@ -205,7 +205,8 @@ release()
 	has "$err" '^n2 +start .* failed +srun cannot start a process: '
 	has "$err" '^[1-3] nodes? +product .* ok'
 	has "$err" '^node n2 has failed: start: '
-	has "$err" '^ddp-run: the first attempt runs on n1,n3,n4$'
+	# Nodes that are slow, as on a busy host, come last.
+	has "$err" '^ddp-run: the first attempt runs on n[134],n[134],n[134]$'
 }
 
 @test "a node that Slurm marks as not responding is replaced" {
