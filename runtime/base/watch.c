@@ -32,11 +32,14 @@ double ddp_date(const struct timespec *time)
 struct ddp_watch ddp_watch_start(double seconds, int (*check)(void *, struct ddp_error *),
 				 void *owner)
 {
-	struct ddp_watch watch = {
-		.deadline = UINT64_MAX, .limit = seconds, .check = check, .owner = owner};
+	struct ddp_watch watch = {.begin = ddp_now(),
+				  .deadline = UINT64_MAX,
+				  .limit = seconds,
+				  .check = check,
+				  .owner = owner};
 
 	if (seconds >= 0 && seconds < 1e9)
-		watch.deadline = ddp_now() + (uint64_t)(seconds * NANOSECONDS);
+		watch.deadline = watch.begin + (uint64_t)(seconds * NANOSECONDS);
 	return watch;
 }
 
@@ -51,18 +54,6 @@ struct ddp_watch ddp_watch_later(const struct ddp_watch *watch, double seconds)
 
 /* A longer pause between two checks means that the process was stopped, and not just slow. */
 #define LONGEST_PAUSE (10 * (uint64_t)NANOSECONDS)
-
-/* Returns the time at which the wait began, or [now] if that is unknown. */
-static uint64_t find_begin(const struct ddp_watch *watch, uint64_t now)
-{
-	double limit = watch->limit * NANOSECONDS;
-	uint64_t begin;
-
-	if (watch->deadline == UINT64_MAX || !(limit >= 0 && limit < (double)watch->deadline))
-		return now;
-	begin = watch->deadline - (uint64_t)limit;
-	return begin < now ? begin : now;
-}
 
 uint64_t ddp_stops_check(struct ddp_stops *stops, uint64_t begin, uint64_t now)
 {
@@ -84,7 +75,7 @@ int ddp_watch_check(const struct ddp_watch *watch, struct ddp_error *error)
 {
 	static _Thread_local struct ddp_stops stops;
 	int status = watch->check ? watch->check(watch->owner, error) : 0;
-	uint64_t now = ddp_now(), stopped = ddp_stops_check(&stops, find_begin(watch, now), now);
+	uint64_t now = ddp_now(), stopped = ddp_stops_check(&stops, watch->begin, now);
 
 	if (status < 0)
 		return status;

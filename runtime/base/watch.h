@@ -18,8 +18,9 @@
 #define DDP_WATCH_PERIOD 20000000u
 
 struct ddp_watch {
+	uint64_t begin;	   /* start of the wait, as in ddp_now() */
 	uint64_t deadline; /* time of ddp_now(); UINT64_MAX: no deadline */
-	double limit;	   /* time limit in seconds */
+	double limit;	   /* time limit in seconds, for messages */
 
 	/* Returns 0 to continue, or a DDP_ERR_x with its text in [error]. May be NULL. */
 	int (*check)(void *owner, struct ddp_error *error);

@@ -218,6 +218,7 @@ static uint32_t hash_call(const struct ddp_call *call, int root)
 static int begin(struct step *step, struct ddp *ddp, struct ddp_call call, int root)
 {
 	int status = ddp_begin_call(ddp);
+	uint64_t now = coarse_now();
 
 	if (status < 0)
 		return status;
@@ -225,7 +226,8 @@ static int begin(struct step *step, struct ddp *ddp, struct ddp_call call, int r
 	step->call = call;
 	step->call.sequence = ++ddp->sequence;
 	step->watch = (struct ddp_watch){
-		.deadline = coarse_now() + (uint64_t)(ddp->timeout * 1e9),
+		.begin = now,
+		.deadline = now + (uint64_t)(ddp->timeout * 1e9),
 		.limit = ddp->timeout,
 		.check = ddp_check_peers,
 		.owner = ddp,
