@@ -143,14 +143,6 @@ static bool is_clock(const struct preflight_row *row)
 	return row->verdict < PREFLIGHT_FAILED && strcmp(row->test, PREFLIGHT_CLOCK) == 0;
 }
 
-static int compare_clocks(const void *a, const void *b)
-{
-	const struct preflight_row *x = *(const struct preflight_row *const *)a,
-				   *y = *(const struct preflight_row *const *)b;
-
-	return (x->value > y->value) - (x->value < y->value);
-}
-
 /*
  * Returns the row of the right clock: the median, so that a wrong clock of ddp-run's host is not an
  * error of all nodes. Of fewer than three clocks, returns NULL: that of ddp-run's host is right.
@@ -164,7 +156,7 @@ static const struct preflight_row *find_right_clock(const struct preflight_row *
 	for (size_t i = 0; i < count; i++)
 		if (is_clock(&rows[i]))
 			clocks[number++] = &rows[i];
-	qsort(clocks, number, sizeof(*clocks), compare_clocks);
+	qsort(clocks, number, sizeof(*clocks), compare_rows);
 	right = number < 3 ? NULL : clocks[number / 2];
 	free(clocks);
 	return right;
