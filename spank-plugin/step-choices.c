@@ -177,12 +177,14 @@ static uint32_t compute_port(const struct ddp_channel *ch, struct ddp_port_range
 	uint64_t hash = ddp_step_hash(ch->cluster, ch->job, ch->step, ch->attempt);
 	uint32_t first = ddp_port_compute(range, ephemeral, hash), port = first;
 
-	for (unsigned i = 1; skip_used && i <= PORTS_TRIED && ddp_task_port_in_use(port); i++) {
+	for (unsigned i = 1; skip_used && i <= PORTS_TRIED; i++) {
+		if (!ddp_task_port_in_use(port))
+			return port;
 		port = ddp_port_compute(range, ephemeral, hash + i);
-		if (i == PORTS_TRIED || port == first)
-			return first;
+		if (port == first)
+			break;
 	}
-	return port;
+	return first;
 }
 
 bool ddp_step_choose_port(struct ddp_channel *ch, const struct ddp_values *values, char *const *env,

@@ -567,24 +567,21 @@ static uint64_t count_workers(const struct builder *b, uint64_t cpus)
 static void plan_threads(struct builder *b)
 {
 	const struct ddp_facts *f = b->facts;
-	const char *why = "SLURM_CPUS_PER_TASK";
-	uint64_t threads, node, workers;
+	const char *why = "CPUs of this task";
+	uint64_t threads = f->cpu_mask, number, workers;
 
 	if (ddp_parse_number(ddp_env_get(f->task_env, "SLURM_CPUS_PER_TASK"), 1, UINT32_MAX,
-			     &node) == 0) {
-		threads = limit_threads(b, node);
-		why = threads < node ? "CPUs of this task" : why;
-	} else {
-		why = "CPUs of this task";
-		threads = f->cpu_mask;
-		if (ddp_parse_number(ddp_env_get(f->task_env, "SLURM_CPUS_ON_NODE"), 1, UINT32_MAX,
-				     &node) == 0) {
-			node /= f->task.local_size;
-			if (threads == 0 || node < threads)
-				threads = node;
-		}
-		threads = threads ? threads : 1;
+			     &number) == 0) {
+		threads = limit_threads(b, number);
+		if (threads == number)
+			why = "SLURM_CPUS_PER_TASK";
+	} else if (ddp_parse_number(ddp_env_get(f->task_env, "SLURM_CPUS_ON_NODE"), 1, UINT32_MAX,
+				    &number) == 0) {
+		number /= f->task.local_size;
+		if (threads == 0 || number < threads)
+			threads = number;
 	}
+	threads = threads ? threads : 1;
 	advise_cpus(b, threads);
 	workers = count_workers(b, threads);
 	if (workers > 1)
