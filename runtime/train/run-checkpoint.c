@@ -297,6 +297,7 @@ static int check_training(struct run *run, const struct state *state)
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		enum field field = rows[i].field;
 		struct ddp_shown was, now;
+
 		if (is_different(field, get(state, field), state->values[field]))
 			return ddp_error_set(
 				&run->error, DDP_ERR_ARGUMENT,
@@ -320,7 +321,6 @@ static void describe_changes(const struct run *run, const struct state *state,
 		    {FIELD_BATCH, "samples a step"},
 		    {FIELD_DATA, ""},
 		    {FIELD_ENGINE, "engine"}};
-	const struct ddp_pair *pair = &state->pairs[FIELD_COUNT];
 
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		enum field field = rows[i].field;
@@ -333,11 +333,9 @@ static void describe_changes(const struct run *run, const struct state *state,
 				     show(field, was, &shown[1]));
 	}
 	for (int i = 0; i < OPTION_COUNT; i++) {
-		const char *now = option_text(run->options, (enum option_id)i), *was;
+		const char *now = option_text(run->options, (enum option_id)i);
+		const char *was = old_option(state, (enum option_id)i);
 
-		if (!option_matters((enum option_id)i))
-			continue;
-		was = (pair++)->value;
 		if (i == OPTION_BATCH || i == OPTION_GLOBAL_BATCH || i == OPTION_ENGINE || !was ||
 		    strcmp(now, was) == 0)
 			continue;
