@@ -48,9 +48,9 @@ enum {
 	EXIT_MISSING = 127,
 	LINE_SIZE = 3 * DDP_PATH_SIZE,
 	SHARED_SIZE = 60000, /* bytes of the record in the store */
-	SILENT_S = 2,
-	JOBS_LIMIT = 5,	 /* time limit for squeue, in seconds */
-	GPUS_MAX = 1024, /* maximum number of GPUs on a node */
+	SILENT_S = 2,	     /* see is_error_of_node */
+	JOBS_LIMIT = 5,	     /* time limit for squeue, in seconds */
+	GPUS_MAX = 1024,     /* maximum number of GPUs on a node */
 	BLIND_NODES_MAX =
 		4, /* maximum number of nodes that print that they do not see the directory */
 };

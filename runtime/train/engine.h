@@ -165,7 +165,7 @@ struct engine_class {
 	const char *(*device)(const struct engine *engine);
 	uint64_t (*memory)(const struct engine *engine);
 
-	/* CPU threads that compute. NULL: one. */
+	/* CPU threads that compute. NULL: --threads, else one. */
 	int (*threads)(const struct engine *engine);
 
 	void (*close)(struct engine *engine);

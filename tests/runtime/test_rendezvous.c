@@ -264,7 +264,7 @@ TEST(test_two_ranks_abort)
 	EXPECT_ERROR(0, "first reason");
 }
 
-/* A rank that has not joined the attempt yet could not tell the other ranks. */
+/* The other ranks would not get the error of a rank that has not joined the attempt yet. */
 static int fail_once_all_wait(void *owner, struct ddp_error *error)
 {
 	const struct rank *rank = owner;
