@@ -162,7 +162,14 @@ has_checkpoint() { [ -n "$(find "$WORK/state" -name '*.safetensors' 2>/dev/null)
 	mkdir -m 777 "$WORK/open"
 	chmod 777 "$WORK/open"
 	export MASTER_ADDR=localhost USER_HOME=/nonexistent TMPDIR=$WORK/open
-	batch -N2 -n2 --chdir=open bash -c 'echo "$RANK at $DDP_RESTART, ${DDP_RENDEZVOUS-none}"; exit $((1 - DDP_RESTART))'
+	# A rank fails only after both have printed, since its failure ends the other one.
+	cat >"$WORK/open/rank.sh" <<-'END'
+		echo "$RANK at $DDP_RESTART, ${DDP_RENDEZVOUS-none}"
+		touch "printed.$DDP_RESTART.$RANK"
+		until [ -e "printed.$DDP_RESTART.$((1 - RANK))" ]; do sleep 0.1; done
+		exit $((1 - DDP_RESTART))
+	END
+	batch -N2 -n2 --chdir=open bash rank.sh
 	unset MASTER_ADDR USER_HOME TMPDIR
 	rm -r "$WORK/open"
 	same "$rc" 0
