@@ -40,10 +40,18 @@ cluster_up()
 	start_cluster "$@"
 }
 
-# start_cluster OPTION...: starts the cluster of cluster_up() with these options. If that fails, prints the cluster's log.
+# start_cluster OPTION...: starts the cluster of cluster_up() with these options. If that fails, prints the cluster's log. With
+# DDP_TEST_DELAY=MS in the environment, each task of a step starts up to MS milliseconds late. This finds tests and code that depend
+# on the order in which tasks start.
 start_cluster()
 {
-	"$minicluster" up --plugin "$TOP/ddp.so" "$@" >"$TOP/up.log" 2>&1 || {
+	local delay=()
+	if [[ ${DDP_TEST_DELAY:-0} != 0 && "$*" != *TaskProlog* ]]; then
+		printf '#!/bin/bash\nsleep "$((RANDOM %% %d))e-3"\n' "$DDP_TEST_DELAY" >"$TOP/delay"
+		chmod 755 "$TOP/delay"
+		delay=(--conf TaskProlog="$TOP/delay")
+	fi
+	"$minicluster" up --plugin "$TOP/ddp.so" "${delay[@]}" "$@" >"$TOP/up.log" 2>&1 || {
 		cat "$TOP/up.log" >&2
 		return 1
 	}
