@@ -82,36 +82,15 @@ static void print_line(FILE *stream, const char *name, char *text)
 	fprintf(stream, "%s: %s\n", name, line);
 }
 
-/*
- * Write [text], a message of spank-plugin/core/, to [named], which has LINE_SIZE bytes, with
- * "ddp-exec" in place of "--ddp": srun has no --ddp here.
- */
-static void name_command(const char *text, char *named)
-{
-	static const char option[] = "--ddp";
-	size_t used = 0, n = strlen(option);
-
-	while (*text && used + sizeof("ddp-exec") < LINE_SIZE) {
-		if (strncmp(text, option, n) == 0 && text[n] != '-') {
-			used += (size_t)snprintf(named + used, LINE_SIZE - used, "ddp-exec");
-			text += n;
-		} else {
-			named[used++] = *text++;
-		}
-	}
-	named[used] = '\0';
-}
-
 static void __attribute__((format(printf, 1, 2))) say(const char *format, ...)
 {
-	static char text[LINE_SIZE], named[LINE_SIZE];
+	static char text[LINE_SIZE];
 	va_list ap;
 
 	va_start(ap, format);
 	vsnprintf(text, sizeof(text), format, ap);
 	va_end(ap);
-	name_command(text, named);
-	print_line(options.given[EXEC_OPTION_PRINT] ? stdout : stderr, "ddp", named);
+	print_line(options.given[EXEC_OPTION_PRINT] ? stdout : stderr, "ddp", text);
 }
 
 /*
@@ -796,7 +775,6 @@ static bool judge_program(void)
 	uint32_t tasks = number_of("SLURM_STEP_NUM_TASKS"),
 		 nodes = number_of("SLURM_STEP_NUM_NODES");
 	struct ddp_message judged = {""};
-	static char named[LINE_SIZE];
 	enum ddp_verdict verdict;
 
 	if (!options.program[0])
@@ -804,8 +782,7 @@ static bool judge_program(void)
 	verdict = ddp_starter_judge(options.program, environ, tasks, nodes, channel.restarts_max,
 				    &judged);
 	if (verdict == DDP_VERDICT_REFUSE && !options.values.launcher_allowed) {
-		name_command(judged.text, named);
-		complain(false, "%s", named);
+		complain(false, "%s", judged.text);
 		return false;
 	}
 	if (verdict == DDP_VERDICT_TELL && channel.restart == 0 && number_of("SLURM_PROCID") == 0)

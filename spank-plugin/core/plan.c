@@ -327,9 +327,8 @@ static void set_identity(struct builder *b, enum ddp_variable variable, const ch
 	if (old && !nested && b->facts->task.rank == 0 &&
 	    (ddp_parse_number(old, 0, UINT32_MAX, &number) < 0 || number != value))
 		add_note(b, DDP_SPEAKER_STEP,
-			 "%s=%s of your environment is replaced: --ddp sets it to %u "
-			 "for this task",
-			 name, old, value);
+			 "%s=%s of your environment is replaced by %u for this task", name, old,
+			 value);
 	set(b, variable, why, "%u", value);
 }
 
@@ -762,8 +761,8 @@ static void plan_warnings(struct builder *b)
 
 	if (b->facts->task.rank == 0 && tasks && ddp_tasks_uneven(tasks) == 1)
 		add_note(b, DDP_SPEAKER_STEP,
-			 "the nodes have different numbers of tasks (%s): right for "
-			 "--ddp, wrong for code that computes a node as rank / LOCAL_WORLD_SIZE",
+			 "the nodes have different numbers of tasks (%s): the variables are right, "
+			 "but code that computes a node as rank / LOCAL_WORLD_SIZE is wrong",
 			 tasks);
 }
 
@@ -854,12 +853,12 @@ int ddp_plan_refuse(char *const *task_env, const char *why, struct ddp_plan *pla
 	struct builder b = {.plan = plan};
 
 	plan->n_changes = plan->n_notes = 0;
-	set(&b, DDP_VAR_DDP_ERROR, "--ddp failed", "%s", why);
+	set(&b, DDP_VAR_DDP_ERROR, "failed", "%s", why);
 	for (size_t i = 0; i < sizeof(misleading) / sizeof(misleading[0]); i++) {
 		const char *name = ddp_variable_info(misleading[i])->name;
 
 		if (ddp_env_get(task_env, name))
-			add_change(&b, name, DDP_ACTION_UNSET, NULL, "--ddp failed");
+			add_change(&b, name, DDP_ACTION_UNSET, NULL, "failed");
 	}
 	if (ddp_env_get(task_env, DDP_CHANNEL_NAME))
 		add_change(&b, DDP_CHANNEL_NAME, DDP_ACTION_UNSET, NULL, "internal");

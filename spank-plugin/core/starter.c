@@ -170,8 +170,8 @@ static enum ddp_verdict check_torchrun(const struct starter *torchrun, char *con
 		(void)ddp_fail(
 			message,
 			"torchrun --standalone: each of the %u tasks would train a world of its own; "
-			"leave --standalone out and write --ntasks-per-node=1; --ddp sets torchrun's "
-			"rendezvous" ALLOW,
+			"leave --standalone out and write --ntasks-per-node=1; torchrun's rendezvous "
+			"is set" ALLOW,
 			tasks);
 		return DDP_VERDICT_REFUSE;
 	}
@@ -179,8 +179,8 @@ static enum ddp_verdict check_torchrun(const struct starter *torchrun, char *con
 		(void)ddp_fail(
 			message,
 			"torchrun starts all ranks of its node: each of the %u tasks on %u node%s would "
-			"train a world of its own; write --ntasks-per-node=1, or leave torchrun out (srun "
-			"--ddp python3 train.py)" ALLOW,
+			"train a world of its own; write --ntasks-per-node=1, or leave torchrun out "
+			"(python3 train.py)" ALLOW,
 			tasks, nodes, nodes > 1 ? "s" : "");
 		return DDP_VERDICT_REFUSE;
 	}
@@ -194,8 +194,8 @@ static enum ddp_verdict check_accelerate(const struct starter *accelerate, uint3
 		return DDP_VERDICT_FINE;
 	(void)ddp_fail(
 		message,
-		"accelerate launch ignores the variables of --ddp: each of the %u tasks trains a world of "
-		"its own; leave accelerate out (srun --ddp python3 train.py), or set --num_machines, --machine_rank, "
+		"accelerate launch ignores RANK and WORLD_SIZE: each of the %u tasks trains a world of "
+		"its own; leave accelerate out (python3 train.py), or set --num_machines, --machine_rank, "
 		"--main_process_ip and --main_process_port",
 		tasks);
 	return DDP_VERDICT_TELL;
@@ -208,7 +208,7 @@ static enum ddp_verdict check_deepspeed(uint32_t tasks, struct ddp_message *mess
 	(void)ddp_fail(
 		message,
 		"each of the %u tasks runs deepspeed, which starts ranks itself, by a hostfile or on its "
-		"node only; leave deepspeed out (srun --ddp python3 train.py --deepspeed)",
+		"node only; leave deepspeed out (python3 train.py --deepspeed)",
 		tasks);
 	return DDP_VERDICT_TELL;
 }
@@ -231,7 +231,7 @@ static enum ddp_verdict check_shell(const struct starter *shell, uint32_t tasks,
 	(void)ddp_fail(
 		message,
 		"%s is a rank, and programs that you start in it are the same rank of this world of %u, and may wait "
-		"for the other ranks; for a session, leave --ddp out here and write srun --ddp before each program",
+		"for the other ranks; for a session use salloc, and start each program by its own srun",
 		shell->name, tasks);
 	return DDP_VERDICT_TELL;
 }

@@ -300,13 +300,13 @@ not_shared()
 	has "$err" "^ddp-exec: the node of rank 0 is unknown: "
 }
 
-@test "messages name ddp-exec in place of --ddp" {
+@test "messages of the plugin are those of ddp-exec" {
 	as_user cp /bin/true "$WORK/torchrun"
 	tasks -w n1 -n2 "$EXEC" ./torchrun train.py
 	same "$rc" 1
-	has "$err" '^ddp-exec: torchrun starts all ranks of its node: .* \(srun ddp-exec python3 train\.py\); --ddp-launcher=allow permits it$'
+	has "$err" '^ddp-exec: torchrun starts all ranks of its node: .* \(python3 train\.py\); --ddp-launcher=allow permits it$'
 	RANK=5 tasks -w n1 -n1 "$EXEC" true
-	same "$rc:$err" "0:ddp: RANK=5 of your environment is replaced: ddp-exec sets it to 0 for this task"
+	same "$rc:$err" "0:ddp: RANK=5 of your environment is replaced by 0 for this task"
 }
 
 @test "an error of all tasks of a node is printed once" {

@@ -22,7 +22,7 @@ rows()
 
 plugin_messages() { grep '^ddp:' "$TOP/err"; }
 
-uneven="right for --ddp, wrong for code that computes a node as rank / LOCAL_WORLD_SIZE"
+uneven="the variables are right, but code that computes a node as rank / LOCAL_WORLD_SIZE is wrong"
 
 # --- Distributions --------------------------------------------------------------------
 
@@ -334,7 +334,7 @@ expect_shared()
 	got=$(RANK=5 WORLD_SIZE=2 DDP_ERROR=old show "RANK WORLD_SIZE DDP_ERROR" -N1 -w n1 -n2 --ddp)
 	same "$got" "0@n1 RANK=0 WORLD_SIZE=2 DDP_ERROR=UNSET
 1@n1 RANK=1 WORLD_SIZE=2 DDP_ERROR=UNSET"
-	same "$(plugin_messages)" "ddp: RANK=5 of your environment is replaced: --ddp sets it to 0 for this task"
+	same "$(plugin_messages)" "ddp: RANK=5 of your environment is replaced by 0 for this task"
 }
 
 # bats test_tags=release

@@ -173,7 +173,7 @@ static const struct row {
 
 	/* --- identity --- */
 	{"a different value is replaced and reported by rank 0", "RANK=9", rank0, "RANK=0",
-	 .note = "RANK=9 of your environment is replaced: --ddp sets it to 0"},
+	 .note = "RANK=9 of your environment is replaced by 0"},
 	{"a different value is not reported by rank 1", "RANK=9", NULL, "RANK=1"},
 	{"the same value is not reported", "RANK=0 WORLD_SIZE=4", rank0, "RANK=0 WORLD_SIZE=4"},
 	{"the same number, written differently, is not reported", "RANK=00", rank0, "RANK=0"},

@@ -55,7 +55,7 @@ static const struct {
 	{"bash", 1, 1, DDP_VERDICT_TELL, "bash is a rank"},
 	{"/bin/zsh -l", 4, 2, DDP_VERDICT_TELL,
 	 "zsh is a rank, and programs that you start in it are the same rank of this world of 4"},
-	{"bash --norc -i", 1, 1, DDP_VERDICT_TELL, "srun --ddp before each program"},
+	{"bash --norc -i", 1, 1, DDP_VERDICT_TELL, "by its own srun"},
 	{"bash -c true", 2, 1, DDP_VERDICT_FINE, NULL},
 	{"bash -lc true", 2, 1, DDP_VERDICT_FINE, NULL},
 	{"bash train.sh", 2, 1, DDP_VERDICT_FINE, NULL},
