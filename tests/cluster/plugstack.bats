@@ -31,8 +31,11 @@ submit_plugstack() { printf '%s\n' "$@" >"$TOP/submit-plugstack.conf"; }
 submit() { mc env SLURM_CONF="$TOP/submit.conf" "$@"; }
 count_lines() { grep -c "$2" <<<"$1" || true; }
 
-nodes_are_idle() { same "$(mc sinfo -h -N -o '%N %t %E' | sort)" "n1 idle none
+# Waits, because a node is idle only after it has reported that the last job ended.
+nodes_are_idle() { within 60 all_nodes_are_idle; }
+all_nodes_are_idle() { same "$(mc sinfo -h -N -o '%N %t %E' | sort)" "n1 idle none
 n2 idle none"; }
+
 # Checks that srun and sbatch without --ddp work, and that the plugin sets and prints nothing.
 plain_works()
 {
@@ -237,11 +240,11 @@ precedence()
 	try submit sbatch --parsable -w n1 --no-requeue -o job.out --wrap 'touch ran'
 	same "$rc" 0
 	job=$out
-	within 30 drained n1
+	within 60 drained n1
 	[ ! -e "$WORK/ran" ]
 	cp "$TOP/plugstack.conf" "$MINICLUSTER_DIR/plugstack.conf"
 	mc scancel "$job" || true
-	within 30 resumed n1
+	within 60 resumed n1
 	within 60 no_jobs
 	# Slurm 24.11 keeps the drain reason until the node's next job.
 	mc srun -w n1 true
@@ -332,7 +335,7 @@ another_release()
 		has "$err" "^slurmstepd-$node: error: ddp: disabled, since its line in plugstack.conf on this node is wrong: there is no argument \"nonsense=1\"; "
 	done
 	same "$(wc -l <<<"$err")" 2
-	try submit srun --ddp sh -c 'echo "$DDP_ERROR"; ls -A'
+	try submit srun -w n1 --ddp sh -c 'echo "$DDP_ERROR"; ls -A'
 	same "slurmstepd-n1: error: ddp: $(head -n 1 <<<"$out")" "$err"
 	# Only the directory that srun created is in $WORK, and srun removes it.
 	same "$(tail -n +2 <<<"$out")" .ddp
