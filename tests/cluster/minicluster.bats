@@ -91,7 +91,7 @@ trap_of_another()
 	printf '#!/bin/sh\necho $$ >"%s/munged"\nexec sleep 100\n' "$TOP" >"$TOP/bin/munged"
 	chmod 755 "$TOP/bin/munged"
 	PATH=$TOP/bin:$PATH "$minicluster" up --dir "$TOP/c" --gpus 0 --plugstack none 3>&- &
-	within 20 test -s "$TOP/munged"
+	within 60 test -s "$TOP/munged"
 	try "$minicluster" status --dir "$TOP/c"
 	same "$rc:$out$err" "1:minicluster: the cluster in $TOP/c is not up yet: wait for its 'minicluster up'"
 	kill -9 $!
