@@ -17,6 +17,8 @@
 /* In seconds. A longer time between the last heartbeats of two ranks is not by chance. */
 #define LONG_BEFORE 5.0
 
+static const char with_step[] = "ended with the step";
+
 /* --- Ranks that follow --------------------------------------------------------------------- */
 
 /*
@@ -85,7 +87,7 @@ static int judge_message(struct facts_rank *rank, int number)
 	if (named >= 0 || meaning == LINE_PEER || meaning == LINE_STOPPED)
 		set(rank, true, "%.*s", (int)strcspn(message, "\n"), message);
 	else if (signal_of(rank) == SIGTERM)
-		set(rank, true, "ended with the step");
+		set(rank, true, "%s", with_step);
 	else if (!message && rank->how == FACTS_EXIT && rank->code > 64 && rank->code < 127 &&
 		 ddp_is_peer_error(64 - rank->code)) /* exit status of libddp for this error */
 		set(rank, true, "%s", ddp_strerror(64 - rank->code));
@@ -103,7 +105,7 @@ static void judge_kills(struct facts *facts)
 	for (int i = 0; i < facts->size; i++)
 		if (!facts->ranks[i].follows && signal_of(&facts->ranks[i]) == SIGKILL &&
 		    facts->ranks[i].time > earliest + AT_ONCE)
-			set(&facts->ranks[i], true, "ended with the step");
+			set(&facts->ranks[i], true, "%s", with_step);
 }
 
 /* --- The first rank ------------------------------------------------------------------------ */
@@ -185,8 +187,24 @@ static int find_unnamed(const struct facts *facts)
 }
 
 /*
+ * Returns the rank that first reported an error other than a lost peer, but that Slurm ended before
+ * it exited; -1: none. Other ranks may notice its closed connections and exit first.
+ */
+static int find_interrupted(const struct facts *facts)
+{
+	int first = -1;
+
+	for (int i = 0; i < facts->size; i++)
+		if (facts->ranks[i].message && strcmp(facts->ranks[i].why, with_step) == 0 &&
+		    (first < 0 || is_earlier(&facts->ranks[i], &facts->ranks[first])))
+			first = i;
+	return first;
+}
+
+/*
  * If every rank follows another one: returns the rank that most other ranks name. If no rank is
- * named, returns a rank that other ranks wait for, else [unnamed], else the rank that failed first.
+ * named, returns a rank that Slurm ended after its error, else one that other ranks wait for, else
+ * [unnamed], else the rank that failed first.
  */
 static int find_culprit(const struct facts *facts, const int *votes, int unnamed)
 {
@@ -195,6 +213,8 @@ static int find_culprit(const struct facts *facts, const int *votes, int unnamed
 	for (int i = 0; i < facts->size; i++)
 		if (votes[i] > 0 && (most < 0 || votes[i] > votes[most]))
 			most = i;
+	if (most < 0)
+		most = find_interrupted(facts);
 	if (most < 0)
 		most = find_missing(facts);
 	if (most < 0)
