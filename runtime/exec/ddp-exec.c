@@ -48,7 +48,7 @@ enum {
 	EXIT_MISSING = 127,
 	LINE_SIZE = 3 * DDP_PATH_SIZE,
 	SHARED_SIZE = 60000, /* bytes of the record in the store */
-	SILENT_S = 2,	     /* see is_error_of_node */
+	SILENT_S = 2,	     /* see stay_silent() */
 	JOBS_LIMIT = 5,	     /* time limit for squeue, in seconds */
 	GPUS_MAX = 1024,     /* maximum number of GPUs on a node */
 	BLIND_NODES_MAX =
@@ -64,10 +64,7 @@ static struct ddp_task task = {.size = 1, .local_size = 1, .nodes = 1};
 static uint32_t *local_ranks; /* [task.local_size] */
 static char host[DDP_NAME_SIZE];
 static char *run_file; /* file from which ddp-run reads the step; NULL: not started by ddp-run */
-/*
- * All tasks of this node have the same error, so only the first of them prints it. The others wait
- * SILENT_S seconds for that, since srun may end all tasks once one has ended.
- */
+/* All tasks of this node have the same error, so only the first of them prints it. */
 static bool is_error_of_node;
 static char **step_env; /* environment before Slurm binds the task to devices */
 
@@ -93,6 +90,12 @@ static void __attribute__((format(printf, 1, 2))) say(const char *format, ...)
 	print_line(options.given[EXEC_OPTION_PRINT] ? stdout : stderr, "ddp", text);
 }
 
+/* Another task prints the error. Wait for that, since srun may end all tasks once one has ended. */
+static void stay_silent(void)
+{
+	sleep(SILENT_S);
+}
+
 /*
  * Print an error. If it occurs on all tasks alike, only rank 0 prints it. With [one], only this
  * task has the error.
@@ -103,8 +106,10 @@ static void __attribute__((format(printf, 2, 3))) complain(bool one, const char 
 	static char text[LINE_SIZE];
 	va_list ap;
 
-	if (!one && rank && strcmp(rank, "0") != 0)
+	if (!one && rank && strcmp(rank, "0") != 0) {
+		stay_silent();
 		return;
+	}
 	va_start(ap, format);
 	vsnprintf(text, sizeof(text), format, ap);
 	va_end(ap);
@@ -589,9 +594,12 @@ static int agree(struct meet *meet, const char *base, struct ddp_facts *facts,
 	if (task.rank == 0) {
 		if (rv == 0)
 			rv = lead(meet, base, facts, plan, message);
-		if (rv < 0)
+		if (rv < 0) {
 			(void)ddp_format(channel.problem, sizeof(channel.problem), "%s",
 					 message->text);
+			/* The other ranks exit when they have read the record. */
+			complain(true, "%s", message->text);
+		}
 		if (meet && ddp_channel_encode(&channel, text, sizeof(text)) < 0)
 			rv = ddp_fail(message, "the step's record does not fit");
 	}
@@ -810,9 +818,9 @@ static int set_up(enum place place)
 		rv = apply(&plan, &message);
 	}
 	if (rv < 0 && is_error_of_node && task.local_rank > 0)
-		sleep(SILENT_S);
-	else if (rv < 0)
-		complain(!channel.problem[0], "%s", message.text);
+		stay_silent();
+	else if (rv < 0 && !channel.problem[0]) /* else rank 0 has printed it */
+		complain(true, "%s", message.text);
 	ddp_plan_clear(&plan);
 	return rv < 0 ? EXIT_FAILURE : 0;
 }
