@@ -2,8 +2,8 @@
 """terminal.py SECONDS [PATTERN KEYS]... -- COMMAND...: runs COMMAND at a terminal and types KEYS.
 
 COMMAND runs in a new terminal without echo and without output processing. KEYS are typed when the output matches PATTERN, after
-the previous pattern's match. All output goes to stdout. The exit status is that of COMMAND, 128 plus the signal that ended it, or
-99 if it ran longer than SECONDS.
+the previous match. If the last PATTERN begins with "*", KEYS are typed each time it matches. All output goes to stdout. The
+exit status is that of COMMAND, 128 plus the signal that ended it, or 99 if it ran longer than SECONDS.
 """
 
 import os
@@ -36,15 +36,16 @@ while time.monotonic() < limit:
     except OSError:  # no process has the terminal open any more
         break
     output += piece
-    while script and (found := re.compile(script[0].encode()).search(output, matched_to)):
+    while script and (found := re.compile(script[0].removeprefix("*").encode()).search(output, matched_to)):
         os.write(terminal, script[1].encode())
         matched_to = found.end()
-        script = script[2:]
+        if not script[0].startswith("*"):
+            script = script[2:]
 else:
     os.killpg(pid, signal.SIGKILL)
 status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 sys.stdout.buffer.write(output)
-if script:
+if script and not script[0].startswith("*"):
     print(f"terminal.py: no output matched: {script[0]}", file=sys.stderr)
 if time.monotonic() >= limit:
     status = 99
