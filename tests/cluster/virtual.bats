@@ -16,6 +16,8 @@ setup_file()
 	install_runtime
 	# Programs must not use a cache in the user's home directory.
 	export XDG_CACHE_HOME=$WORK/.cache
+	# A busy machine needs minutes for a training.
+	export MC_SECONDS=600
 }
 
 teardown_file() { cluster_down; }
@@ -38,9 +40,9 @@ has_newer() { find "$WORK/state" -name 'checkpoint-*.safetensors' -newer "$TOP/s
 lose_in()
 {
 	local pid node
-	within 90 victim "$1" >/dev/null
+	within 300 victim "$1" >/dev/null
 	touch "$TOP/started"
-	within 90 has_newer
+	within 300 has_newer
 	read -r pid node < <(victim "$1")
 	pkill -KILL -f "^slurmd .*$MINICLUSTER_DIR/.* -N $node$"
 	kill -9 "$(ps -o ppid= "$pid" | tr -d ' ')" "$pid"
@@ -55,7 +57,7 @@ survives()
 	shift
 	: >"$TOP/lost"
 	mc srun -N1 -n1 --ddp ddp-train "$@" --virtual-ranks 12 -q -m undisturbed
-	printf '#!/bin/bash\nexec ddp-run --hang 20 --min-nodes 2 ddp-train %s --virtual-ranks 12 -q -c state --checkpoint-steps 2 -m model\n' "$*" \
+	printf '#!/bin/bash\nexec ddp-run --hang 60 --min-nodes 2 ddp-train %s --virtual-ranks 12 -q -c state --checkpoint-steps 2 -m model\n' "$*" \
 		>"$WORK/job"
 	mc sbatch -Q -W --no-kill -N4 -o job.out job &
 	local job=$!
@@ -76,17 +78,17 @@ survives()
 	mc srun -N1 -n1 --ddp ddp-train mnist --samples 960 -e 4 -b 4 --seed 3 --virtual-ranks 12 -q -m undisturbed
 	cat >"$WORK/job" <<-'END'
 		#!/bin/bash
-		ddp-run --requeue --hang 20 --min-nodes 3 sh -c 'echo "started by $WORLD_SIZE"; exec ddp-train "$@"' - \
+		ddp-run --requeue --hang 60 --min-nodes 3 sh -c 'echo "started by $WORLD_SIZE"; exec ddp-train "$@"' - \
 			mnist --samples 960 -e 4 -b 4 --seed 3 --virtual-ranks 12 -q -c state --checkpoint-steps 2 -m model && echo "well done"
 	END
 	mc sbatch -Q --requeue --no-kill --open-mode=append -N4 -o job.out job
 	lose_in 0
 	lose_in 1
-	within 200 grep -q 'is requeued$' "$WORK/job.out"
+	within 300 grep -q 'is requeued$' "$WORK/job.out"
 	for node in $(<"$TOP/lost"); do
 		start_slurmd "$node"
 	done
-	within 200 grep -q '^well done$' "$WORK/job.out"
+	within 300 grep -q '^well done$' "$WORK/job.out"
 	# slurmctld could not deliver the signals for step 0 of the first run to the lost nodes. They may end step 0 of the second
 	# run.
 	same "$(grep '^started by ' "$WORK/job.out" | uniq)" $'started by 4\nstarted by 3\nstarted by 4'
