@@ -161,26 +161,36 @@ TEST(test_watch)
 	ck_assert_int_eq(ddp_watch_check(&watch, &error), DDP_ERR_TIMEOUT);
 }
 
-/* Waits until a deadline of 3 s. Exits with 1 if that took less than [seconds]. */
-static void wait_at_least(double seconds)
+/*
+ * Waits until a deadline of 3 s, and closes [started] after the first check. Exits with 1 if that
+ * took less than [seconds].
+ */
+static void wait_at_least(double seconds, int started)
 {
 	struct ddp_watch watch = ddp_watch_start(3, NULL, NULL);
 	double begin = ddp_seconds();
 
-	while (ddp_watch_check(&watch, NULL) == 0)
+	while (ddp_watch_check(&watch, NULL) == 0) {
+		close(started);
+		started = -1;
 		ddp_watch_sleep(&watch, DDP_WATCH_PERIOD);
+	}
 	_exit(ddp_seconds() - begin < seconds);
 }
 
 /* While Slurm has suspended a job, no time limit ends. */
 TEST(test_stopped)
 {
-	pid_t child = fork();
-	int status;
+	int started[2], status;
+	pid_t child;
+	char byte;
 
+	ck_assert_int_eq(pipe(started), 0);
+	child = fork();
 	if (child == 0)
-		wait_at_least(3 + 10.5);
-	usleep(500000);
+		wait_at_least(3 + 10.5, started[1]);
+	close(started[1]);
+	ck_assert_int_eq(read(started[0], &byte, 1), 0);
 	kill(child, SIGSTOP);
 	usleep(11000000);
 	kill(child, SIGCONT);
