@@ -19,7 +19,7 @@ setup_file()
 	/usr/bin/python3 -u -m http.server --bind 127.0.0.1 --directory "$SERVED/files" 0 \
 		>>"$SERVED/log" 2>&1 3>&- &
 	echo $! >"$SERVED/pid"
-	for _ in {1..200}; do
+	for _ in {1..1200}; do
 		PORT=$(sed -n 's/.* port \([0-9]*\) .*/\1/p' "$SERVED/log")
 		[ -n "$PORT" ] && break
 		sleep 0.05

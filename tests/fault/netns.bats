@@ -63,6 +63,6 @@ named()
 }
 
 @test "a short time limit ends the wait first, and the message names the peer" {
-	pull 4194304 2
+	pull 4194304 8
 	named 84
 }
