@@ -267,7 +267,7 @@ network()
 	row warning n1 node 'not checked: it is allocated; run ddp-info --check --here on it'
 	row warning n3 node 'not checked: it is drained'
 	row ok n2 step 'srun --ddp made'
-	# srun gives up after half of this time, which it prints.
+	# srun waits for half of this time, and prints an error. The rest is for slow commands.
 	check -w n1 --limit 14
 	same "$rc" 0
 	row warning n1 node 'Unable to allocate resources: .*; check it when it is free'
