@@ -24,7 +24,7 @@ rank 3 of 4 on n2: sum 10, local rank 1"
 }
 
 @test "a DDP training continues after a rank is killed" {
-	mc salloc -Q --no-kill -N2 -n2 "$TOP/ddp-run" "$PYTHON" -u "$PY/torch-ddp.py" --epochs 24 --checkpoint "$WORK/model.pt" --resume \
+	mc salloc -Q --no-kill -N2 -n2 "$TOP/ddp-run" "$PYTHON" -u "$PY/torch-ddp.py" --epochs 96 --checkpoint "$WORK/model.pt" --resume \
 		>"$TOP/train.out" 2>"$TOP/err" &
 	run=$!
 	within 300 grep -q '^epoch 3: ' "$TOP/train.out"

@@ -12,7 +12,7 @@ import time
 import torch
 import torch.distributed as dist
 
-DEADLINE = 60  # seconds
+DEADLINE = 300  # seconds; on a busy host, one world may import PyTorch minutes before another one
 
 
 def arrive(directory, name, others):

@@ -72,7 +72,7 @@ leave_py()
 		import os, signal, time
 		import torch, torch.distributed as dist
 		dist.init_process_group("gloo")
-		rank, device, steps = dist.get_rank(), "cpu", 400
+		rank, device, steps = dist.get_rank(), "cpu", int(os.environ["STEPS"])
 		first = int(open("saved").read()) + 1 if os.path.exists("saved") else 0
 		print(f"{rank}: begins with {first}")
 		def train(step):
@@ -91,7 +91,7 @@ leave_py()
 @test "lines of doc/restarts.md: after SIGTERM all ranks stop after the same step, and continue with the next" {
 	local rc=0 step
 	leave_py >"$WORK/leave.py"
-	mc salloc -Q -N2 "$TOP/ddp-run" "$PYTHON" -u leave.py >"$WORK/train.out" 2>"$TOP/err" 3>&- &
+	STEPS=1000000 mc salloc -Q -N2 "$TOP/ddp-run" --grace 1m "$PYTHON" -u leave.py >"$WORK/train.out" 2>"$TOP/err" 3>&- &
 	within 300 grep -q '^trains$' "$WORK/train.out"
 	pkill -TERM -f "^$TOP/ddp-run .*leave.py$"
 	wait $! || rc=$?
@@ -100,7 +100,7 @@ leave_py()
 	same "$(grep leaves "$WORK/train.out" | sort)" "0: leaves after $step
 1: leaves after $step"
 	has_not "$(<"$TOP/err")" 'started again'
-	mc srun -N2 --ddp "$PYTHON" -u leave.py >"$WORK/train.out"
+	STEPS=$((step + 3)) mc srun -N2 --ddp "$PYTHON" -u leave.py >"$WORK/train.out"
 	same "$(sort "$WORK/train.out" | grep -v trains)" "0: begins with $((step + 1))
 1: begins with $((step + 1))"
 	rm "$WORK/saved" "$WORK/leave.py"

@@ -37,10 +37,10 @@ teardown()
 # its exit status. Sets $output to its output. (sbatch --wait polls at growing intervals.)
 submit()
 {
-	local id deadline=$((SECONDS + 120)) job=''
+	local id deadline=$((SECONDS + MC_SECONDS)) job=''
 	id=$(mc sbatch --parsable "$@") || return 1
 	until [[ $job =~ JobState=(COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL) ]]; do
-		((SECONDS < deadline)) || { echo "not ended in 120 s: $job" >&2; return 1; }
+		((SECONDS < deadline)) || { echo "not ended in $MC_SECONDS s: $job" >&2; return 1; }
 		sleep 0.1
 		job=$(mc scontrol show job "$id")
 	done

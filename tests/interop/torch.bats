@@ -110,7 +110,7 @@ networks_down()
 	END
 	chmod 755 "$TOP/inside"
 	# only root can enter a network namespace
-	output=$(cd "$TOP" && SLURM_HOSTFILE=$TOP/hosts timeout -k 5 60 "$minicluster" run \
+	output=$(cd "$TOP" && SLURM_HOSTFILE=$TOP/hosts timeout -k 5 "$MC_SECONDS" "$minicluster" run \
 		srun --kill-on-bad-exit=1 -n2 -m arbitrary --ddp --ddp-master-suffix=.net unshare -m "$TOP/inside" \
 		torchrun --nproc_per_node=2 "$PY/checks.py" 2>"$TOP/err") || { cat "$TOP/err" >&2; false; }
 	same "$(sort <<<"$output")" "rank 0 of 4 on n2: sum 10, local rank 0
