@@ -27,19 +27,7 @@ static struct ddp_sampler *open_sampler(uint64_t samples, int rank, int ranks, u
 	return sampler;
 }
 
-/* --- The generator ---------------------------------------------------------------------- */
-
-TEST(test_twister)
-{
-	struct ddp_mt19937 generator;
-	uint32_t word = 0;
-
-	/* the value of std::mt19937 that the C++ standard gives as a check */
-	ddp_mt19937_seed(&generator, 5489);
-	for (int i = 0; i < 10000; i++)
-		word = ddp_mt19937_next(&generator);
-	ck_assert_uint_eq(word, 4123659995u);
-}
+/* --- The generator and permutations ------------------------------------------------------- */
 
 TEST(test_large_order)
 {
@@ -161,24 +149,6 @@ TEST(test_next_epoch)
 	ddp_sampler_destroy(sampler);
 }
 
-TEST(test_order)
-{
-	struct ddp_sampler *sampler = open_sampler(10, 1, 3, 0, true, PAD);
-	uint64_t index;
-
-	for (uint64_t i = 0; i < 4; i++) {
-		ck_assert_uint_eq(ddp_sampler_order(sampler), 1 + 3 * i);
-		ck_assert_uint_eq(ddp_sampler_position(sampler), 3 * i);
-		ck_assert_int_eq(ddp_sampler_next(sampler, &index), 1);
-	}
-	ck_assert_uint_eq(ddp_sampler_position(sampler), 10);
-	ck_assert_int_eq(ddp_sampler_seek(sampler, 5, 7, NULL), 0);
-	ck_assert_uint_eq(ddp_sampler_epoch(sampler), 5);
-	ck_assert_uint_eq(ddp_sampler_order(sampler), 8);
-	ck_assert_uint_eq(ddp_sampler_position(sampler), 7);
-	ddp_sampler_destroy(sampler);
-}
-
 TEST(test_seek_end)
 {
 	struct ddp_sampler *sampler = open_sampler(10, 2, 3, 0, true, PAD);
@@ -269,36 +239,6 @@ TEST(test_resume)
 			position = after;
 		}
 		check_returned(&returned, samples, ranks, kind);
-	}
-}
-
-TEST(test_resume_same)
-{
-	uint64_t state = unit_seed(20240917);
-
-	for (int round = 0; round < 200; round++) {
-		size_t samples = 1 + unit_random(&state, 100);
-		int ranks = 1 + (int)unit_random(&state, 9);
-		int rank = (int)unit_random(&state, (uint32_t)ranks);
-		enum kind kind = (enum kind)unit_random(&state, KINDS);
-		struct ddp_sampler *run = open_sampler(samples, rank, ranks, 3, true, kind);
-		struct ddp_sampler *again = open_sampler(samples, rank, ranks, 3, true, kind);
-		uint64_t want, got, count = unit_random(&state, 12);
-
-		for (uint64_t i = 0; i < count && i + 1 < ddp_sampler_length(run); i++)
-			ddp_sampler_next(run, &want);
-		ck_assert_int_eq(ddp_sampler_seek(again, ddp_sampler_epoch(run),
-						  ddp_sampler_position(run), NULL),
-				 0);
-		for (int i = 0; i < 150; i++) {
-			want = got = 4711;
-			ck_assert_int_eq(ddp_sampler_next(run, &want),
-					 ddp_sampler_next(again, &got));
-			ck_assert_uint_eq(want, got);
-			ck_assert_uint_eq(ddp_sampler_order(run), ddp_sampler_order(again));
-		}
-		ddp_sampler_destroy(again);
-		ddp_sampler_destroy(run);
 	}
 }
 
