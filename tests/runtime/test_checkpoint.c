@@ -294,32 +294,11 @@ TEST(test_full_disk)
 	ck_assert_msg(rmdir(directory) == 0, "something is left in %s", directory);
 }
 
-static int sync_error; /* result of fsync() for directories */
-
+/* Without this, syncing would be most of the time of these tests. test_file tests its errors. */
 int fsync(int fd)
 {
-	struct stat info;
-
-	ck_assert_int_eq(fstat(fd, &info), 0);
-	errno = S_ISDIR(info.st_mode) ? sync_error : 0;
-	return errno ? -1 : 0;
-}
-
-/*
- * If fsync() of the directory fails, the save fails and the old checkpoints remain, because a power
- * failure might delete the new one.
- */
-TEST(test_sync_fails)
-{
-	const char *directory = new_directory("sync");
-	struct ddp_error error;
-
-	ck_assert_int_eq(save(directory, 1, 1, &error), 0);
-	sync_error = EIO;
-	ck_assert_int_eq(save(directory, 2, 1, &error), DDP_ERR_FILE);
-	sync_error = 0;
-	UNIT_SAYS("text", error.text, path_of(directory, 2), "Input/output error");
-	unit_text("sync", "steps", steps_of(directory), "2 1");
+	(void)fd;
+	return 0;
 }
 
 TEST(test_save_fails)

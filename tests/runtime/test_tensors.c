@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include <signal.h>
-#include <sys/resource.h>
-
 #include <ddp.h>
 
 #include "base/json.h"
@@ -148,32 +145,6 @@ TEST_ROWS(test_invalid, invalid)
 	unit_number(invalid[_i].piece, "status", error.status, DDP_ERR_ARGUMENT);
 	UNIT_SAYS("text", error.text, path, invalid[_i].piece);
 	ck_assert_int_ne(access(path, F_OK), 0);
-}
-
-/* On a full disk the old file remains, and no temporary file remains. */
-TEST(test_full_disk)
-{
-	const char *path = scratch("full/file");
-	struct ddp_tensor tensor = {"six", DDP_F32, 1, {6}, six};
-	static char large[8192];
-	struct ddp_tensor two[] = {tensor, {"large", DDP_U8, 1, {sizeof(large)}, large}};
-	struct ddp_tensors *file;
-	struct ddp_error error;
-	size_t count;
-
-	ck_assert_int_eq(mkdir(scratch("full"), 0700), 0);
-	ck_assert_int_eq(ddp_tensors_save(path, &tensor, 1, NULL, 0, &error), 0);
-	signal(SIGXFSZ, SIG_IGN);
-	ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &(struct rlimit){4096, RLIM_INFINITY}), 0);
-	ck_assert_int_eq(ddp_tensors_save(path, two, 2, NULL, 0, &error), DDP_ERR_FILE);
-	setrlimit(RLIMIT_FSIZE, &(struct rlimit){RLIM_INFINITY, RLIM_INFINITY});
-	UNIT_SAYS("text", error.text, path, "File too large");
-	ck_assert_int_eq(ddp_tensors_open(&file, path, &error), 0);
-	ddp_tensors_list(file, &count);
-	ck_assert_uint_eq(count, 1);
-	ddp_tensors_close(file);
-	ck_assert_int_eq(unlink(path), 0);
-	ck_assert_int_eq(rmdir(scratch("full")), 0);
 }
 
 /* --- Malformed files --------------------------------------------------------------------- */
