@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Independent parsers read a report's JSON log, event files and page, and a browser draws the page.
+# Independent parsers read a training's JSON log, event files and page, and a browser draws the page.
 
 if ! command -v python3 >/dev/null; then
 	echo 'python3 was not found'
@@ -10,27 +10,20 @@ browser=$(command -v chromium || command -v chromium-browser || command -v googl
 directory=$(mktemp -d "${TMPDIR:-/tmp}/ddp-report.XXXXXX") || exit 99
 trap 'rm -rf "$directory"' EXIT
 
-# check RANKS NAME [BROWSER]
-check()
-{
-	ranks=$1
-	shift
-	rm -rf "$directory/run"
-	./report-demo "$directory/run" "$ranks" 0 ${1:+"$1"} >"$directory/out" || exit 1
-	HOME=$directory python3 "${srcdir:-.}/report-files.py" "$directory/run" "$@" || exit 1
-}
-
-# shellcheck disable=SC1003 # a literal backslash
-name='<script>alert("1")</script> & '\''x'\'' ]]> <!-- é --> {"a": 1}\'
-for ranks in 1 2 64 1000; do
-	check $ranks ''
+for ranks in 1 3; do
+	mkdir "$directory/$ranks"
+	"${top_builddir:-../..}/runtime/train/ddp-train" mnist -n "$ranks" -t 1 --samples 480 -e 3 -b 8 \
+		--log-every 4 --log-json "$directory/$ranks/log.jsonl" \
+		--report "$directory/$ranks/report.html" --tensorboard "$directory/$ranks" \
+		>"$directory/out" || exit 1
+	python3 "${srcdir:-.}/report-files.py" "$directory/$ranks" || exit 1
 done
-check 3 "$name"
 echo 'ok 1 - the files of a report'
 if [ -z "$browser" ]; then
 	echo 'ok 2 - a browser draws the page # skip neither chromium nor google-chrome was found'
 	exit 0
 fi
-check 1 '' "$browser"
-check 65 "$name" "$browser"
+for ranks in 1 3; do
+	HOME=$directory python3 "${srcdir:-.}/report-files.py" "$directory/$ranks" "$browser" || exit 1
+done
 echo 'ok 2 - a browser draws the page'
