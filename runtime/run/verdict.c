@@ -331,6 +331,19 @@ static bool was_ended(const struct facts *facts)
 	       facts_is_kind(facts, "refused");
 }
 
+/* ddp-run sets the kind from the end that srun reported first, which may be that of a follower. */
+static void correct_kind(struct facts *facts)
+{
+	enum facts_how how = facts->first < 0 ? FACTS_UNKNOWN : facts->ranks[facts->first].how;
+
+	if (!facts_is_kind(facts, "exit") && !facts_is_kind(facts, "signal"))
+		return;
+	if (how == FACTS_EXIT)
+		facts->kind = "exit";
+	else if (how == FACTS_SIGNAL || how == FACTS_OOM)
+		facts->kind = "signal";
+}
+
 void verdict_judge(struct facts *facts)
 {
 	int *votes = ddp_xcalloc((size_t)facts->size + 1, sizeof(*votes), "the report");
@@ -346,5 +359,6 @@ void verdict_judge(struct facts *facts)
 		judge_hang(facts);
 	else if (!was_ended(facts))
 		judge_end(facts, votes);
+	correct_kind(facts);
 	free(votes);
 }

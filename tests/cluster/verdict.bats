@@ -9,7 +9,7 @@ load lib
 
 setup_file()
 {
-	cluster_up --nodes 2
+	cluster_up --nodes 2 --conf KillWait=5
 	install_runtime
 }
 
@@ -72,7 +72,10 @@ task-1"
 # --- Reports of failures under ddp-run -----------------------------------------------------
 
 @test "a rank that exits is reported with status, node and last lines, the others as followers" {
-	run_once -N2 --ntasks-per-node=2 sh -c 'echo rank $RANK begins; [ $RANK = 2 ] || exec sleep 100; printf "50%%\r\033[1mlast\007 words\n"; sleep 0.5; exit 7'
+	# Rank 2 waits for the others, since Slurm ends a rank that has not begun with SIGKILL.
+	run_once -N2 --ntasks-per-node=2 sh -c 'echo rank $RANK begins; touch here.$RANK; [ $RANK = 2 ] || exec sleep 100
+		until [ -e here.0 ] && [ -e here.1 ] && [ -e here.3 ]; do sleep 0.1; done
+		printf "50%%\r\033[1mlast\007 words\n"; sleep 0.5; exit 7'
 	same "$(field kind status first.rank first.node first.how first.code first.follows)" "exit $rc 2 n2 exit 7 False"
 	has "$(cat "$dir/task-2")" "^n2 $(field first.pid)$"
 	has "$(field first.tail)" "last.* words"

@@ -257,6 +257,9 @@ TEST_ROWS(test_decisions, rows)
 	if (row->first < 0)
 		return;
 	unit_number(row->name, "how", ranks[facts.first].how, row->how);
+	if (strcmp(row->kind, "exit") == 0 || strcmp(row->kind, "signal") == 0)
+		unit_text(row->name, "kind", facts.kind,
+			  row->how == FACTS_EXIT ? "exit" : "signal");
 	unit_text(row->name, "why", ranks[facts.first].why, row->why ? row->why : "");
 }
 
