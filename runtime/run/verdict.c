@@ -22,16 +22,22 @@ static const char with_step[] = "ended with the step";
 /* --- Ranks that follow --------------------------------------------------------------------- */
 
 /*
- * Returns the first other rank that [text], a message of [rank], names; -1: none. Ranks in a prefix
- * "from rank 2 on n2: " do not count, because they only forwarded the message.
+ * Returns the first other rank that [text], a message of [rank], names; -1: none. A rank in a prefix
+ * "from rank 2 on n2: " or "rank 2 on n2: " sent the message, so it counts only if the rest of the
+ * message names no rank.
  */
 static int find_named(const char *text, int rank)
 {
-	int named = -1, number, end = 0;
+	int named = -1, sender = -1, number, end = 0;
 
-	while (sscanf(text, "from rank %*d on %*[^:]: %n", &end) == 0 && end > 0) {
-		text += end;
+	for (;;) {
+		const char *prefix = text + (strncmp(text, "from ", 5) == 0 ? 5 : 0);
+
 		end = 0;
+		if (sscanf(prefix, "rank %d on %*[^: ]: %n", &number, &end) != 1 || end == 0)
+			break;
+		sender = number;
+		text = prefix + end;
 	}
 	for (; (text = strstr(text, "rank ")); text++) {
 		if (sscanf(text, "rank %d", &number) != 1)
@@ -41,7 +47,7 @@ static int find_named(const char *text, int rank)
 		if (named < 0)
 			named = number;
 	}
-	return named;
+	return named < 0 && sender != rank ? sender : named;
 }
 
 /* Returns the signal that ended the rank, or that a shell reported as its exit status; 0: none. */
