@@ -185,6 +185,7 @@ void attempt_write(const struct launch *launch, struct attempt *attempt, struct 
 		ddp_put_string(&text, "refusal", attempt->said.refusal);
 	put_tasks(&text, &attempt->said);
 	put_names(&text, "silent_nodes", &attempt->silent);
+	ddp_put_count(&text, "lost", srun_lost_node(&attempt->said));
 	if (attempt->quiet_s > 0)
 		ddp_put_number(&text, "quiet", attempt->quiet_s);
 	if (attempt->decided)

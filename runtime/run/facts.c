@@ -216,10 +216,11 @@ static void read_members(struct facts *facts, struct ddp_json *json, const struc
  *      "kind": "exit|signal|node|hang|cancelled|timelimit|steplimit|preempted|warned|stopped|refused",
  *      "refusal": "execve(): train: No such file or directory",
  *      "tasks": [{"rank": 2, "node": "n2", "how": "exit|signal|oom|late", "code": 9, "time": 1795000012.5}],
- *      "silent_nodes": ["n2"], "quiet": 300.0,
+ *      "silent_nodes": ["n2"], "lost": 1, "quiet": 300.0,
  *      "next": "restart|requeue|stop", "next_nodes": ["n1"], "next_ranks": 2, "next_after": 0.12, "next_why": ""}
  *
- * Times are seconds since 1970. tasks are in the order of srun's messages.
+ * Times are seconds since 1970. tasks are in the order of srun's messages. lost: 1 if srun reported that it lost a node or a
+ * slurmstepd.
  */
 
 static void read_silent(struct facts *facts, struct ddp_json *json)
@@ -277,6 +278,7 @@ static void read_attempt(struct facts *facts)
 		{"refusal", .string = &facts->refusal},
 		{"tasks", .element = read_task},
 		{"silent_nodes", .element = read_silent},
+		{"lost", .number = &facts->lost},
 		{"quiet", .number = &facts->quiet},
 		{"next", .string = &facts->next},
 		{"next_nodes", .list = &facts->next_nodes},

@@ -81,7 +81,8 @@ struct facts {
 	 */
 	const char *run_id, *kind, *next, *next_why, *refusal;
 	const char **command, **nodes, **next_nodes;
-	double job, step, attempt, restarts, started, ended, status, quiet, next_ranks, next_after;
+	double job, step, attempt, restarts, started, ended, status, lost, quiet, next_ranks,
+		next_after;
 
 	int size; /* number of ranks; a lower bound if unknown */
 	struct facts_rank *ranks;

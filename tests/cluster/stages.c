@@ -79,6 +79,24 @@ static void reach_stage(const char *name)
 		start_thread(kill_after_300_ms);
 }
 
+/* Slurm may not end a rank that starts while it ends the step. So wait until all ranks run. */
+static void wait_for_all(int rank, int size)
+{
+	char name[32];
+	FILE *file;
+
+	snprintf(name, sizeof(name), "started-%d", rank);
+	file = fopen(name, "w");
+	if (!file)
+		abort();
+	fclose(file);
+	for (int i = 0; i < size; i++) {
+		snprintf(name, sizeof(name), "started-%d", i);
+		while (access(name, F_OK) < 0)
+			usleep(10000);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	int rank = atoi(getenv("RANK")), size = atoi(getenv("WORLD_SIZE"));
@@ -93,6 +111,8 @@ int main(int argc, char **argv)
 	first_attempt = strcmp(getenv("DDP_RESTART"), "0") == 0;
 	is_victim = first_attempt && rank == atoi(argv[2]);
 	is_late = first_attempt && rank == (atoi(argv[2]) + 1) % size;
+	if (is_at("start"))
+		wait_for_all(rank, size);
 	if (is_victim && is_at("start"))
 		raise(SIGKILL);
 	reach_stage("rendezvous");

@@ -164,7 +164,7 @@ END
 	reached=$(sort <<<"$out")
 	same "$(wc -l <<<"$reached")" 4
 	for how in 'start 0' 'start 3' 'rendezvous 0' 'rendezvous 3' 'sum 0' 'sum 3' 'checkpoint 0' 'exit 0' 'exit 3'; do
-		rm -rf "$WORK"/stages-state "$WORK/.ddp"
+		rm -rf "$WORK"/{stages-state,started-*,.ddp}
 		# shellcheck disable=SC2086 # two words
 		try mc ddp-run --restarts 1 -N2 --ntasks-per-node=2 "$TOP/stages" $how
 		same "$how: $rc" "$how: 0"

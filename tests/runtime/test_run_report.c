@@ -126,7 +126,7 @@ static const struct row {
 	 "rank 3, killed by SIGSEGV"},
 	{"srun loses a slurmstepd and kills the other ranks, whose ends alone are reported to it",
 	 {{"attempt.json",
-	   "{\"job\":12,\"step\":3,\"ranks\":3,\"status\":137,\"kind\":\"node\",\"tasks\":[" END(
+	   "{\"job\":12,\"step\":3,\"ranks\":3,\"status\":137,\"kind\":\"node\",\"lost\":1,\"tasks\":[" END(
 		   2, "n3", "signal", 9, 10.5) "," END(0, "n1", "signal", 9, 10.5) "]}"},
 	  {"task-1", "n2 4711\n"}},
 	 {"\nrank 1 on n2, pid 4711, failed first: lost with its slurmstepd\n",

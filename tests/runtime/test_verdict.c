@@ -21,6 +21,7 @@ static const struct row {
 	int first, follows;
 	enum facts_how how; /* how the first rank failed */
 	const char *why;
+	bool lost; /* srun lost a slurmstepd */
 } rows[] = {
 	{"the earliest message of srun",
 	 "exit",
@@ -177,7 +178,15 @@ static const struct row {
 	 {{KILLED(9), AT(1, 10)}, {.pid = 7}, {KILLED(9), AT(2, 10)}},
 	 .first = 1,
 	 .follows = 1 | 4,
-	 .how = FACTS_SLURMSTEPD},
+	 .how = FACTS_SLURMSTEPD,
+	 .lost = true},
+	{"a killed rank, after which Slurm did not end a rank on another node",
+	 "node",
+	 NULL,
+	 {{.pid = 7}, {KILLED(9), AT(1, 10)}, {KILLED(15), AT(2, 10)}},
+	 .first = 1,
+	 .follows = 4,
+	 .how = FACTS_SIGNAL},
 	{"nobody failed if the job's time was over",
 	 "timelimit",
 	 NULL,
@@ -260,6 +269,7 @@ TEST_ROWS(test_decisions, rows)
 			      .arrivals = arrivals,
 			      .known = &node,
 			      .known_count = 1,
+			      .lost = row->lost,
 			      .collectives = "did not arrive"};
 	int follows = 0;
 
