@@ -47,6 +47,7 @@ start_cluster()
 {
 	local delay=()
 	if [[ ${DDP_TEST_DELAY:-0} != 0 && "$*" != *TaskProlog* ]]; then
+		# shellcheck disable=SC2016 # the script expands the expression
 		printf '#!/bin/bash\nsleep "$((RANDOM %% %d))e-3"\n' "$DDP_TEST_DELAY" >"$TOP/delay"
 		chmod 755 "$TOP/delay"
 		delay=(--conf TaskProlog="$TOP/delay")
@@ -203,7 +204,7 @@ queue() { SLURM_CONF=$MINICLUSTER_DIR/slurm.conf timeout -k 5 120 squeue -h "$@"
 batch()
 {
 	job=$(mc sbatch --parsable -o batch.out "$@") || return 1
-	within 60 gone "$job"
+	within 120 gone "$job"
 	# If a step has to wait for the previous one, srun prints a line, which is removed here.
 	out=$(grep -vE '^srun: (Job|Step) ' "$WORK/batch.out" || true)
 	export out job
