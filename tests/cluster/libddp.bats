@@ -8,7 +8,8 @@ load lib
 
 setup_file()
 {
-	cluster_up --nodes 4
+	# With KillWait, a rank has time to write its record on a busy host.
+	cluster_up --nodes 4 --conf KillWait=20
 	install_runtime
 	PKG_CONFIG_PATH=$(dirname "$(find "$INST" -name ddp.pc)")
 	export PKG_CONFIG_PATH PKG_CONFIG_SYSROOT_DIR=$TOP/inst
@@ -229,23 +230,25 @@ print(d["size"], d["nodes"], d["wide"], [r["node"] for r in d["ranks"]],
 
 all_up() { [ "$(find "$WORK" -name 'up-*' -size +0 | wc -l)" -eq "$1" ]; }
 
-# endless SRUN_OPTION...: starts the program in the background, and waits until its four ranks call all-reduce. $TOP/output has
-# its output.
+# endless SRUN_OPTION...: starts the program in the background on n1 and n2, and waits until its four ranks call all-reduce. The
+# ranks start it together, since they wait for each other for DDP_TIMEOUT only. $TOP/output has its output.
 endless()
 {
-	background env -C "$WORK" timeout -k 5 100 "$minicluster" run srun -N2 --ntasks-per-node=2 \
-		--kill-on-bad-exit=0 "$@" "$ENDLESS" >"$TOP/output" 2>&1
-	within 30 all_up 4
+	rm -rf "$WORK"/{started,up}-* "$WORK"/.ddp
+	background env -C "$WORK" timeout -k 5 100 "$minicluster" run srun -w 'n[1-2]' -N2 --ntasks-per-node=2 \
+		--kill-on-bad-exit=0 "$@" sh -c 'touch "started-$SLURM_PROCID"
+			until [ -e started-0 ] && [ -e started-1 ] && [ -e started-2 ] && [ -e started-3 ]; do sleep 0.05; done
+			exec "$0"' "$ENDLESS" >"$TOP/output" 2>&1
+	within 60 all_up 4
 }
 
 have_ended() { ! pgrep -f "^$ENDLESS" >/dev/null; }
 
 @test "a rank killed in an all-reduce ends the others, which name it and leave records" {
 	for victim in 0 3; do
-		rm -rf "$WORK"/up-* "$WORK"/.ddp
 		endless --ddp
 		kill -9 "$(<"$WORK/up-$victim")"
-		within 20 have_ended
+		within 60 have_ended
 		wait || true
 		for rank in 0 1 2 3; do
 			[ "$rank" -eq "$victim" ] ||
@@ -261,12 +264,11 @@ have_ended() { ! pgrep -f "^$ENDLESS" >/dev/null; }
 others_name_stopped_rank()
 {
 	local rank
-	rm -rf "$WORK"/up-* "$WORK"/.ddp
 	endless --ddp || return
 	kill -STOP "$(<"$WORK/up-2")"
-	within 30 grep -q 'ddp\[3@n2\]: ' "$TOP/output"
+	within 60 grep -q 'ddp\[3@n2\]: ' "$TOP/output"
 	kill -9 "$(<"$WORK/up-2")"
-	within 20 have_ended || return
+	within 60 have_ended || return
 	wait || true
 	for rank in 0 1 3; do
 		has "$(<"$TOP/output")" "^ddp\[$rank@n[12]\]: .*rank 2 on n2" || return
@@ -282,7 +284,7 @@ others_name_stopped_rank()
 @test "on scancel each rank leaves a record" {
 	endless --ddp --job-name=endless
 	mc scancel --name=endless
-	within 30 have_ended
+	within 60 have_ended
 	wait || true
 	# A rank may detect that another rank has ended before its own signal arrives. Then its record has that instead of the
 	# signal.

@@ -35,6 +35,19 @@ expect_met()
 
 nothing_left() { same "$(ls -A "$WORK")" ""; }
 
+# together SCRIPT OPTION...: runs "meet" with these options on four ranks. Each runs the shell script first, as soon as the tasks of
+# all ranks have started.
+together()
+{
+	local script=$1
+	shift
+	try mc srun -N2 -n4 -K0 --ddp sh -c 'touch "started.$SLURM_PROCID"
+		until [ -e started.0 ] && [ -e started.1 ] && [ -e started.2 ] && [ -e started.3 ]; do sleep 0.05; done
+		'"$script"'
+		exec "$0" "$@"' "$MEET" "$@"
+	rm -f "$WORK"/started.*
+}
+
 @test "file rendezvous in the directory of srun --ddp" {
 	try mc srun -N2 -n4 --ddp "$MEET"
 	expect_met 4 file
@@ -56,6 +69,8 @@ start_rank()
 		MASTER_PORT=12345 DDP_RENDEZVOUS="$WORK" bash -c '"$@"; exit' - "$MEET" "$@")
 }
 
+both_run() { [ "$(pgrep -c -f "^$MEET")" -eq 2 ]; }
+
 start_both_ranks()
 {
 	start_rank 0 &
@@ -67,9 +82,9 @@ start_both_ranks()
 	local pids
 	start_rank 0 3>&- &
 	start_rank 1 -w 60000 3>&- &
-	within 20 sh -c 'ls "$0"/.ddp/env-*/*.ranks/hello' "$WORK"
+	within 60 sh -c 'ls "$0"/.ddp/env-*/*.ranks/hello' "$WORK"
+	within 60 both_run
 	mapfile -t pids < <(pgrep -f "^$MEET")
-	same "${#pids[@]}" 2
 	kill -9 "${pids[@]}"
 	wait
 	try start_both_ranks
@@ -119,17 +134,20 @@ END
 
 @test "two programs in one step, one after the other, each meet by PMIx" {
 	needs_pmix
-	# Without the pause, PMIx's server on a busy node may count a process of the first program as lost in the fence of the second.
-	try mc srun -N2 -n4 --mpi=pmix sh -c '"$0" -m pmix && sleep 2 && "$0" -m pmix' "$MEET"
+	# PMIx's server on a busy node may count a process of the first program as lost in the fence of the second. So the second
+	# program starts some time after all processes of the first have ended.
+	try mc srun -N2 -n4 --mpi=pmix sh -c '"$0" -m pmix && touch "ended.$SLURM_PROCID"
+		until [ -e ended.0 ] && [ -e ended.1 ] && [ -e ended.2 ] && [ -e ended.3 ]; do sleep 0.05; done
+		sleep 2 && "$0" -m pmix' "$MEET"
 	same "$rc" 0
 	same "$(grep -c 'met by pmix' <<<"$out")" 8
 }
 
 @test "PMIx: a rank that aborts is reported on its node, and the other node times out" {
 	needs_pmix
-	try mc srun -N2 -n4 -K0 --mpi=pmix "$MEET" -m pmix -a -t 5
+	try mc srun -N2 -n4 -K0 --mpi=pmix "$MEET" -m pmix -a -t 10
 	has "$err" 'rank 0: rank 1 on n1: requested by -a'
-	has "$err" 'rank 3: (not all of 4 ranks arrived in 5 s|rank 1 on n1: requested by -a)'
+	has "$err" 'rank 3: (not all of 4 ranks arrived in 10 s|rank 1 on n1: requested by -a)'
 }
 
 @test "PMIx without srun --mpi=pmix is an error" {
@@ -146,19 +164,19 @@ END
 }
 
 @test "a late rank is named by the others, and fails itself when it arrives" {
-	try mc srun -N2 -n4 -K0 --ddp "$MEET" -w 2000 -t 1
+	together '' -w 6000 -t 3
 	for rank in 0 2 3; do
-		has "$err" "rank $rank: .*1 of 4 ranks did not arrive in 1 s: rank 1"
+		has "$err" "rank $rank: .*1 of 4 ranks did not arrive in 3 s: rank 1"
 	done
 	# The late rank may take the remaining files for those of an earlier attempt, and wait until its own timeout.
-	has "$err" 'rank 1: .*(1 of 4 ranks did not arrive in 1 s: rank 1|rank 0 did not arrive in 1 s)'
+	has "$err" 'rank 1: .*(1 of 4 ranks did not arrive in 3 s: rank 1|rank 0 did not arrive in 3 s)'
 	nothing_left
 }
 
 @test "a killed rank is named by all others" {
-	try mc srun -N2 -n4 -K0 --ddp sh -c '[ $SLURM_PROCID = 2 ] && kill -9 $$; exec "$0" -t 1' "$MEET"
+	together '[ "$SLURM_PROCID" != 2 ] || kill -9 $$' -t 3
 	for rank in 0 1 3; do
-		has "$err" "rank $rank: .*1 of 4 ranks did not arrive in 1 s: rank 2"
+		has "$err" "rank $rank: .*1 of 4 ranks did not arrive in 3 s: rank 2"
 	done
 	nothing_left
 }
