@@ -272,7 +272,7 @@ write_print_port()
 	got=$(mc salloc -Q -N1 -n2 bash -c 'for i in 1 2; do srun -n1 --ddp "$@" & done; wait' - \
 		"$SHOW" MASTER_ADDR MASTER_PORT JAX_COORDINATOR_ADDRESS)
 	same "$(sed -n 's/.* MASTER_ADDR=\(.*\) MASTER_PORT=\(.*\) JAX_COORDINATOR_ADDRESS=\1:\2$/\2/p' <<<"$got" | sort -u | wc -l)" 2
-	same "$(JAX_COORDINATOR_ADDRESS=me:5 show JAX_COORDINATOR_ADDRESS -N1 -n1 --ddp)" "0@n1 JAX_COORDINATOR_ADDRESS=me:5"
+	same "$(JAX_COORDINATOR_ADDRESS=me:5 show JAX_COORDINATOR_ADDRESS -w n1 -N1 -n1 --ddp)" "0@n1 JAX_COORDINATOR_ADDRESS=me:5"
 }
 
 @test "two concurrent jobs on one node have different ports, ten times" {

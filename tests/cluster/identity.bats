@@ -469,11 +469,11 @@ pet="PET_NNODES PET_NODE_RANK PET_NPROC_PER_NODE PET_MASTER_ADDR PET_MASTER_PORT
 	END
 	as_user touch "$WORK/again.out"
 	job=$(mc sbatch --parsable --requeue -N1 -w n1 -n1 -o /dev/null again.job)
-	within 30 grep -q DDP_ATTEMPT=0 "$WORK/again.out"
+	within 60 grep -q DDP_ATTEMPT=0 "$WORK/again.out"
 	mc scontrol requeue "$job"
 	# Slurm holds a requeued job until its credentials expire, unless the job's starttime is changed. Wait at least 2 s:
 	# slurmd rejects credentials that are issued in the second in which it revoked the old ones.
-	within 30 is_held "$job"
+	within 60 is_held "$job"
 	"$minicluster" run scontrol update "jobid=$job" starttime=now+2
 	within 60 grep -q DDP_ATTEMPT=1 "$WORK/again.out"
 	within 60 gone "$job"
