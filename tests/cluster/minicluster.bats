@@ -35,13 +35,13 @@ trap_of_another()
 	claim=/tmp/minicluster-port-$((10000 + $(cksum <<<"$TOP/c" | cut -d ' ' -f 1) % 200 * 100))
 	[ ! -L "$claim" ] || skip "these ports are taken"
 	as_other_user ln -s "$TOP/trap" "$claim"
-	try timeout 100 "$minicluster" up --dir "$TOP/c" --nodes 1 --gpus 0 --plugstack none
+	try timeout 200 "$minicluster" up --dir "$TOP/c" --nodes 1 --gpus 0 --plugstack none
 	same "$rc" 0
 	[ -L "$claim" ]
 	# Without the other user's directory, the claim is stale, and the cluster replaces it.
 	rm -r "$TOP/trap"
 	timeout 60 "$minicluster" down --dir "$TOP/c" >/dev/null
-	try timeout 100 "$minicluster" up --dir "$TOP/c" --nodes 1 --gpus 0 --plugstack none
+	try timeout 200 "$minicluster" up --dir "$TOP/c" --nodes 1 --gpus 0 --plugstack none
 	same "$rc $(readlink "$claim")" "0 $TOP/c"
 }
 
@@ -59,7 +59,7 @@ trap_of_another()
 }
 
 @test "up prints an example command that works as printed" {
-	try timeout 100 "$minicluster" up --dir "$TOP/c" --nodes 1 --gpus 0 --plugstack none
+	try timeout 200 "$minicluster" up --dir "$TOP/c" --nodes 1 --gpus 0 --plugstack none
 	same "$rc" 0
 	has "$out" "try: .* run --dir $TOP/c srun -N1 hostname$"
 	try bash -c "${out##*try: }"
@@ -72,11 +72,11 @@ trap_of_another()
 	mkdir "$TOP/bin"
 	printf '#!/bin/sh\n%s "$@" | grep -v MULTIPLE_SLURMD\n' "$real" >"$TOP/bin/scontrol"
 	chmod 755 "$TOP/bin/scontrol"
-	PATH=$TOP/bin:$PATH try timeout 100 "$minicluster" up --dir "$TOP/c" --nodes 2 --gpus 0 --plugstack none
+	PATH=$TOP/bin:$PATH try timeout 200 "$minicluster" up --dir "$TOP/c" --nodes 2 --gpus 0 --plugstack none
 	same "$rc:$out" 1:
 	has "$err" '^minicluster: this Slurm runs one slurmd on a host, .* --enable-multiple-slurmd: give --nodes 1, or '
 	[ ! -e "$TOP/c" ]
-	PATH=$TOP/bin:$PATH try timeout 100 "$minicluster" up --dir "$TOP/c" --nodes 1 --gpus 0 --plugstack none
+	PATH=$TOP/bin:$PATH try timeout 200 "$minicluster" up --dir "$TOP/c" --nodes 1 --gpus 0 --plugstack none
 	same "$rc" 0
 }
 
@@ -112,7 +112,7 @@ trap_of_another()
 @test "AuthType=auth/slurm: a cluster without munge works, and a second one is refused" {
 	slurm_at_least 23.11 || skip "this Slurm has no auth/slurm"
 	need_root
-	try timeout 100 "$minicluster" up --dir "$TOP/c" --gpus 0 --plugstack none --conf AuthType=auth/slurm
+	try timeout 200 "$minicluster" up --dir "$TOP/c" --gpus 0 --plugstack none --conf AuthType=auth/slurm
 	same "$rc" 0
 	try as_other_user "$minicluster" run --dir "$TOP/c" srun -D / -N2 id -un
 	same "$rc:$out" "0:daemon
@@ -120,7 +120,7 @@ daemon"
 	try timeout 20 "$minicluster" status --dir "$TOP/c"
 	same "$rc" 0
 	has_not "$out" '^munged'
-	try timeout 100 "$minicluster" up --dir "$TOP/c2" --gpus 0 --plugstack none --conf AuthType=auth/slurm
+	try timeout 200 "$minicluster" up --dir "$TOP/c2" --gpus 0 --plugstack none --conf AuthType=auth/slurm
 	same "$rc" 1
 	has "$err" '^minicluster: another Slurm on this machine uses the sockets of auth/slurm: '
 }

@@ -141,7 +141,7 @@ ours='^(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT|PET_[A-Z_]*|SLURM_DDP
 
 @test "srun --pty --ddp: the interactive task is a rank" {
 	# script(1) runs $SHELL, or else the user's login shell. SHELL may be unset in CI, and nobody has no login shell.
-	got=$(cd "$WORK" && SHELL=/bin/bash as_user timeout -k 5 60 script -qec \
+	got=$(cd "$WORK" && SHELL=/bin/bash as_user timeout -k 5 120 script -qec \
 		"$minicluster run srun --pty -N1 -w n1 -n1 --ddp bash -c 'test -t 0 && $SHOW RANK WORLD_SIZE'" \
 		/dev/null </dev/null | tr -d '\r')
 	has "$got" '0@n1 RANK=0 WORLD_SIZE=1$'
@@ -156,7 +156,7 @@ ours='^(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT|PET_[A-Z_]*|SLURM_DDP
 		exit
 	END
 	# Slurm starts the interactive step as "srun ... $SHELL". SHELL may be unset in CI.
-	got=$(cd "$WORK" && SHELL=/bin/bash as_user timeout -k 5 60 \
+	got=$(cd "$WORK" && SHELL=/bin/bash as_user timeout -k 5 120 \
 		script -qec "$minicluster run salloc -Q -N2 -n2 --ddp" \
 		/dev/null <"$WORK/typed" | tr -d '\r')
 	has "$got" 'shell on n1, rank none none$'
