@@ -361,7 +361,7 @@ fake_torchrun()
 @test "a shell without arguments as the program gets a message, a shell with a script does not" {
 	try mc srun -n2 --ddp bash <<<'exit 0'
 	same "$rc:$(grep -c ddp: <<<"$err")" 0:1
-	has "$err" 'ddp: bash is a rank, .* write srun --ddp before each program$'
+	has "$err" 'ddp: bash is a rank, .* start each program by its own srun$'
 	try mc srun -n2 --ddp bash -c true
 	same "$rc:$err" 0:
 }
