@@ -146,20 +146,23 @@ static uint64_t answer_time(const struct ddp_exchange *exchange)
 }
 
 /*
- * Query whether the peers wait as well. Returns the number of peers that do not answer, with the
- * lowest of them in [first].
+ * Query whether the peers wait as well, until all have answered, [message] has ended, or another
+ * rank reports a failure. Sets [silent] to the number of peers that have not answered, and [first]
+ * to the lowest of them. Returns 0, or the status of the failure.
  */
-static int find_silent(struct ddp_exchange *exchange, int *first)
+static int find_silent(struct ddp_exchange *exchange, const struct ddp_message *message,
+		       int *silent, int *first)
 {
 	const struct ddp_column *column = exchange->column;
 	uint64_t until = ddp_now() + answer_time(exchange);
-	int silent = column->engine->silent(column->host, true, first);
+	int status = 0;
 
-	while (silent && ddp_now() < until) {
-		column->engine->progress(column->host, DDP_WATCH_PERIOD);
-		silent = column->engine->silent(column->host, false, first);
+	*silent = column->engine->silent(column->host, true, first);
+	while (status == 0 && *silent && message->request.status == 0 && ddp_now() < until) {
+		status = await_reports(exchange, DDP_WATCH_PERIOD, check_peers, message);
+		*silent = column->engine->silent(column->host, false, first);
 	}
-	return silent;
+	return status;
 }
 
 /*
@@ -174,11 +177,11 @@ static int handle_timeout(struct ddp_exchange *exchange, const struct ddp_messag
 {
 	uint64_t patience = (uint64_t)(exchange->watch->limit * 1e9) + 2 * answer_time(exchange);
 	int first = exchange->column->ranks[message->member];
-	int silent = find_silent(exchange, &first);
-	int status = silent ? check_peers(exchange)
-			    : await_reports(exchange, patience, check_peers, message);
+	int silent, status = find_silent(exchange, message, &silent, &first);
 	char more[32] = "";
 
+	if (status == 0 && !silent)
+		status = await_reports(exchange, patience, check_peers, message);
 	if (status < 0 || message->request.status != 0)
 		return status;
 	if (silent > 1)
