@@ -34,9 +34,6 @@ static const struct {
 	 "2 of 2, device 0, local rank 0, 1 on it, share 1"},
 	{"-n2 --gres=gpu:2, 1", 1, 2, 4, AUTO, TWO, NULL, NULL,
 	 "2 of 2, device 1, local rank 1, 1 on it, share 1"},
-	{"-n2 --gpus-per-task=1, 0", 0, 2, 4, AUTO, TWO,
-	 ON("0", "0") PER_TASK(1) " SLURM_GPUS_PER_TASK=1", NULL,
-	 "1 of 2, device 0, local rank 0, 1 on it, bound, share 1"},
 	{"-n2 --gpus-per-task=1, 1", 1, 2, 4, AUTO, TWO,
 	 ON("1", "1") PER_TASK(1) " SLURM_GPUS_PER_TASK=1", NULL,
 	 "1 of 2, device 0, local rank 0, 1 on it, bound, share 1"},
@@ -45,21 +42,14 @@ static const struct {
 	 "1 of 2, device 0, local rank 0, 1 on it, bound, share 1"},
 	{"-n2 --gres=gpu:2 --gpu-bind=single:1, 0", 0, 2, 4, AUTO, TWO, ON("0", "0") SINGLE(1),
 	 NULL, "1 of 2, device 0, local rank 0, 1 on it, bound, share 1"},
-	{"-n2 --gres=gpu:2 --gpu-bind=single:1, 1", 1, 2, 4, AUTO, TWO, ON("1", "1") SINGLE(1),
-	 NULL, "1 of 2, device 0, local rank 0, 1 on it, bound, share 1"},
 	{"-n4 --gres=gpu:2 --gpu-bind=single:2, 0", 0, 4, 4, AUTO, TWO, ON("0", "0") SINGLE(2),
 	 NULL, "1 of 2, device 0, local rank 0, 2 on it, bound, share 0.5"},
 	{"-n4 --gres=gpu:2 --gpu-bind=single:2, 3", 3, 4, 4, AUTO, TWO, ON("1", "1") SINGLE(2),
 	 NULL, "1 of 2, device 0, local rank 0, 2 on it, bound, share 0.5"},
 	{"-n4 --gres=shard:4, 0", 0, 4, 4, AUTO, ONE " SLURM_SHARDS_ON_NODE=4", NULL, NULL,
 	 "1 of 1, device 0, local rank 0, 4 on it, share 0.25"},
-	{"-n4 --gres=shard:4, 3", 3, 4, 4, AUTO, ONE " SLURM_SHARDS_ON_NODE=4", NULL, NULL,
-	 "1 of 1, device 0, local rank 0, 4 on it, share 0.25"},
 	{"-n2 --gres=shard:1, 1", 1, 2, 4, AUTO, ONE " SLURM_SHARDS_ON_NODE=1", NULL, NULL,
 	 "1 of 1, device 0, local rank 0, 2 on it, share 0.125"},
-	{"-n2 --gres=shard:2 --gpu-bind=closest, 0", 0, 2, 4, AUTO, ONE " SLURM_SHARDS_ON_NODE=2",
-	 "SLURM_SHARDS_ON_NODE=2 SLURMD_TRES_BIND=gpu:closest", NULL,
-	 "1 of 1, device 0, local rank 0, 2 on it, put back CUDA_VISIBLE_DEVICES=0, share 0.25"},
 	{"-n2 --gres=shard:2 --gpu-bind=single:1, 1", 1, 2, 4, AUTO, ONE " SLURM_SHARDS_ON_NODE=2",
 	 "SLURM_SHARDS_ON_NODE=2" SINGLE(1), NULL,
 	 "1 of 1, device 0, local rank 0, 2 on it, put back CUDA_VISIBLE_DEVICES=0, share 0.25"},
@@ -67,17 +57,10 @@ static const struct {
 	 "2 of 2, device 0, local rank 0, 2 on it, in turn, share 0.5"},
 	{"-N2 -n4 --gres=gpu:2, 3+1, 1", 1, 3, 4, AUTO, TWO, NULL, NULL,
 	 "2 of 2, device 1, local rank 1, 1 on it, in turn, share 1"},
-	{"-N2 -n4 --gres=gpu:2, 3+1, 2", 2, 3, 4, AUTO, TWO, NULL, NULL,
-	 "2 of 2, device 0, local rank 0, 2 on it, in turn, share 0.5"},
-	{"-N2 -n4 --gres=gpu:2, 3+1, the one", 0, 1, 4, AUTO, TWO, NULL, NULL,
-	 "2 of 2, device 0, local rank 0, 1 on it, share 1"},
 	{"-N2 -n2 --gres=shard:32 of 64", 0, 1, 64, AUTO, ONE " SLURM_SHARDS_ON_NODE=32", NULL,
 	 NULL, "1 of 1, device 0, local rank 0, 1 on it, share 0.5"},
 
 	/* Bindings from the documentation, and bindings of newer Slurm releases. */
-	{"--gpus-per-task=2, 1, devices constrained", 1, 2, 0, AUTO, FOUR,
-	 ON("0,1", "2,3") PER_TASK(2) " SLURM_GPUS_PER_TASK=2", NULL,
-	 "2 of 4, device 0, local rank 0, 1 on it, bound, share 1"},
 	{"--gpus-per-task=2, 1, not constrained (or allow-task-sharing)", 1, 2, 0, AUTO, FOUR,
 	 ON("2,3", "2,3") " SLURMD_TRES_BIND=gpu:per_task:2 SLURM_GPUS_PER_TASK=2", NULL,
 	 "2 of 4, device 0, local rank 0, 1 on it, bound, share 1"},
@@ -169,8 +152,6 @@ static const struct {
 	 "2 of 2, device 1, local rank 1, 2 on it, in turn, share 0.25"},
 	{"4 on 2 GPUs, 3 tasks, 1 has its own", 1, 3, 4, AUTO, TWO " SLURM_SHARDS_ON_NODE=4", NULL,
 	 "2/4+2/4", "2 of 2, device 1, local rank 1, 1 on it, in turn, share 0.5"},
-	{"3 on 2 GPUs", 0, 2, 4, AUTO, TWO " SLURM_SHARDS_ON_NODE=3", NULL, NULL,
-	 "2 of 2, device 0, local rank 0, 1 on it, parts not known"},
 	{"4 on 2 GPUs, in even parts for all one knows", 0, 2, 4, AUTO,
 	 TWO " SLURM_SHARDS_ON_NODE=4", NULL, NULL,
 	 "2 of 2, device 0, local rank 0, 1 on it, parts not known"},
@@ -194,8 +175,6 @@ static const struct {
 	 "2 of 2, device 0, local rank 0, 1 on it, share 1"},
 	{"1 of 3, three tasks", 0, 3, 3, AUTO, ONE " SLURM_SHARDS_ON_NODE=1", NULL, NULL,
 	 "1 of 1, device 0, local rank 0, 3 on it, share 0.111111"},
-	{"shards per GPU not known", 0, 2, 0, AUTO, ONE " SLURM_SHARDS_ON_NODE=1", NULL, NULL,
-	 "1 of 1, device 0, local rank 0, 2 on it, shards per GPU not known"},
 	{"more shards than the GPU is said to have, one task", 0, 1, 4, AUTO,
 	 ONE " SLURM_SHARDS_ON_NODE=16", NULL, NULL,
 	 "1 of 1, device 0, local rank 0, 1 on it, share 1"},
@@ -219,8 +198,6 @@ static const struct {
 	/* Without a list of devices, with a list that is not of numbers, and with --ddp-local-rank. */
 	{"no GRES at all", 0, 1, 0, AUTO, "", NULL, NULL,
 	 "0 of 0, no device, local rank 0, nothing to share"},
-	{"no GRES at all, 3 of 4", 3, 4, 0, AUTO, "", NULL, NULL,
-	 "0 of 0, no device, local rank 3, nothing to share"},
 	{"NoDevFiles", 1, 2, 0, AUTO, "CUDA_VISIBLE_DEVICES=NoDevFiles", NULL, NULL,
 	 "0 of 0, no device, local rank 1, nothing to share"},
 	{"empty", 0, 1, 0, AUTO, "CUDA_VISIBLE_DEVICES=", NULL, NULL,
@@ -242,17 +219,10 @@ static const struct {
 	 "2 of 2, device 1, local rank 1, 1 on it, share 1"},
 	{"OpenCL", 1, 2, 0, AUTO, "GPU_DEVICE_ORDINAL=0", NULL, NULL,
 	 "1 of 1, device 0, local rank 0, 2 on it, share 0.5"},
-	{"a list of the user's own, without Slurm's word", 1, 2, 0, AUTO,
-	 "CUDA_VISIBLE_DEVICES=3,4", NULL, NULL,
-	 "2 of 2, device 1, local rank 1, 1 on it, share 1"},
-	{"more devices than tasks", 1, 2, 0, AUTO, FOUR, NULL, NULL,
-	 "4 of 4, device 1, local rank 1, 1 on it, share 1"},
 	{"five tasks on three devices, 4", 4, 5, 0, AUTO, "CUDA_VISIBLE_DEVICES=0,1,2", NULL, NULL,
 	 "3 of 3, device 1, local rank 1, 2 on it, in turn, share 0.5"},
 	{"five tasks on three devices, 2", 2, 5, 0, AUTO, "CUDA_VISIBLE_DEVICES=0,1,2", NULL, NULL,
 	 "3 of 3, device 2, local rank 2, 1 on it, in turn, share 1"},
-	{"three tasks on one device", 2, 3, 0, AUTO, ONE, NULL, NULL,
-	 "1 of 1, device 0, local rank 0, 3 on it, share 0.333333"},
 	{"task, one device", 2, 3, 0, TASK, ONE, NULL, NULL,
 	 "1 of 1, device 0, local rank 2, 3 on it, share 0.333333"},
 	{"task, bound", 1, 2, 0, TASK, TWO, ON("1", "1") SINGLE(1), NULL,
@@ -499,43 +469,6 @@ TEST(test_sum)
 		}
 	}
 	ck_assert_int_gt(filled, 2000);
-}
-
-/*
- * With SLURMD_TRES_BIND=gres/shard:per_task:N, Slurm places each task on a GPU that still has N
- * shards. The shares of a GPU add up to at most 1.
- */
-TEST(test_sum_per_task)
-{
-	static const char *const lists[] = {"CUDA_VISIBLE_DEVICES=0", "CUDA_VISIBLE_DEVICES=1",
-					    "CUDA_VISIBLE_DEVICES=2"};
-	uint64_t state = 0x5eed;
-
-	for (int i = 0; i < 2000; i++) {
-		uint32_t capacity = 1 + unit_random(&state, 16), each, left[3], id = 0;
-		uint64_t sum[3] = {0};
-		char bind[64];
-
-		each = 1 + unit_random(&state, capacity);
-		left[0] = left[1] = left[2] = capacity;
-		snprintf(bind, sizeof(bind), "SLURMD_TRES_BIND=gres/shard:per_task:%u", each);
-		for (uint32_t gpu = 0; gpu < 3; gpu += left[gpu] < each) {
-			const char *const step[] = {"CUDA_VISIBLE_DEVICES=0,1,2",
-						    "SLURM_SHARDS_ON_NODE=7", NULL};
-			const char *const task[] = {lists[gpu], bind, NULL};
-			struct ddp_devices d;
-
-			ddp_devices_decide(&(struct ddp_device_facts){.step_env = unit_env(step),
-								      .task_env = unit_env(task),
-								      .local_id = id++,
-								      .local_size = 48,
-								      .shards_per_gpu = capacity},
-					   &d);
-			left[gpu] -= each;
-			sum[gpu] += millionths(&d);
-			ck_assert_uint_le(sum[gpu], 1000000);
-		}
-	}
 }
 
 static const struct {
