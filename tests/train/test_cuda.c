@@ -189,23 +189,6 @@ TEST_ROWS(test_types, types)
 	}
 }
 
-TEST_ROWS(test_learns, types)
-{
-	struct duo duo;
-	double first, last = 0;
-
-	duo_open(&duo, &odd, DDP_F32);
-	duo.setup.type = types[_i].type;
-	if (types[_i].type == DDP_F16)
-		duo.setup.scaler = &duo.scaler;
-	duo_engine(&duo);
-	first = duo_steps(&duo, true, DUO_BATCHES, 0.02).loss;
-	for (int i = 0; i < 9; i++)
-		last = duo_steps(&duo, true, DUO_BATCHES, 0.02).loss;
-	ck_assert_msg(last < first / 2, "%s: loss went from %g to %g", types[_i].name, first, last);
-	duo_close(&duo);
-}
-
 /* --- Evaluation ------------------------------------------------------------------------------------- */
 
 /* Runs evaluations between steps, with batches of several sizes. */
