@@ -133,7 +133,7 @@ int fake_hook(struct spank_handle *process, const char *hook)
 	return rc;
 }
 
-const struct spank_option *fake_find_option(const struct spank_handle *process, const char *name)
+static const struct spank_option *find_option(const struct spank_handle *process, const char *name)
 {
 	for (size_t i = 0; i < process->n_options; i++)
 		if (strcmp(process->options[i].name, name) == 0)
@@ -143,7 +143,7 @@ const struct spank_option *fake_find_option(const struct spank_handle *process, 
 
 int fake_option(struct spank_handle *process, const char *name, const char *argument)
 {
-	const struct spank_option *option = fake_find_option(process, name);
+	const struct spank_option *option = find_option(process, name);
 	struct spank_handle *outer = current;
 	int rc;
 
@@ -372,7 +372,7 @@ spank_err_t spank_option_register(spank_t spank, struct spank_option *option)
 		return ESPANK_BAD_ARG;
 	if (strlen(option->name) > SPANK_OPTION_MAXLEN || spank->n_options == FAKE_OPTIONS)
 		return ESPANK_NOSPACE;
-	if (fake_find_option(spank, option->name))
+	if (find_option(spank, option->name))
 		return ESPANK_BAD_ARG;
 	spank->options[spank->n_options++] = *option;
 	return ESPANK_SUCCESS;

@@ -69,9 +69,6 @@ int fake_hook(struct spank_handle *process, const char *hook);
 /* Calls the callback of option --[name], which must be registered. Returns 0 or -1. */
 int fake_option(struct spank_handle *process, const char *name, const char *argument);
 
-/* Returns the registered option, or NULL. */
-const struct spank_option *fake_find_option(const struct spank_handle *process, const char *name);
-
 /* --- Messages of all processes ------------------------------------------------------------ */
 
 enum fake_level {
@@ -159,8 +156,6 @@ struct fake_step {
 	uint32_t job, step;    /* 0: job 4711 */
 	const char *options;   /* srun's command line: "--ddp --ddp-port=1000" */
 	const char *inherited; /* options from #SBATCH lines, in the same form */
-	/* what Slurm passes in place of a missing argument at the second call; NULL: "" */
-	const char *empty;
 	const char *env; /* environment of the shell that runs srun: "NAME=VALUE ..." */
 	char **program;	 /* program that srun starts; NULL: python3 train.py */
 	const char *srun_conf, *stepd_conf; /* arguments in plugstack.conf */

@@ -505,7 +505,7 @@ struct spank_handle *fake_node_begin(struct fake_step *step, int c, const char *
 	 * environment.
 	 */
 	give_options(node, step->inherited, "(null)");
-	give_options(node, step->options, step->empty ? step->empty : "");
+	give_options(node, step->options, "");
 	fake_hook(node, "init_post_opt");
 	fake_hook(node, "user_init");
 	return node;
