@@ -209,7 +209,7 @@ by_hand()
 		--threads 1 --log-every 1 --progress off --log-json "$BATS_TEST_TMPDIR/log" --batch 16
 		--steps 20 "${mnist_sgd[@]}" "${@:2}")
 	for count in $layout; do ((size += count, nodes += 1)); done
-	export MASTER_ADDR=127.0.0.1 MASTER_PORT=7 DDP_RENDEZVOUS=$BATS_TEST_TMPDIR DDP_TIMEOUT=60
+	export MASTER_ADDR=127.0.0.1 MASTER_PORT=7 DDP_RENDEZVOUS=$BATS_TEST_TMPDIR DDP_TIMEOUT=300
 	export TORCHELASTIC_RUN_ID=train TORCHELASTIC_RESTART_COUNT=0 TORCHELASTIC_MAX_RESTARTS=0
 	for count in $layout; do
 		for ((place = 0; place < count; place++, rank++)); do
