@@ -83,7 +83,7 @@ expect_only_report() { has "$(ls -A "$WORK/.ddp")" '^failed-mini[0-9]+-[0-9]+\.0
 }
 
 @test "a stopped rank is detected as a hang and named, and a second attempt follows" {
-	batch --hang 3 bash rank.sh stop
+	batch --hang 6 bash rank.sh stop
 	same "$rc:$(ranks 3 0):$(ranks 3 1)" 0:3:3
 	has "$out" '^ddp-run: step [0-9]+\.0 has had no output and no heartbeat for [0-9]+ s: ending it$'
 	has "$out" '^rank 1 on n2, pid [0-9]+: it is stopped$'
@@ -197,7 +197,7 @@ has_checkpoint() { [ -n "$(find "$WORK/state" -name '*.safetensors' 2>/dev/null)
 		kill -9 "$(<"$MINICLUSTER_DIR/slurmd-n3.pid")" "${stepd// /}" "$pid"
 		touch "$WORK/done.lost"
 	) >/dev/null 3>&- &
-	batch --hang 3 --min-nodes 2 bash rank.sh lose
+	batch --hang 6 --min-nodes 2 bash rank.sh lose
 	wait
 	same "$rc" 0
 	has "$out" '^ddp-run: node n3 does not answer$'

@@ -46,7 +46,7 @@ ctrl_c=$'\x03'
 
 @test "Ctrl-C once and a successful end: ddp-run prints nothing and leaves no files" {
 	# shellcheck disable=SC2016
-	at_terminal up "$ctrl_c" 'srun: interrupt' $'go\n' -- "$DDP_RUN" -N2 -n2 bash -c 'echo up; read -r line'
+	at_terminal '(?s)up.*up' "$ctrl_c" 'srun: interrupt' $'go\n' -- "$DDP_RUN" -N2 -n2 bash -c 'echo up; read -r line'
 	same "$rc" 0
 	has_not "$out" 'ddp-run: '
 	[ ! -e "$WORK/.ddp" ]
