@@ -303,8 +303,9 @@ not_shared()
 
 @test "messages of the plugin are those of ddp-exec" {
 	as_user cp /bin/true "$WORK/torchrun"
-	# Rank 0 prints the message, even if srun ends all tasks once one has ended, and rank 0 starts later than rank 1.
-	tasks -w n1 -n2 --kill-on-bad-exit=1 sh -c '[ $SLURM_PROCID -eq 1 ] || sleep 0.5; exec "$0" ./torchrun train.py' "$EXEC"
+	# Rank 0 prints the message, even if it is later than rank 1, and srun ends all tasks once one has ended.
+	tasks -w n1 -n2 --kill-on-bad-exit=1 sh -c 'touch here.$SLURM_PROCID; until [ -e here.0 ] && [ -e here.1 ]; do sleep 0.1; done
+		[ $SLURM_PROCID -eq 1 ] || sleep 0.3; exec "$0" ./torchrun train.py' "$EXEC"
 	[ "$rc" -ne 0 ]
 	has "$err" '^ddp-exec: torchrun starts all ranks of its node: .* \(python3 train\.py\); --ddp-launcher=allow permits it$'
 	RANK=5 tasks -w n1 -n1 "$EXEC" true
