@@ -675,7 +675,7 @@ second_ddp_run()
 @test "with two ddp-runs in a job, one whose srun is killed restarts on its own node" {
 	second_ddp_run
 	batch --restarts 1 -N1 -n1 bash -c 'echo "restart $DDP_RESTART on $SLURMD_NODENAME"; [ "$DDP_RESTART" -eq 0 ] || exit 0
-		sleep 1; pkill -KILL -f "^srun --ddp .*$1\$"; exec sleep 61.4' rank "$WORK"
+		./printed 1 "^restart 0 "; pkill -KILL -f "^srun --ddp .*$1\$"; exec sleep 61.4' rank "$WORK"
 	same "$rc" 0
 	same "$(grep '^restart' <<<"$out")" $'restart 0 on n2\nrestart 1 on n2'
 	same "$(report 0 next_nodes)" '["n2"]'
