@@ -46,22 +46,6 @@ TEST_ROWS(test_meet, worlds)
 	ck_assert_int_eq(unit_entries(parent), worlds[_i].own ? 1 : -1);
 }
 
-static void start_late(struct rank *rank)
-{
-	sleep_ms(200);
-	meet_twice(rank);
-}
-
-TEST_LOOP(test_late_rank, 0, 3)
-{
-	const char *directory = fresh_directory();
-
-	for (int i = 0; i < 3; i++)
-		start_ranks(directory, false, i, 1, 3, i == _i ? start_late : meet_twice);
-	wait_ranks(0, 3);
-	expect_success(0, 3, 2);
-}
-
 /*
  * Several worlds use one directory one after the other. The ranks of each world start in any order.
  */
