@@ -356,7 +356,7 @@ static const struct {
 	enum member_kind kind;
 	int size;
 } worlds[] = {
-	{THREADS, 5}, {PROCESSES, 4}, {THREADS, 1}, {THREADS, 8}, {PROCESSES, 2}, {PROCESSES, 7},
+	{THREADS, 5}, {PROCESSES, 4}, {THREADS, 1}, {PROCESSES, 2}, {PROCESSES, 7},
 };
 
 /*
