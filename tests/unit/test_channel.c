@@ -77,20 +77,6 @@ TEST(test_decode)
 	ck_assert_str_eq(message.text, "");
 }
 
-TEST(test_empty)
-{
-	struct ddp_channel zero, got;
-	struct ddp_message message;
-	char text[DDP_CHANNEL_SIZE];
-
-	memset(&zero, 0, sizeof(zero));
-	memset(&got, 0xaa, sizeof(got));
-	ck_assert_int_eq(ddp_channel_encode(&zero, text, sizeof(text)), 0);
-	ck_assert_str_eq(text, "v1");
-	ck_assert_int_eq(ddp_channel_decode(text, &got, &message), 0);
-	ck_assert_mem_eq(&got, &zero, sizeof(got));
-}
-
 /* If the buffer is too small, ddp_channel_encode() fails. It does not truncate. */
 TEST(test_encode_small_buffer)
 {
