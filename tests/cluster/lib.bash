@@ -41,16 +41,18 @@ cluster_up()
 }
 
 # start_cluster OPTION...: starts the cluster of cluster_up() with these options. If that fails, prints the cluster's log. With
-# DDP_TEST_DELAY=MS in the environment, each task of a step starts up to MS milliseconds late. This finds tests and code that depend
-# on the order in which tasks start.
+# DDP_TEST_DELAY=MS in the environment, each task of a step starts up to MS milliseconds late, and the nodes of a job complete it up to
+# MS milliseconds late. This finds tests and code that depend on the order in which tasks start, or on the nodes that Slurm chooses
+# while the previous job is completing.
 start_cluster()
 {
 	local delay=()
-	if [[ ${DDP_TEST_DELAY:-0} != 0 && "$*" != *TaskProlog* ]]; then
+	if [[ ${DDP_TEST_DELAY:-0} != 0 ]]; then
 		# shellcheck disable=SC2016 # the script expands the expression
 		printf '#!/bin/bash\nsleep "$((RANDOM %% %d))e-3"\n' "$DDP_TEST_DELAY" >"$TOP/delay"
 		chmod 755 "$TOP/delay"
-		delay=(--conf TaskProlog="$TOP/delay")
+		delay=(--conf Epilog="$TOP/delay")
+		[[ "$*" == *TaskProlog* ]] || delay+=(--conf TaskProlog="$TOP/delay")
 	fi
 	"$minicluster" up --plugin "$TOP/ddp.so" "${delay[@]}" "$@" >"$TOP/up.log" 2>&1 || {
 		cat "$TOP/up.log" >&2
