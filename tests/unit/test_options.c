@@ -38,36 +38,6 @@ TEST(test_table)
 	}
 }
 
-static const struct {
-	enum ddp_option_id id;
-	const char *option, *argument, *environment, *plugstack;
-} rows[] = {
-	{DDP_OPT_DDP, "ddp", NULL, "SLURM_DDP", NULL},
-	{DDP_OPT_NO_DDP, "no-ddp", NULL, NULL, NULL},
-	{DDP_OPT_RDZV, "ddp-rdzv", "DIR", "SLURM_DDP_RDZV", "rdzv"},
-	{DDP_OPT_PORT, "ddp-port", "P|LO-HI", "SLURM_DDP_PORT", NULL},
-	{DDP_OPT_PORTS, NULL, "LO-HI", NULL, "ports"},
-	{DDP_OPT_MASTER_SUFFIX, "ddp-master-suffix", "S", "SLURM_DDP_MASTER_SUFFIX",
-	 "master_suffix"},
-	{DDP_OPT_LOCAL_RANK, "ddp-local-rank", "auto|task|device", "SLURM_DDP_LOCAL_RANK",
-	 "local_rank"},
-	{DDP_OPT_SHARE, "ddp-share", "auto|off|torch", "SLURM_DDP_SHARE", "share"},
-	{DDP_OPT_SHARDS_PER_GPU, NULL, "N", NULL, "shards_per_gpu"},
-	{DDP_OPT_GPU_MEMORY, NULL, "NM|NG", NULL, "gpu_memory"},
-	{DDP_OPT_LAUNCHER, "ddp-launcher", "refuse|allow", "SLURM_DDP_LAUNCHER", "launcher"},
-	{DDP_OPT_VERBOSE, "ddp-verbose", NULL, "SLURM_DDP_VERBOSE", NULL},
-};
-
-TEST_ROWS(test_row, rows)
-{
-	const struct ddp_option *o = ddp_option(rows[_i].id);
-
-	unit_text("table", "option", o->option, rows[_i].option);
-	unit_text("table", "argument", o->argument, rows[_i].argument);
-	unit_text("table", "environment", o->environment, rows[_i].environment);
-	unit_text("table", "plugstack", o->plugstack, rows[_i].plugstack);
-}
-
 TEST(test_defaults)
 {
 	struct ddp_values v;
@@ -87,7 +57,6 @@ TEST(test_defaults)
 	ck_assert(!v.launcher_allowed);
 	for (int i = 0; i < DDP_OPT_COUNT; i++)
 		ck_assert_uint_eq(v.source[i], DDP_FROM_DEFAULT);
-	ck_assert_int_eq(ROWS(rows), DDP_OPT_COUNT);
 }
 
 static char shown[DDP_PATH_SIZE];
