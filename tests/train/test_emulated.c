@@ -13,13 +13,18 @@
 
 static struct program program; /* too large for a stack */
 
-/* The last batch of mnist's epoch is short. cifar has BatchNorm and augmentation. */
+/*
+ * The last batch of mnist's epoch is short. cifar has BatchNorm and augmentation. fp16 has a loss
+ * scale.
+ */
 static const struct {
 	const char *line;
 	int steps, ranks; /* total number of steps; largest number of ranks */
 } rows[] = {
 	{"cifar --samples 6 -b 1 --virtual-ranks 2 --test-batch 1", 2, 2},
-	{"mnist --samples 52 -b 4 --virtual-ranks 4 --test-batch 4", 5, 4},
+	{"mnist --samples 52 -b 4 --virtual-ranks 4 --test-batch 4 --optimizer sgd --lr 0.05", 5,
+	 4},
+	{"mnist --samples 12 -b 1 --virtual-ranks 4 --test-batch 4 --amp fp16 --clip 0.5", 3, 4},
 };
 
 /* Trains with [ranks] ranks on [gpus] until step [steps]. */
@@ -55,6 +60,11 @@ TEST_LOOP(test_virtual_ranks, 0, unit_rows(1, ROWS(rows)))
 	train(_i, "0,1,2,3", ranks, steps, "-m reference.st --log-json log-0");
 	train(_i, "0", 1, steps, "-m model.st --log-json log");
 	check("one rank");
+	if (!strstr(rows[_i].line, "fp16")) { /* CPUs have no fp16 */
+		program_run(&program, 0, "%s --engine cpu --steps %d -n 1 -q --log-json log-cpu",
+			    rows[_i].line, steps);
+		ck_assert_double_eq_tol(test_loss("log"), test_loss("log-cpu"), 1e-3);
+	}
 	for (int sharing = 2; sharing <= ranks; sharing += 2) {
 		train(_i, "0", sharing, steps, "-m model.st --log-json log");
 		check("ranks that share a GPU");
