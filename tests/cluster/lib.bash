@@ -295,7 +295,7 @@ end_jobs()
 	no_jobs && return
 	# Cancel jobs by id: "scancel -u nobody" does not return on Slurm 25.11.
 	mc sh -c 'squeue -h -o %A | sort -u | xargs -r scancel' >/dev/null 2>&1 || true
-	within 30 no_jobs
+	within 60 no_jobs
 }
 
 # mps_listen SOCKET STARTER: creates the socket of an MPS daemon, which listens until stop_listening. STARTER is "background" or

@@ -15,8 +15,8 @@ setup()
 
 teardown()
 {
-	timeout 60 "$minicluster" down --dir "$TOP/c" >/dev/null || true
-	[ -z "${claim-}" ] || rm -f "$claim"
+	timeout 200 "$minicluster" down --dir "$TOP/c" >/dev/null || true
+	[[ $(readlink "${claim-}") != "$TOP"/* ]] || rm -f "$claim"
 	rm -rf "$TOP"
 }
 
@@ -38,11 +38,13 @@ trap_of_another()
 	try timeout 200 "$minicluster" up --dir "$TOP/c" --nodes 1 --gpus 0 --plugstack none
 	same "$rc" 0
 	[ -L "$claim" ]
-	# Without the other user's directory, the claim is stale, and the cluster replaces it.
+	# Without the other user's directory, the claim is stale, and is replaced by this cluster's. Another cluster on this host may
+	# replace it first.
 	rm -r "$TOP/trap"
-	timeout 60 "$minicluster" down --dir "$TOP/c" >/dev/null
+	timeout 200 "$minicluster" down --dir "$TOP/c" >/dev/null
 	try timeout 200 "$minicluster" up --dir "$TOP/c" --nodes 1 --gpus 0 --plugstack none
-	same "$rc $(readlink "$claim")" "0 $TOP/c"
+	same "$rc" 0
+	[ "$(readlink "$claim")" != "$TOP/trap" ]
 }
 
 @test "a directory of another user, and a link by another user, are refused without reading them" {

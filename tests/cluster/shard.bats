@@ -204,7 +204,7 @@ mps_names="DDP_SHARE CUDA_MPS_ACTIVE_THREAD_PERCENTAGE CUDA_MPS_PINNED_DEVICE_ME
 	within 300 grep -q '^epoch 1 step ' "$WORK/ddp-shard-$job.out"
 	has "$(<"$WORK/ddp-shard-$job.out")" '^2 ranks on 2 nodes, '
 	mc scancel --signal=USR1 "$job"
-	within 60 gone "$job"
+	within 120 gone "$job"
 	has "$(<"$WORK/ddp-shard-$job.out")" '^stopped by SIGUSR1 at step [0-9]+ of epoch [12]'
 	compgen -G "$WORK/ddp-shard-checkpoints/*.safetensors"
 	[ -s "$WORK/ddp-shard-$job.html" ]
