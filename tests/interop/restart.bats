@@ -93,7 +93,11 @@ leave_py()
 	leave_py >"$WORK/leave.py"
 	STEPS=1000000 mc salloc -Q -N2 "$TOP/ddp-run" --grace 1m "$PYTHON" -u leave.py >"$WORK/train.out" 2>"$TOP/err" 3>&- &
 	within 300 grep -q '^trains$' "$WORK/train.out"
+	# Slurm's daemon of n1 passes the signal on only while rank 0 exits.
+	kill -STOP "$(<"$MINICLUSTER_DIR/slurmd-n1.pid")"
 	pkill -TERM -f "^$TOP/ddp-run .*leave.py$"
+	within 60 grep -q '^0: leaves' "$WORK/train.out" || true
+	kill -CONT "$(<"$MINICLUSTER_DIR/slurmd-n1.pid")"
 	wait $! || rc=$?
 	same "$rc" 0
 	step=$(<"$WORK/saved")
