@@ -24,7 +24,7 @@ teardown_file() { cluster_down; }
 teardown()
 {
 	end_jobs
-	rm -rf "$WORK"/*.out "$WORK"/*.pt "$WORK/.ddp"
+	rm -rf "$WORK"/*.out "$WORK"/*.pt "$WORK/.ddp" "$WORK"/{leave.py,saved}
 	same "$(ls -A "$WORK")" job-templates
 }
 
@@ -107,7 +107,6 @@ leave_py()
 	STEPS=$((step + 3)) mc srun -N2 --ddp "$PYTHON" -u leave.py >"$WORK/train.out"
 	same "$(sort "$WORK/train.out" | grep -v trains)" "0: begins with $((step + 1))
 1: begins with $((step + 1))"
-	rm "$WORK/saved" "$WORK/leave.py"
 }
 
 # started_again LINE OPTION...: runs torchrun under ddp-run with these options, with a rank on each
