@@ -35,6 +35,8 @@ setup_file()
 			-L"$LD_LIBRARY_PATH" -lddp -ldl -lm -lpthread
 	) >"$TOP/make.log" 2>&1 || cat "$TOP/make.log" >&2
 	make_boost_plugin
+	# On a busy host a job with a lost node takes more than a minute.
+	export MC_SECONDS=300
 }
 
 # Compiles a SPANK plugin that gives the tasks on some nodes a higher priority than that of other programs on the host. $BOOST lists
@@ -204,7 +206,6 @@ print(*sorted(f"{node} {verdict}" for name in glob.glob(sys.argv[1] + "/.ddp/fai
 	same "$(nodes)" "n1 n2 n3 n4 n6 n7 n8 "
 	has "$err" '^n5 .* no answer +no answer in [0-9]+ s$'
 	same "$(verdicts)" "n5 no answer"
-	touch "$TOP/lost"
 }
 
 @test "a node that dies during the tests is excluded" {
@@ -545,7 +546,6 @@ with_nccl() { MODULES=$TOP/modules DDP_HOST_GPUS=1 "$@"; }
 	same "$rc" 0
 	same "$(nodes)" "n1 n3 "
 	has "$err" '^n2 +GPU product .* no answer +no answer in [0-9]+ s$'
-	touch "$TOP/lost"
 }
 
 # network FAULT: runs a preflight in a network namespace, on a cluster whose nodes n1 to n5 have interfaces v1 to v5. "drop" drops
