@@ -596,7 +596,7 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 }
 
 @test "a stopped rank is detected as a hang, with a report, and a second attempt follows" {
-	batch --hang 3 --grace 1 -n2 -N2 bash -c '[ "$DDP_RESTART" -eq 0 ] || exit 0; [ "$RANK" -eq 0 ] || kill -STOP $$; sleep 61'
+	batch --hang 5 --grace 1 -n2 -N2 bash -c '[ "$DDP_RESTART" -eq 0 ] || exit 0; [ "$RANK" -eq 0 ] || kill -STOP $$; sleep 61'
 	same "$rc" 0
 	has "$out" '^ddp-run: step [0-9]+.0 has had no output and no heartbeat for [0-9]+ s: ending it$'
 	same "$(report 0 kind next)" '"hang" "restart"'
@@ -606,14 +606,14 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 # The hung ranks exit with 0 on SIGTERM, so srun reports no failed rank.
 @test "of 68 ranks, the last lines of the rank that is named first are kept" {
 	local first
-	batch --hang 3 --grace 20 --restarts 0 -O -N4 -n68 bash -c 'echo "I am $RANK"; trap "exit 0" TERM; [ "$RANK" -ne 67 ] || kill -STOP $$; sleep 61 & wait'
+	batch --hang 6 --grace 20 --restarts 0 -O -N4 -n68 bash -c 'echo "I am $RANK"; trap "exit 0" TERM; [ "$RANK" -ne 67 ] || kill -STOP $$; sleep 61 & wait'
 	same "$(report 0 kind)" '"hang"'
 	first=$(report 0 first | sed 's/.*"rank": \([0-9]*\),.*/\1/')
 	same "$(cat "$WORK"/.ddp/failed-*/tail-"$first".txt)" "I am $first"
 }
 
 @test "a hang is a failure even if the ranks exit with 0 on SIGTERM" {
-	batch --hang 3 --restarts 0 -N2 -n2 bash -c 'trap "exit 0" TERM; sleep 61 & wait'
+	batch --hang 5 --restarts 0 -N2 -n2 bash -c 'trap "exit 0" TERM; sleep 61 & wait'
 	same "$(report 0 kind status)" '"hang" 0'
 	same "$rc" 1
 }
@@ -966,7 +966,7 @@ ignores_sigterm='trap "" TERM; [ "$DDP_RESTART" -eq 0 ] || exit 0; [ "$RANK" -ne
 	same "$(report 0 kind)" '"exit"'
 	has_not "$out" 'Force|Killed'
 	rm -rf "$WORK/.ddp"
-	batch --hang 3 -N2 -n2 bash -c '[ "$DDP_RESTART" -eq 0 ] || exit 0; exec env -i LANG=C sleep 61'
+	batch --hang 5 -N2 -n2 bash -c '[ "$DDP_RESTART" -eq 0 ] || exit 0; exec env -i LANG=C sleep 61'
 	same "$rc" 0
 	same "$(sed -n 's/^state //p' "$WORK"/.ddp/failed-*/proc-*.txt)" $'S\nS'
 }
