@@ -350,10 +350,9 @@ DDP_API int ddp_device_wait(struct ddp *ddp, void *stream);
 DDP_API int ddp_device_check(struct ddp *ddp);
 
 /*
- * Allocate zeroed device memory, and register it with NCCL if its version supports that.
- * Collective. Once a collective was captured into a CUDA graph, NCCL may use registered memory
- * until its communicator ends. Therefore ddp_device_free() then returns such memory to the device
- * only in ddp_destroy().
+ * Allocate zeroed device memory. Collective. Once a collective was captured into a CUDA graph, NCCL
+ * may use the memory until its communicator ends. Therefore ddp_device_free() then returns memory to
+ * the device only in ddp_destroy().
  */
 DDP_API int ddp_device_alloc(struct ddp *ddp, size_t bytes, void **memory);
 DDP_API int ddp_device_free(struct ddp *ddp, void *memory);
@@ -561,7 +560,7 @@ DDP_API void ddp_gradients_set_sync(struct ddp_gradients *gradients, bool sync);
 /*
  * ON A DEVICE. With ddp_gradients_options.device the views are in device memory:
  * ddp_gradients_bytes() zeroed bytes that the caller gets from ddp_device_alloc(), and which NCCL
- * sums without a copy. A single rank that has joined no device may use other memory, and one
+ * sums in place. A single rank that has joined no device may use other memory, and one
  * stream. Sums are enqueued on [stream]; NULL: the library's stream. [progress] is host memory that
  * the device can access (cudaHostAlloc), or NULL. With several ranks, the number of buckets summed
  * so far is written there after each bucket. ddp_gradients_place() is collective.

@@ -25,17 +25,6 @@ static int agree(struct ddp *ddp, int status)
 	return ddp_agree(ddp, status, ddp->error.status == status ? ddp->error.text : NULL);
 }
 
-/* As agree(), if some ranks may arrive only at the time limit. */
-static int agree_late(struct ddp *ddp, int status)
-{
-	double timeout = ddp->timeout;
-
-	ddp->timeout = 2 * timeout + 1;
-	status = agree(ddp, status);
-	ddp->timeout = timeout;
-	return status;
-}
-
 /* --- Staged collectives ------------------------------------------------------------------- */
 
 /*
@@ -460,34 +449,6 @@ static int agree_bytes(struct ddp *ddp, size_t bytes)
 			     (long long)limits[0], (long long)-limits[1]);
 }
 
-/*
- * Register [memory], which the engine's alloc() returned, for faster sums. All ranks register it,
- * or none does. Collective.
- */
-static int enroll(struct ddp *ddp, void *memory)
-{
-	const struct ddp_device_engine *engine = ddp->device_engine;
-	struct ddp_watch watch = ddp_watch_start(ddp->timeout, ddp_check_peers, ddp);
-	struct ddp_error refused = {0, ""};
-	int status, known;
-
-	if (!engine->enroll)
-		return 0;
-	status = engine->enroll(ddp->device, memory, true, &refused, &watch, &ddp->error);
-	status = agree_late(ddp, status);
-	if (status < 0)
-		return status;
-	known = refused.status == 0;
-	status = ddp_all_reduce(ddp, &known, &known, 1, DDP_I32, DDP_MIN);
-	if (status < 0 || known)
-		return status;
-	ddp_log_print(&ddp->log, DDP_LEVEL_WARNING, "device",
-		      "memory is not registered, sums in it are slower: %s",
-		      refused.status ? refused.text : "another rank failed to");
-	watch = ddp_watch_start(ddp->timeout, ddp_check_peers, ddp);
-	return engine->enroll(ddp->device, memory, false, &refused, &watch, &ddp->error);
-}
-
 /* --- This rank's share of the device's memory --------------------------------------------- */
 
 struct ddp_device_block {
@@ -562,14 +523,12 @@ static int alloc_all(struct ddp *ddp, size_t bytes, void **memory)
 	if (status == 0)
 		status = note_block(ddp, *memory, bytes);
 	status = agree(ddp, status);
-	if (status < 0 && *memory)
+	if (status == 0)
+		return 0;
+	if (*memory)
 		forget_blocks(ddp, *memory);
-	if (status < 0)
-		(void)engine->free(ddp->device, *memory, NULL);
-	else
-		status = enroll(ddp, *memory);
-	if (status < 0)
-		*memory = NULL;
+	(void)engine->free(ddp->device, *memory, NULL);
+	*memory = NULL;
 	return status;
 }
 

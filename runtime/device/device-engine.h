@@ -21,7 +21,7 @@
 #include "base/module.h"
 #include "base/watch.h"
 
-#define DDP_DEVICE_VERSION 5
+#define DDP_DEVICE_VERSION 6
 
 enum { DDP_DEVICE_ID = 256 };
 
@@ -76,18 +76,9 @@ struct ddp_device_engine {
 	/*
 	 * alloc() returns zeroed device memory of this rank. free() accepts NULL, and close() frees
 	 * all remaining memory.
-	 *
-	 * enroll() is collective, and waits. If [known] is true, it registers [memory] of alloc(),
-	 * which makes sums of this memory faster. If that fails on a rank, that rank gets the
-	 * reason in [refused]. Then all ranks must call enroll() with [known] false, which undoes
-	 * the registration: if memory is registered on some ranks only, the behaviour is undefined.
-	 * An error ends the engine. The function is NULL if the engine registers nothing.
 	 */
 	int (*alloc)(struct ddp_device *device, size_t bytes, void **memory,
 		     const struct ddp_watch *watch, struct ddp_error *error);
-	int (*enroll)(struct ddp_device *device, void *memory, bool known,
-		      struct ddp_error *refused, const struct ddp_watch *watch,
-		      struct ddp_error *error);
 	int (*free)(struct ddp_device *device, void *memory, struct ddp_error *error);
 
 	void *(*stream)(struct ddp_device *device);

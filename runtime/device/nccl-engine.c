@@ -2,10 +2,10 @@
 /*
  * nccl-engine.c - the engine that moves device memory with NCCL (ddp_nccl.so)
  *
- * Some calls may block because of a lost peer or a hung kernel: creating the communicator,
- * registering memory, aborting, closing. They run in a thread with a deadline (bounded.h). The
- * caller's thread enqueues collectives; if NCCL blocks in such a call, the watchdog aborts the
- * communicator. The first failure is stored. After it, the only call to NCCL is the abort.
+ * Some calls may block because of a lost peer or a hung kernel: creating the communicator, freeing
+ * memory, aborting, closing. They run in a thread with a deadline (bounded.h). The caller's thread
+ * enqueues collectives; if NCCL blocks in such a call, the watchdog aborts the communicator. The
+ * first failure is stored. After it, the only call to NCCL is the abort.
  */
 #include "config.h"
 
@@ -38,22 +38,12 @@
 #error "NCCL 2.19.1 or newer is needed"
 #endif
 
-/*
- * Functions that are newer than the oldest supported NCCL. They are NULL if the library at run time
- * lacks them.
- */
-#if NCCL_HAS(2, 27, 3)
-#pragma weak ncclCommWindowRegister
-#pragma weak ncclCommWindowDeregister
-#endif
-
 enum {
 	/* version of NCCL before which an abort can hang while another thread is in a call */
 	OLDEST = 21901,
 	EVENTS = 64, /* maximum number of collectives that are observed at the same time */
 	/* bytes of the larger all-reduce in warm_up(); too many for a single message */
 	WARM_BYTES = 4 << 20,
-	ALIGNMENT = 4096, /* alignment of sizes, as required for windows */
 };
 
 /*
@@ -83,8 +73,6 @@ struct memory {
 	struct memory *next;
 	void *base;
 	size_t bytes;
-	/* registration of ncclCommRegister() or ncclCommWindowRegister(); NULL: none */
-	void *handle;
 	bool freed; /* free() was called; see [captured] */
 };
 
@@ -92,16 +80,14 @@ struct ddp_device {
 	const struct ddp_log *log;
 	int rank, size, index;
 	int version;
-	bool windows; /* memory is registered in windows; all ranks have the same value */
 	char who[48]; /* name for messages, such as "rank 1, device 0" */
 	cudaStream_t stream;
 	cudaEvent_t waited; /* used by wait() */
 	struct memory *memory;
 	/*
 	 * A collective was captured into a graph. From then on, NCCL may use memory until the
-	 * communicator ends. ncclCommDeregister() returns success, but keeps the registration while
-	 * a graph has a reference. The reference of a destroyed graph remains until a later call
-	 * (NCCL's register.cc, and persistentDestructor() in enqueue.cc).
+	 * communicator ends: the reference of a destroyed graph remains until a later call (NCCL's
+	 * register.cc, and persistentDestructor() in enqueue.cc).
 	 */
 	bool captured;
 
@@ -681,29 +667,17 @@ static int connect_ranks(struct ddp_device *device, const uint8_t id[DDP_DEVICE_
 	if (status)
 		return fail(device, status, &failure, error);
 	ddp_log_print(device->log, DDP_LEVEL_INFO, "nccl",
-		      "NCCL %d.%d.%d: communicator of %d ranks, memory %s", device->version / 10000,
-		      device->version / 100 % 100, device->version % 100, device->size,
-		      device->windows ? "in windows" : "registered");
+		      "NCCL %d.%d.%d: communicator of %d ranks", device->version / 10000,
+		      device->version / 100 % 100, device->version % 100, device->size);
 	return 0;
 }
 
 /* --- Memory -------------------------------------------------------------------------------- */
 
 /*
- * Returns whether memory is registered in windows. With windows, NCCL runs other kernels between
- * GPUs of one node. In NCCL 2.28.3 to 2.30.6, these kernels did not wait for the previous kernel on
- * the stream, and read its incomplete results. Before 2.29.7, ncclCommAbort() did not end them.
+ * ncclMemAlloc() returns memory that NCCL itself registers in collectives that are captured into a
+ * CUDA graph (NCCL_GRAPH_REGISTER), such as those of ddp-train. Other collectives use NCCL's buffers.
  */
-static bool has_windows(int version)
-{
-#if NCCL_HAS(2, 27, 3)
-	return version >= NCCL_VERSION(2, 30, 7) && ncclCommWindowRegister &&
-	       ncclCommWindowDeregister;
-#else
-	(void)version;
-	return false;
-#endif
-}
 
 static int give_back(const struct ddp_device *device, const struct memory *memory,
 		     struct ddp_error *error)
@@ -712,117 +686,18 @@ static int give_back(const struct ddp_device *device, const struct memory *memor
 			  memory->bytes);
 }
 
-static ncclResult_t enroll(const struct ddp_device *device, ncclComm_t comm, struct memory *memory)
-{
-#if NCCL_HAS(2, 27, 3)
-	if (device->windows) {
-		ncclWindow_t window = NULL;
-		ncclResult_t result = ncclCommWindowRegister(comm, memory->base, memory->bytes,
-							     &window, NCCL_WIN_COLL_SYMMETRIC);
-
-		memory->handle = window;
-		return result;
-	}
-#endif
-	(void)device;
-	return ncclCommRegister(comm, memory->base, memory->bytes, &memory->handle);
-}
-
-static ncclResult_t withdraw(const struct ddp_device *device, ncclComm_t comm,
-			     struct memory *memory)
-{
-	void *handle = memory->handle;
-
-	memory->handle = NULL;
-	if (!handle)
-		return ncclSuccess;
-#if NCCL_HAS(2, 27, 3)
-	if (device->windows)
-		return ncclCommWindowDeregister(comm, (ncclWindow_t)handle);
-#endif
-	(void)device;
-	return ncclCommDeregister(comm, handle);
-}
-
-/* Operations that run in a thread, because each can wait for another rank. */
-enum act { ENROLL, WITHDRAW, FREE };
-
 struct task {
 	const struct ddp_device *device;
-	ncclComm_t comm;
 	struct memory memory;
-	enum act act;
-	const char *doing;
 	struct ddp_error error;
 };
 
 static void run_task(void *arguments)
 {
 	struct task *task = arguments;
-	const struct ddp_device *device = task->device;
-	ncclResult_t result;
 
-	(void)cudaSetDevice(device->index);
-	result = task->act == ENROLL ? enroll(device, task->comm, &task->memory)
-				     : withdraw(device, task->comm, &task->memory);
-	nccl_error(device, result, &task->error, "%s %zu bytes", task->doing, task->memory.bytes);
-	if (task->act == FREE && !task->error.status)
-		(void)give_back(device, &task->memory, &task->error);
-}
-
-/*
- * Run an operation with a deadline. Returns 0, with NCCL's error in [failed]. If the wait ended
- * early, returns the status, with the reason in [error]; the engine has then failed.
- */
-static int run_bounded(struct ddp_device *device, enum act act, struct memory *memory,
-		       const struct ddp_watch *watch, struct ddp_error *failed,
-		       struct ddp_error *error)
-{
-	struct task task = {.device = device,
-			    .comm = device->comm,
-			    .memory = *memory,
-			    .act = act,
-			    .doing = act == ENROLL ? "registering" : "deregistering"};
-	struct ddp_error failure = {0, ""};
-	int status =
-		ddp_bounded_call(&device->stuck, run_task, &task, sizeof(task), watch, &failure);
-
-	if (status == DDP_ERR_TIMEOUT && !failure.text[0])
-		ddp_error_set(&failure, status, "%s: NCCL did not end %s %zu bytes in %g s",
-			      device->who, task.doing, memory->bytes, watch->limit);
-	if (status)
-		return fail(device, status, &failure, error);
-	*memory = task.memory;
-	*failed = task.error;
-	return 0;
-}
-
-/*
- * Returns the position of [memory] in the list; the end of the list if the list does not contain it
- * or free() was called for it.
- */
-static struct memory **find_memory(struct ddp_device *device, const void *memory)
-{
-	struct memory **link = &device->memory;
-
-	while (*link && ((*link)->base != memory || (*link)->freed))
-		link = &(*link)->next;
-	return link;
-}
-
-static int enroll_memory(struct ddp_device *device, void *memory, bool known,
-			 struct ddp_error *refused, const struct ddp_watch *watch,
-			 struct ddp_error *error)
-{
-	struct memory *found = *find_memory(device, memory);
-	int status;
-
-	if (!found)
-		return 0;
-	status = check_health(device, error);
-	if (status)
-		return status;
-	return run_bounded(device, known ? ENROLL : WITHDRAW, found, watch, refused, error);
+	(void)cudaSetDevice(task->device->index);
+	(void)give_back(task->device, &task->memory, &task->error);
 }
 
 static int alloc_memory(struct ddp_device *device, size_t bytes, void **memory,
@@ -835,9 +710,6 @@ static int alloc_memory(struct ddp_device *device, size_t bytes, void **memory,
 
 	(void)watch;
 	*memory = NULL;
-	if (bytes == 0 || bytes > SIZE_MAX - ALIGNMENT)
-		return ddp_error_set(error, DDP_ERR_ARGUMENT,
-				     "cannot allocate %zu bytes of device memory", bytes);
 	status = check_health(device, error);
 	if (status)
 		return status;
@@ -845,7 +717,7 @@ static int alloc_memory(struct ddp_device *device, size_t bytes, void **memory,
 	if (!new)
 		return ddp_error_set(error, DDP_ERR_MEMORY,
 				     "out of memory for the list of device memory");
-	new->bytes = (bytes + ALIGNMENT - 1) / ALIGNMENT *ALIGNMENT;
+	new->bytes = bytes;
 	was = ddp_card_enter(device->index);
 	status = nccl_error(device, ncclMemAlloc(&new->base, new->bytes), &failure,
 			    "allocating %zu bytes", new->bytes);
@@ -872,27 +744,37 @@ static int alloc_memory(struct ddp_device *device, size_t bytes, void **memory,
 static int free_memory(struct ddp_device *device, void *memory, struct ddp_error *error)
 {
 	struct ddp_watch watch = ddp_watch_start(FREE_SECONDS, NULL, NULL);
-	struct memory **link = find_memory(device, memory), *found = *link;
-	struct ddp_error failed = {0, ""};
+	struct ddp_error failure = {0, ""};
+	struct memory **link = &device->memory, *found;
+	struct task task = {.device = device};
 	int status;
 
 	if (!memory)
 		return 0;
+	while (*link && ((*link)->base != memory || (*link)->freed))
+		link = &(*link)->next;
+	found = *link;
 	if (!found)
 		return ddp_error_set(error, DDP_ERR_ARGUMENT,
 				     "%s: %p was not allocated by the engine", device->who, memory);
 	status = check_health(device, error);
 	if (status)
 		return status;
-	found->freed = device->captured && found->handle;
-	if (!found->freed)
-		*link = found->next;
-	status = run_bounded(device, found->freed ? WITHDRAW : FREE, found, &watch, &failed, error);
-	if (!found->freed)
-		free(found);
-	if (!status && failed.status && error)
-		*error = failed;
-	return status ? status : failed.status;
+	found->freed = device->captured;
+	if (found->freed)
+		return 0;
+	*link = found->next;
+	task.memory = *found;
+	free(found);
+	status = ddp_bounded_call(&device->stuck, run_task, &task, sizeof(task), &watch, &failure);
+	if (status == DDP_ERR_TIMEOUT && !failure.text[0])
+		ddp_error_set(&failure, status, "%s: NCCL did not free %zu bytes in %g s",
+			      device->who, task.memory.bytes, watch.limit);
+	if (status)
+		return fail(device, status, &failure, error);
+	if (task.error.status && error)
+		*error = task.error;
+	return task.error.status;
 }
 
 /* --- Closing ------------------------------------------------------------------------------- */
@@ -909,17 +791,12 @@ static void free_memory_list(struct ddp_device *device, bool back)
 	}
 }
 
-/*
- * Release everything that open() created. NCCL requires this order: deregister memory, destroy the
- * communicator, free memory.
- */
+/* Release everything that open() created. */
 static void end(void *arguments)
 {
 	struct ddp_device *device = *(struct ddp_device **)arguments;
 
 	(void)cudaSetDevice(device->index);
-	for (struct memory *memory = device->memory; memory; memory = memory->next)
-		(void)withdraw(device, device->comm, memory);
 	if (device->comm) {
 		(void)ncclCommFinalize(device->comm);
 		(void)ncclCommDestroy(device->comm);
@@ -1018,7 +895,6 @@ static int open_device(struct ddp_device **device, struct ddp_device_card *card,
 	snprintf(new->who, sizeof(new->who), "rank %d, device %d", rank, index);
 	new->log = log;
 	new->version = version;
-	new->windows = has_windows(version);
 	pthread_mutex_init(&new->lock, NULL);
 	was = ddp_card_enter(index);
 	status = create_objects(new, card, error);
@@ -1047,7 +923,6 @@ DDP_API const struct ddp_device_engine ddp_module = {
 	.broadcast = broadcast,
 	.all_gather = all_gather,
 	.alloc = alloc_memory,
-	.enroll = enroll_memory,
 	.free = free_memory,
 	.stream = get_stream,
 	.order = ddp_cuda_order,

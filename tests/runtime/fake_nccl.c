@@ -432,31 +432,3 @@ NCCL(ncclMemAlloc, (void **memory, size_t bytes),
      allocate("ncclMemAlloc", memory, bytes) ? ncclUnhandledCudaError : ncclSuccess)
 NCCL(ncclMemFree, (void *memory),
      release("ncclMemFree", memory) ? ncclUnhandledCudaError : ncclSuccess)
-
-ncclResult_t ncclCommRegister(const ncclComm_t comm, void *memory, size_t bytes, void **handle)
-{
-	if (nccl("ncclCommRegister") != ncclSuccess)
-		return ncclSystemError;
-	count_object(1);
-	*handle = memory;
-	return ncclSuccess;
-}
-
-NCCL(ncclCommDeregister, (const ncclComm_t comm, void *handle),
-     (count_object(-1), nccl("ncclCommDeregister")))
-
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 3)
-ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *memory, size_t bytes,
-				    ncclWindow_t *window, int flags)
-{
-	if (nccl("ncclCommWindowRegister") != ncclSuccess || flags != NCCL_WIN_COLL_SYMMETRIC ||
-	    bytes % NCCL_WIN_REQUIRED_ALIGNMENT)
-		return ncclSystemError;
-	count_object(1);
-	*window = (ncclWindow_t)memory;
-	return ncclSuccess;
-}
-
-NCCL(ncclCommWindowDeregister, (ncclComm_t comm, ncclWindow_t window),
-     (count_object(-1), nccl("ncclCommWindowDeregister")))
-#endif

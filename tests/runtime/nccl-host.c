@@ -32,11 +32,8 @@
 
 enum { RANKS = 16, SLOT_BYTES = 64 << 10, MEMORIES = 64, NCCL = 22809 };
 
-/* Steps of operations on streams and steps of calls by the host have separate counters. */
-enum { STREAM, HOST, RINGS };
-
 struct seat {
-	_Alignas(128) atomic_uint steps[RINGS];
+	_Alignas(128) atomic_uint steps;
 	atomic_int pid;
 	_Alignas(128) char slot[SLOT_BYTES];
 };
@@ -52,7 +49,7 @@ struct ddp_device {
 	int fd; /* memfd with the area; rank 0 only */
 	struct area *area;
 	int pidfds[RANKS];
-	unsigned int steps[RINGS];
+	unsigned int steps;
 	/* collectives outside graphs, which run in the order of their numbers over all streams */
 	unsigned long issued; /* number of enqueued collectives */
 	atomic_ulong served;  /* number of completed collectives */
@@ -90,19 +87,18 @@ static void fail_if_gone(struct ddp_device *device, int rank)
 		fail(device, DDP_ERR_PEER, "remote process exited or there was a network error");
 }
 
-static void take_step(struct ddp_device *device, int ring)
+static void take_step(struct ddp_device *device)
 {
-	atomic_store(&device->area->seats[device->rank].steps[ring], ++device->steps[ring]);
+	atomic_store(&device->area->seats[device->rank].steps, ++device->steps);
 }
 
-/* Whether all ranks have completed this rank's last step of [ring]. */
-static bool all_have(struct ddp_device *device, int ring)
+/* Whether all ranks have completed this rank's last step. */
+static bool all_have(struct ddp_device *device)
 {
-	unsigned int last = device->steps[ring];
 	bool all = true;
 
 	for (int rank = 0; rank < device->size; rank++) {
-		if (atomic_load(&device->area->seats[rank].steps[ring]) >= last)
+		if (atomic_load(&device->area->seats[rank].steps) >= device->steps)
 			continue;
 		all = false;
 		fail_if_gone(device, rank);
@@ -180,7 +176,7 @@ static bool advance(struct collective *it)
 	size_t most = SLOT_BYTES / ddp_type_size(it->type);
 
 	while (it->at < it->count) {
-		if (it->phase != FILL && !all_have(it->device, STREAM))
+		if (it->phase != FILL && !all_have(it->device))
 			return false;
 		if (it->phase == FILL) {
 			it->piece = it->count - it->at < most ? it->count - it->at : most;
@@ -192,7 +188,7 @@ static bool advance(struct collective *it)
 			it->phase = FILL;
 			continue;
 		}
-		take_step(it->device, STREAM);
+		take_step(it->device);
 		it->phase++;
 	}
 	return true;
@@ -472,43 +468,6 @@ static int host_alloc(struct ddp_device *device, size_t bytes, void **memory,
 	return 0;
 }
 
-#ifndef WITHOUT_NCCL
-
-/*
- * Waits until all ranks have reached the next host step. Returns false if the communicator failed
- * or was aborted.
- */
-static bool step(struct ddp_device *device, const struct ddp_watch *watch)
-{
-	take_step(device, HOST);
-	for (int polls = 0; !all_have(device, HOST); polls++) {
-		if (ddp_watch_check(watch, NULL) < 0)
-			fail(device, DDP_ERR_TIMEOUT, "a rank did not arrive");
-		if (atomic_load(&device->aborted) || atomic_load(&device->failed))
-			return false;
-		host_sleep(polls > 100 ? 500 : 20);
-	}
-	return true;
-}
-
-/* Registers memory. All ranks must call it. It fails if DDP_HOST_FAIL requests that. */
-static int host_enroll(struct ddp_device *device, void *memory, bool known,
-		       struct ddp_error *refused, const struct ddp_watch *watch,
-		       struct ddp_error *error)
-{
-	int status;
-
-	(void)memory;
-	if (known && host_fails("enroll"))
-		(void)ddp_error_set(refused, DDP_ERR_ENGINE, "not registered, as asked");
-	if (step(device, watch))
-		return 0;
-	status = host_health(device, error);
-	return status ? status : ddp_error_set(error, DDP_ERR_ABORTED, "aborted");
-}
-
-#endif
-
 static int host_free(struct ddp_device *device, void *memory, struct ddp_error *error)
 {
 	if (!memory)
@@ -662,7 +621,6 @@ DDP_API const struct ddp_device_engine ddp_module = {
 #else
 	.head = {DDP_MODULE_MAGIC, DDP_DEVICE_VERSION, sizeof(struct ddp_device_engine), "device",
 		 "nccl", PACKAGE_VERSION},
-	.enroll = host_enroll,
 	.health = host_health,
 	.abort = host_abort,
 #endif

@@ -576,9 +576,7 @@ TEST(test_bytes)
 TEST(test_arguments)
 {
 	struct ddp_error error = {0, ""};
-	struct ddp_watch watch = seconds(30);
 	char data[8] = "";
-	void *memory;
 	int before;
 
 	open_rank(0, 2);
@@ -596,7 +594,6 @@ TEST(test_arguments)
 	ck_assert_int_eq(ENGINE->all_reduce(device, data, data, 1, DDP_F32, DDP_OP_COUNT, NULL,
 					    NULL),
 			 DDP_ERR_ARGUMENT);
-	ck_assert_int_eq(ENGINE->alloc(device, 0, &memory, &watch, NULL), DDP_ERR_ARGUMENT);
 	ck_assert_int_eq(ENGINE->free(device, data, NULL), DDP_ERR_ARGUMENT);
 	ck_assert_int_eq(ENGINE->free(device, NULL, NULL), 0);
 	ck_assert_int_eq(fake_nccl_count("ncclAllReduce"), before);
@@ -815,108 +812,44 @@ TEST(test_close_unconnected)
 
 /* --- Memory ------------------------------------------------------------------------------ */
 
-static const struct {
-	const char *name;
-	int version;
-	const char *calls[8], *end[8];
-} methods[] = {
-	{"windows",
-	 23007,
-	 {"ncclMemAlloc", "ncclCommWindowRegister", "ncclCommWindowDeregister", "ncclMemFree"},
-	 {"ncclCommWindowDeregister", "ncclCommFinalize", "ncclCommDestroy", "ncclMemFree"}},
-	/* NCCL 2.30.4's kernels for memory windows do not wait for earlier work on the stream */
-	{"registered",
-	 23004,
-	 {"ncclMemAlloc", "ncclCommRegister", "ncclCommDeregister", "ncclMemFree"},
-	 {"ncclCommDeregister", "ncclCommFinalize", "ncclCommDestroy", "ncclMemFree"}},
-	{"registered",
-	 21901,
-	 {"ncclMemAlloc", "ncclCommRegister", "ncclCommDeregister", "ncclMemFree"},
-	 {"ncclCommDeregister", "ncclCommFinalize", "ncclCommDestroy", "ncclMemFree"}},
-};
-
-TEST_ROWS(test_memory, methods)
+TEST(test_memory)
 {
+	const char *const calls[8] = {"ncclMemAlloc", "ncclMemFree"};
+	const char *const end[8] = {"ncclCommFinalize", "ncclCommDestroy", "ncclMemFree"};
 	struct ddp_watch watch = seconds(30);
-	struct ddp_error refused = {0, ""};
 	void *memory, *other;
 
-	fake->version = methods[_i].version;
 	open_connected(2);
 	ck_assert_int_eq(ENGINE->alloc(device, 5000, &memory, &watch, NULL), 0);
 	memset(memory, 1, 5000);
-	ck_assert_int_eq(ENGINE->enroll(device, memory, true, &refused, &watch, NULL), 0);
-	ck_assert_int_eq(refused.status, 0);
 	ck_assert_int_eq(ENGINE->alloc(device, 1, &other, &watch, NULL), 0);
-	ck_assert_int_eq(ENGINE->enroll(device, other, true, &refused, &watch, NULL), 0);
 	ck_assert_int_eq(ENGINE->free(device, memory, NULL), 0);
 	ck_assert_int_eq(ENGINE->free(device, memory, NULL), DDP_ERR_ARGUMENT);
-	ck_assert(fake_nccl_called(methods[_i].calls));
+	ck_assert(fake_nccl_called(calls));
 	close_clean();
-	ck_assert(fake_nccl_called(methods[_i].end));
+	ck_assert(fake_nccl_called(end));
 }
 
 /*
- * If a collective was captured, its memory stays registered until the communicator is destroyed,
- * because the graph may use the memory.
+ * If a collective was captured, memory is freed only after the communicator was destroyed, because
+ * the graph may use the memory.
  */
-TEST_ROWS(test_memory_captured, methods)
+TEST(test_memory_captured)
 {
+	const char *const end[8] = {"ncclCommFinalize", "ncclCommDestroy", "ncclMemFree"};
 	struct ddp_watch watch = seconds(30);
-	struct ddp_error refused = {0, ""};
-	void *memory, *unregistered;
-	int released;
+	void *memory;
 
-	fake->version = methods[_i].version;
 	open_connected(2);
 	ck_assert_int_eq(ENGINE->alloc(device, 5000, &memory, &watch, NULL), 0);
-	ck_assert_int_eq(ENGINE->enroll(device, memory, true, &refused, &watch, NULL), 0);
-	ck_assert_int_eq(ENGINE->alloc(device, 1, &unregistered, &watch, NULL), 0);
 	fake->capturing = true;
 	ck_assert_int_eq(sum(100, NULL), 0);
 	fake->capturing = false;
-	released = fake_nccl_count("ncclMemFree");
-	ck_assert_int_eq(ENGINE->free(device, unregistered, NULL), 0);
-	ck_assert_int_eq(fake_nccl_count("ncclMemFree"), released + 1);
 	ck_assert_int_eq(ENGINE->free(device, memory, NULL), 0);
 	ck_assert_int_eq(ENGINE->free(device, memory, NULL), DDP_ERR_ARGUMENT);
-	ck_assert_int_eq(fake_nccl_count("ncclMemFree"), released + 1);
+	ck_assert_int_eq(fake_nccl_count("ncclMemFree"), 0);
 	close_clean();
-	ck_assert(fake_nccl_called(methods[_i].end));
-}
-
-static const char *const registrations[] = {"ncclCommWindowRegister", "ncclCommRegister"};
-static const char *const withdrawals[] = {"ncclCommWindowDeregister", "ncclCommDeregister"};
-
-/*
- * Memory is registered on all ranks or on none: if one rank fails, the others undo their
- * registration.
- */
-TEST_ROWS(test_register_fails, registrations)
-{
-	struct ddp_watch watch = seconds(30);
-	struct ddp_error refused = {0, ""}, again = {0, ""};
-	void *memory, *other;
-
-	fake->version = _i == 0 ? 23007 : 22000;
-	open_connected(2);
-	ck_assert_int_eq(ENGINE->alloc(device, 5000, &memory, &watch, NULL), 0);
-	ck_assert_int_eq(ENGINE->alloc(device, 6000, &other, &watch, NULL), 0);
-	memset(memory, 1, 5000);
-	fake->fail = registrations[_i];
-	ck_assert_int_eq(ENGINE->enroll(device, memory, true, &refused, &watch, NULL), 0);
-	UNIT_SAYS("refused", refused.text, "rank 0, device 0", "registering 8192 bytes");
-	ck_assert_int_eq(ENGINE->enroll(device, memory, false, &again, &watch, NULL), 0);
-	fake->fail = NULL;
-	ck_assert_int_eq(ENGINE->health(device, NULL), 0);
-	ck_assert_int_eq(ENGINE->free(device, memory, NULL), 0);
-	ck_assert_int_eq(fake_nccl_count(withdrawals[_i]), 0);
-	ck_assert_int_eq(ENGINE->enroll(device, other, true, &again, &watch, NULL), 0);
-	ck_assert_int_eq(ENGINE->enroll(device, other, false, &again, &watch, NULL), 0);
-	ck_assert_int_eq(again.status, 0);
-	ck_assert_int_eq(fake_nccl_count(withdrawals[_i]), 1);
-	close_clean();
-	ck_assert_int_eq(fake_nccl_count(withdrawals[_i]), 1);
+	ck_assert(fake_nccl_called(end));
 }
 
 TEST_LOOP(test_alloc_fails, 0, 2)
@@ -930,25 +863,23 @@ TEST_LOOP(test_alloc_fails, 0, 2)
 	ck_assert_int_eq(ENGINE->alloc(device, 5000, &memory, &watch, &error), DDP_ERR_MEMORY);
 	ck_assert_ptr_null(memory);
 	UNIT_SAYS("text", error.text, "rank 0, device 0",
-		  _i == 0 ? "allocating 8192 bytes" : "clearing 8192 bytes");
+		  _i == 0 ? "allocating 5000 bytes" : "clearing 5000 bytes");
 	fake->fail = NULL;
 	ck_assert_int_eq(ENGINE->alloc(device, 5000, &memory, &watch, &error), 0);
 	close_clean();
 }
 
-TEST(test_register_hangs)
+TEST(test_free_hangs)
 {
-	struct ddp_watch watch = seconds(0.05);
-	struct ddp_error error = {0, ""}, refused = {0, ""};
+	struct ddp_watch watch = seconds(30);
+	struct ddp_error error = {0, ""};
 	void *memory;
 
-	fake->version = 23007;
 	open_connected(2);
 	ck_assert_int_eq(ENGINE->alloc(device, 5000, &memory, &watch, &error), 0);
-	fake->hang = "ncclCommWindowRegister";
-	ck_assert_int_eq(ENGINE->enroll(device, memory, true, &refused, &watch, &error),
-			 DDP_ERR_TIMEOUT);
-	UNIT_SAYS("text", error.text, "registering 8192 bytes", "0.05 s");
+	fake->hang = "ncclMemFree";
+	ck_assert_int_eq(ENGINE->free(device, memory, &error), DDP_ERR_TIMEOUT);
+	UNIT_SAYS("text", error.text, "did not free 5000 bytes");
 	ck_assert_int_eq(sum(1, NULL), DDP_ERR_TIMEOUT);
 	ck_assert(ENGINE->abort(device, 30));
 	close_lost();
