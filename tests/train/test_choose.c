@@ -24,6 +24,8 @@ static struct {
 	const char *names[2];
 } library;
 
+static enum ddp_type type = DDP_F32; /* of the engine */
+
 /* Uses CPU time, because the engine does not count time spent waiting. */
 static void take_a_while(void)
 {
@@ -95,6 +97,7 @@ static char *choices_of(const struct math *math, const char *before, bool exact)
 	workshop_open(&shop, &odd);
 	shop.setup.choices = before;
 	shop.setup.exact = exact;
+	shop.setup.type = type;
 	shop.setup.say = say;
 	shop.setup.listener = library.said;
 	library.said[0] = '\0';
@@ -155,33 +158,31 @@ TEST_LOOP(test_fastest, 0, 2)
 	ck_assert_int_gt(library.runs, 0);
 }
 
-static int instantly(struct math_layer *layer, size_t count, const void *dy, void *dx,
-		     struct ddp_error *error)
+static bool has_any(enum ddp_type wanted, struct ddp_error *error)
 {
-	(void)layer, (void)count, (void)dy, (void)dx, (void)error;
-	return 0;
+	(void)wanted, (void)error;
+	return true;
 }
 
-static int instantly_too(struct math_layer *layer, size_t count, const void *x, const void *dy,
-			 float *weights, float *bias, struct ddp_error *error)
+static const char *amx(void)
 {
-	(void)layer, (void)count, (void)x, (void)dy, (void)weights, (void)bias, (void)error;
-	return 0;
+	return "oneDNN, AVX512_CORE_AMX";
 }
 
-/*
- * Dense passes are chosen over lists only if they take no time; plain loops are slower than lists.
- */
+/* Dense passes are chosen over lists for bfloat16 with AMX only. */
 TEST(test_dense)
 {
 	struct math math = math_plain;
 
 	expect(&math, NULL, false, "conv2 gradients list");
-	math.back_data = instantly;
-	math.back_weights = instantly_too;
+	math.describe = amx;
 	expect(&math, NULL, false, "conv2 gradients list");
-	end();
+	type = DDP_BF16;
+	math.has = has_any;
 	expect(&math, NULL, false, "conv2 gradients dense");
+	math.describe = math_plain.describe;
+	expect(&math, NULL, false, "conv2 gradients list");
+	type = DDP_F32;
 }
 
 static const struct {
