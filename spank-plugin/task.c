@@ -3,134 +3,50 @@
 
 #include "task.h"
 
-#include <arpa/inet.h>
-#include <errno.h>
-#include <linux/inet_diag.h>
-#include <linux/netlink.h>
-#include <linux/sock_diag.h>
-#include <netinet/in.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/time.h>
 #include <sys/types.h>
 #include <unistd.h>
 
 /* --- Listening ports --------------------------------------------------------------------- */
 
 /*
- * Ask the kernel for listening sockets over netlink. Binding the port instead would occupy it for a
- * moment, and rank 0 may bind with other options. /proc/net/tcp lists every connection, and reading
- * it takes milliseconds.
+ * Read the kernel's tables of sockets. Binding the port instead would occupy it for a moment, and
+ * rank 0 may bind with other options.
  */
 
 enum { STATE_LISTEN = 0x0a };
 
 /*
  * Search a table with a header line and "sl: address:port address:port state queues timer retr uid"
- * lines.
+ * lines. Listening sockets come first, before what may be many connections.
  */
 static bool find_in_table(const char *path, uint32_t port, uid_t *uid)
 {
 	FILE *file = fopen(path, "re");
-	char line[512];
+	unsigned local, state = STATE_LISTEN, owner;
 	bool found = false;
+	char line[512];
 
-	if (!file)
-		return false;
-	while (!found && fgets(line, sizeof(line), file)) {
-		unsigned local, state, owner;
-
+	while (file && !found && state == STATE_LISTEN && fgets(line, sizeof(line), file)) {
 		if (sscanf(line, " %*u: %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %x %*s %*s %*s %u",
 			   &local, &state, &owner) != 3)
 			continue;
-		if (state == STATE_LISTEN && local == port) {
-			*uid = (uid_t)owner;
-			found = true;
-		}
+		found = state == STATE_LISTEN && local == port;
+		*uid = (uid_t)owner;
 	}
-	fclose(file);
+	if (file)
+		fclose(file);
 	return found;
 }
 
-static int send_query(int fd, int family, uint32_t port)
-{
-	struct {
-		struct nlmsghdr head;
-		struct inet_diag_req_v2 body;
-	} question = {
-		.head = {.nlmsg_len = sizeof(question),
-			 .nlmsg_type = SOCK_DIAG_BY_FAMILY,
-			 .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP},
-		.body = {.sdiag_family = (uint8_t)family,
-			 .sdiag_protocol = IPPROTO_TCP,
-			 .idiag_states = 1U << STATE_LISTEN,
-			 .id.idiag_sport = htons((uint16_t)port)},
-	};
-
-	return send(fd, &question, sizeof(question), 0) == (ssize_t)sizeof(question) ? 0 : -1;
-}
-
-/* Returns 1 with the owner, 0 if no process listens, -1 if the kernel does not answer. */
-static int receive_answer(int fd, uint32_t port, uid_t *uid)
-{
-	union {
-		struct nlmsghdr head;
-		char bytes[8192];
-	} answer;
-	int found = 0;
-
-	for (;;) {
-		ssize_t n = recv(fd, &answer, sizeof(answer), 0);
-		const struct nlmsghdr *h = &answer.head;
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return -1;
-		for (unsigned left = (unsigned)n; NLMSG_OK(h, left); h = NLMSG_NEXT(h, left)) {
-			const struct inet_diag_msg *m = NLMSG_DATA(h);
-
-			if (h->nlmsg_type == NLMSG_DONE)
-				return found;
-			if (h->nlmsg_type != SOCK_DIAG_BY_FAMILY ||
-			    h->nlmsg_len < NLMSG_LENGTH(sizeof(*m)))
-				return -1;
-			if (ntohs(m->id.idiag_sport) == port) {
-				*uid = m->idiag_uid;
-				found = 1;
-			}
-		}
-	}
-}
-
-static int find_by_netlink(uint32_t port, uid_t *uid)
-{
-	static const int families[] = {AF_INET, AF_INET6};
-	const struct timeval limit = {.tv_sec = 1};
-	int fd = socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
-	int rv = fd < 0 ? -1 : 0;
-
-	if (rv == 0)
-		(void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-	for (size_t i = 0; rv == 0 && i < 2; i++)
-		rv = send_query(fd, families[i], port) < 0 ? -1 : receive_answer(fd, port, uid);
-	if (fd >= 0)
-		close(fd);
-	return rv;
-}
-
 /*
- * Whether a TCP socket of this network namespace listens on [port]. Sets [uid] to its owner.
- * Also returns false if the kernel does not answer.
+ * Whether a TCP socket of this network namespace listens on [port]. Sets [uid] to its owner. Also
+ * returns false if the tables cannot be read.
  */
 static bool is_port_in_use(uint32_t port, uid_t *uid)
 {
-	int rv = find_by_netlink(port, uid);
-
-	if (rv >= 0)
-		return rv > 0;
 	return find_in_table("/proc/net/tcp", port, uid) ||
 	       find_in_table("/proc/net/tcp6", port, uid);
 }
