@@ -3,18 +3,12 @@
  * launch.c - starts ranks without Slurm, divides CPUs and GPUs among them, and waits for their end
  *
  * A process that has called CUDA must not fork. So the launcher counts the GPUs in a child process.
- *
- * The rendezvous directory has a file "lock", which the launcher keeps locked. The file is locked
- * before it gets this name. So another launcher that finds "lock" unlocked knows that the directory
- * is abandoned.
  */
 #include "config.h"
 
 #include "launch.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <ftw.h>
 #include <limits.h>
 #include <poll.h>
@@ -23,7 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -256,11 +249,6 @@ static void show_device(int rank)
 
 /* --- Rendezvous directory -------------------------------------------------------------------- */
 
-struct directory {
-	char path[PATH_MAX];
-	int lock; /* locked file, open until the launcher ends */
-};
-
 static int remove_entry(const char *path, const struct stat *info, int kind, struct FTW *at)
 {
 	(void)info;
@@ -282,79 +270,15 @@ static const char *base(void)
 	return given && *given == '/' ? given : "/tmp";
 }
 
-/* Whether [path] is a directory of this user whose launcher has ended. */
-static bool is_abandoned(const char *path)
-{
-	char lock[PATH_MAX + 8];
-	struct stat info;
-	bool gone;
-	int fd;
-
-	if (lstat(path, &info) < 0 || !S_ISDIR(info.st_mode) || info.st_uid != geteuid())
-		return false;
-	snprintf(lock, sizeof(lock), "%s/lock", path);
-	fd = open(lock, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-	if (fd < 0)
-		return false;
-	gone = flock(fd, LOCK_EX | LOCK_NB) == 0;
-	close(fd);
-	return gone;
-}
-
-static void remove_abandoned(void)
-{
-	size_t length = strlen(PREFIX "XXXXXX");
-	DIR *directory = opendir(base());
-	struct dirent *found;
-	char path[PATH_MAX];
-
-	while (directory && (found = readdir(directory))) {
-		if (strncmp(found->d_name, PREFIX, strlen(PREFIX)) != 0 ||
-		    strlen(found->d_name) != length ||
-		    snprintf(path, sizeof(path), "%s/%s", base(), found->d_name) >= PATH_MAX)
-			continue;
-		if (is_abandoned(path))
-			remove_tree(path);
-	}
-	if (directory)
-		closedir(directory);
-}
-
-static int create_lock(struct directory *directory)
-{
-	char fresh[PATH_MAX + 16], lock[PATH_MAX + 16];
-
-	snprintf(fresh, sizeof(fresh), "%s/lock.new", directory->path);
-	snprintf(lock, sizeof(lock), "%s/lock", directory->path);
-	directory->lock = open(fresh, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-	if (directory->lock < 0 || flock(directory->lock, LOCK_EX | LOCK_NB) < 0)
-		return -1;
-	return rename(fresh, lock);
-}
-
-static void destroy_directory(struct directory *directory)
-{
-	if (directory->lock >= 0) {
-		remove_tree(directory->path);
-		close(directory->lock);
-	} else {
-		rmdir(directory->path);
-	}
-}
-
 /* Returns 0, or -1 after an error message. */
-static int create_directory(struct directory *directory)
+static int create_directory(char path[PATH_MAX])
 {
-	directory->lock = -1;
-	remove_abandoned();
-	if (snprintf(directory->path, PATH_MAX, "%s/" PREFIX "XXXXXX", base()) < PATH_MAX &&
-	    mkdtemp(directory->path) && create_lock(directory) == 0)
+	if (snprintf(path, PATH_MAX, "%s/" PREFIX "XXXXXX", base()) < PATH_MAX && mkdtemp(path))
 		return 0;
 	fprintf(stderr,
 		"ddp-train: cannot create a directory for the ranks in %s: %s; set TMPDIR to "
 		"another one\n",
 		base(), strerror(errno));
-	destroy_directory(directory);
 	return -1;
 }
 
@@ -490,7 +414,7 @@ static void set_environment(int rank, int count, bool shared, const char *direct
 }
 
 struct launch {
-	struct directory directory;
+	char directory[PATH_MAX]; /* of the rendezvous */
 	sigset_t signals, before;
 	pid_t *pids; /* process of each rank; 0: ended */
 	int count, running, devices;
@@ -515,7 +439,7 @@ static void become_rank(const struct launch *launch, int rank, bool shared, pid_
 	bind_cpus(rank, launch->count);
 	show_device(rank);
 	share_device(rank, launch->count, launch->devices, launch->share);
-	set_environment(rank, launch->count, shared, launch->directory.path);
+	set_environment(rank, launch->count, shared, launch->directory);
 	execv("/proc/self/exe", argv);
 	fprintf(stderr, "ddp-train: cannot start rank %d: %s\n", rank, strerror(errno));
 	_exit(1);
@@ -667,14 +591,14 @@ int launch_ranks(int count, int devices, bool shared, char **argv)
 	if (!read_share(&launch.share))
 		return EXIT_USAGE;
 	launch.pids = ddp_xcalloc((size_t)count, sizeof(*launch.pids), "the ranks");
-	if (create_directory(&launch.directory) < 0) {
+	if (create_directory(launch.directory) < 0) {
 		free(launch.pids);
 		return 1;
 	}
 	block_signals(&launch);
 	start_all(&launch, shared, argv);
 	wait_all(&launch);
-	destroy_directory(&launch.directory);
+	remove_tree(launch.directory);
 	free(launch.pids);
 	sigprocmask(SIG_SETMASK, &launch.before, NULL);
 	return launch.status;

@@ -309,10 +309,7 @@ TEST(test_hangup)
 	check_clean();
 }
 
-/*
- * If the launcher is killed, its ranks end too, even if they block signals. The next launcher
- * removes the rendezvous directory.
- */
+/* If the launcher is killed, its ranks end too, even if they block signals. */
 TEST(test_killed)
 {
 	pid_t pid = launch(3, false, "deaf"), ranks[LAUNCH_MOST];
@@ -324,22 +321,6 @@ TEST(test_killed)
 	for (int i = 0; i < 3; i++)
 		while (kill(ranks[i], 0) == 0)
 			program_sleep(5);
-	ck_assert_int_eq(program_count_files(program_directory, "ddp-train-"), 1);
-	ck_assert_int_eq(result(launch(2, false, "nothing")), 0);
-	check_clean();
-}
-
-/* A launcher does not remove the directory of another launcher that is running. */
-TEST(test_two)
-{
-	pid_t pid = launch(2, false, "wait");
-
-	program_await(".", "ready-", 2);
-	ck_assert_int_eq(result(launch(2, false, "join")), 0);
-	ck_assert_int_eq(program_count_files(program_directory, "ddp-train-"), 1);
-	kill(pid, SIGUSR1);
-	ck_assert_int_eq(result(pid), SIGUSR1);
-	check_clean();
 }
 
 TEST(test_no_directory)
