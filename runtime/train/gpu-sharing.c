@@ -65,94 +65,32 @@ void sharing_divide(struct sharing_seat *seats, int size)
 
 /* --- Description ------------------------------------------------------------------------------ */
 
-/* Totals over the GPUs that several ranks share. */
-struct tally {
-	int ranks, gpus, fewest, most;
-	double least, largest; /* smallest and largest share */
-	bool too_much;	       /* the shares of one GPU add up to more than 1 */
-	int served;	       /* ranks that MPS serves */
-	const struct sharing_seat *first;
-};
-
-static void add_rank(struct tally *tally, const struct sharing_seat *seat, int count)
-{
-	tally->ranks++;
-	tally->served += seat->mps;
-	if (!tally->first)
-		*tally = (struct tally){.ranks = 1,
-					.fewest = count,
-					.most = count,
-					.least = seat->share,
-					.largest = seat->share,
-					.served = seat->mps,
-					.first = seat};
-	tally->fewest = count < tally->fewest ? count : tally->fewest;
-	tally->most = count > tally->most ? count : tally->most;
-	tally->least = seat->share < tally->least ? seat->share : tally->least;
-	tally->largest = seat->share > tally->largest ? seat->share : tally->largest;
-}
-
-static void count_all(struct tally *tally, const struct sharing_seat *seats, int size)
-{
-	for (int rank = 0; rank < size; rank++) {
-		int count = sharing_ranks(seats, size, &seats[rank]);
-		double sum = 0;
-
-		if (count < 2)
-			continue;
-		add_rank(tally, &seats[rank], count);
-		tally->gpus += is_first(seats, rank);
-		for (int other = 0; other < size; other++)
-			sum += is_same_gpu(&seats[other], &seats[rank]) ? seats[other].share : 0;
-		tally->too_much = tally->too_much || sum > 1.001;
-	}
-}
-
-static const char *name_share(double share, char text[24])
-{
-	static const char *const words[] = {"all",     "half",	  "a third",   "a quarter",
-					    "a fifth", "a sixth", "a seventh", "an eighth",
-					    "a ninth", "a tenth"};
-
-	for (int i = 0; i < (int)(sizeof(words) / sizeof(words[0])); i++)
-		if (share * (i + 1) > 0.999 && share * (i + 1) < 1.001)
-			return words[i];
-	snprintf(text, 24, "%.3g %%", 100 * share);
-	return text;
-}
-
-static int describe_ranks(const struct tally *tally, char *text, size_t bytes)
-{
-	if (tally->gpus == 1 && strncmp(tally->first->device, "MIG-", 4) == 0)
-		return snprintf(text, bytes, "%d ranks share a MIG slice", tally->ranks);
-	if (tally->gpus == 1)
-		return snprintf(text, bytes, "%d ranks share GPU %d", tally->ranks,
-				tally->first->index > 0 ? (int)tally->first->index : 0);
-	if (tally->fewest == tally->most)
-		return snprintf(text, bytes, "%d ranks share %d GPUs, %d on each", tally->ranks,
-				tally->gpus, tally->most);
-	return snprintf(text, bytes, "%d ranks share %d GPUs, %d to %d on each", tally->ranks,
-			tally->gpus, tally->fewest, tally->most);
-}
-
 void sharing_describe(const struct sharing_seat *seats, int size, char *text, size_t bytes)
 {
-	struct tally tally = {.ranks = 0};
-	char least[24], largest[24];
-	const char *a, *b, *how;
-	size_t used;
+	int ranks = 0, gpus = 0, served = 0, index = 0, used;
+	double least = 1, most = 0;
 
 	*text = '\0';
-	count_all(&tally, seats, size);
-	if (tally.ranks == 0)
+	for (int rank = 0; rank < size; rank++) {
+		const struct sharing_seat *seat = &seats[rank];
+
+		if (sharing_ranks(seats, size, seat) < 2)
+			continue;
+		ranks++;
+		gpus += is_first(seats, rank);
+		served += seat->mps;
+		index = seat->index > 0 ? seat->index : 0;
+		least = seat->share < least ? seat->share : least;
+		most = seat->share > most ? seat->share : most;
+	}
+	if (ranks == 0)
 		return;
-	a = name_share(tally.least, least);
-	b = name_share(tally.largest, largest);
-	how = tally.served == tally.ranks ? "by MPS" : "by time-slicing";
-	if (tally.served > 0 && tally.served < tally.ranks)
-		how = "some by MPS, some by time-slicing";
-	used = (size_t)describe_ranks(&tally, text, bytes);
-	snprintf(text + used, bytes - used, ", %s%s%s of its memory each, %s%s", a,
-		 strcmp(a, b) == 0 ? "" : " to ", strcmp(a, b) == 0 ? "" : b, how,
-		 tally.too_much ? "; the values of DDP_SHARE add up to more than one GPU" : "");
+	used = gpus == 1 ? snprintf(text, bytes, "%d ranks share GPU %d, ", ranks, index)
+			 : snprintf(text, bytes, "%d ranks share %d GPUs, ", ranks, gpus);
+	if (least < most)
+		used += snprintf(text + used, bytes - (size_t)used, "%.3g to ", 100 * least);
+	snprintf(text + used, bytes - (size_t)used, "%.3g %% of its memory each, %s", 100 * most,
+		 served == 0	   ? "by time-slicing"
+		 : served == ranks ? "by MPS"
+				   : "some by MPS");
 }

@@ -30,8 +30,8 @@ int sharing_ranks(const struct sharing_seat *seats, int size, const struct shari
 void sharing_divide(struct sharing_seat *seats, int size);
 
 /*
- * Describes the sharing in [text]: "4 ranks share GPU 0, a quarter of its memory each, by
- * time-slicing", or "".
+ * Describes the sharing in [text]: "4 ranks share GPU 0, 25 % of its memory each, by time-slicing",
+ * or "".
  */
 void sharing_describe(const struct sharing_seat *seats, int size, char *text, size_t bytes);
 

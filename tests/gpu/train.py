@@ -329,7 +329,7 @@ def test_launched():
     words = [*NETS["mnist"], "--engine", "cuda", "--steps", 20]
     run = good_run("ddp-train -n 4", [*words, "-n", 4])
     if run:
-        ok("4 ranks share GPU 0, a quarter of its memory each" in run.output(), "ddp-train -n 4: a quarter for each")
+        ok("4 ranks share GPU 0, 25 % of its memory each" in run.output(), "ddp-train -n 4: a quarter for each")
     little = Run(words, ranks=2, DDP_SHARE="0.000001")
     statuses = little.wait()
     ok(all(status not in (0, None) for status in statuses) and "this rank may have" in little.output(),

@@ -19,30 +19,19 @@ static const struct {
 } rows[] = {
 	{"one", "a", "", "", "", ""},
 	{"one each", "abc", "", "", "", ""},
-	{"two", "aa", "", "", "", "2 ranks share GPU 3, half of its memory each, by time-slicing"},
-	{"four", "aaaa", "", "", "yyyy",
-	 "4 ranks share GPU 3, a quarter of its memory each, by MPS"},
-	{"seven", "aaaaaaa", "", "", "",
-	 "7 ranks share GPU 3, a seventh of its memory each, by time-slicing"},
-	{"eleven", "aaaaaaaaaaa", "", "", "",
-	 "11 ranks share GPU 3, 9.09 % of its memory each, by time-slicing"},
+	{"two", "aa", "", "", "", "2 ranks share GPU 3, 50 % of its memory each, by time-slicing"},
+	{"four", "aaaa", "", "", "yyyy", "4 ranks share GPU 3, 25 % of its memory each, by MPS"},
 	{"and one alone", "aba", "", "", "",
-	 "2 ranks share GPU 3, half of its memory each, by time-slicing"},
-	{"two GPUs", "abab", "", "", "",
-	 "4 ranks share 2 GPUs, 2 on each, half of its memory each, by time-slicing"},
+	 "2 ranks share GPU 3, 50 % of its memory each, by time-slicing"},
 	{"unevenly", "ababa", "", "", "yyyyn",
-	 "5 ranks share 2 GPUs, 2 to 3 on each, a third to half of its memory each, some by MPS, "
-	 "some by time-slicing"},
+	 "5 ranks share 2 GPUs, 33.3 to 50 % of its memory each, some by MPS"},
 	{"as given", "aa", "22", "", "",
-	 "2 ranks share GPU 3, a fifth of its memory each, by time-slicing"},
+	 "2 ranks share GPU 3, 20 % of its memory each, by time-slicing"},
 	{"as given for one rank", "aa", "30", "", "",
-	 "2 ranks share GPU 3, 30 % to half of its memory each, by time-slicing"},
-	{"more than one GPU", "aaa", "444", "", "",
-	 "3 ranks share GPU 3, 40 % of its memory each, by time-slicing; the values of DDP_SHARE "
-	 "add up to more than one GPU"},
+	 "2 ranks share GPU 3, 30 to 50 % of its memory each, by time-slicing"},
 	{"different hosts", "aa", "", "xy", "", ""},
 	{"different hosts in pairs", "aaaa", "", "xyxy", "",
-	 "4 ranks share 2 GPUs, 2 on each, half of its memory each, by time-slicing"},
+	 "4 ranks share 2 GPUs, 50 % of its memory each, by time-slicing"},
 };
 
 static int fill_seats(struct sharing_seat *seats, const char *ranks)
@@ -79,21 +68,13 @@ TEST_ROWS(test_description, rows)
 	unit_text(rows[_i].name, "text", text, rows[_i].text);
 }
 
-TEST(test_slices)
+/* Two GPUs without a known name do not count as one GPU. */
+TEST(test_unknown)
 {
 	struct sharing_seat seats[MOST];
-	char text[256];
 
 	fill_seats(seats, "aa");
-	strcpy(seats[0].device, "MIG-1");
-	strcpy(seats[1].device, "MIG-1");
-	sharing_divide(seats, 2);
-	sharing_describe(seats, 2, text, sizeof(text));
-	unit_text("slices", "text", text,
-		  "2 ranks share a MIG slice, half of its memory each, by time-slicing");
-	/* Two GPUs without a known name do not count as one GPU. */
 	seats[0].device[0] = seats[1].device[0] = '\0';
-	seats[0].share = seats[1].share = 0;
 	sharing_divide(seats, 2);
 	ck_assert_int_eq(sharing_ranks(seats, 2, &seats[1]), 1);
 	ck_assert(!(seats[0].share > 0));
