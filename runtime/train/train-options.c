@@ -30,31 +30,24 @@ const struct option_row option_rows[OPTION_COUNT] = {
 const char *const option_nets[OPTION_NETS] = {"mnist", "cifar"};
 
 /* Names that PyTorch's scripts use for these options, for suggestions. */
-#define ALIASES(X)                       \
-	X("batch-size", BATCH)           \
-	X("test-batch-size", TEST_BATCH) \
-	X("learning-rate", RATE)         \
-	X("wd", DECAY)                   \
-	X("log-interval", LOG_EVERY)     \
-	X("print-freq", LOG_EVERY)       \
-	X("resume", CHECKPOINT)          \
-	X("nproc-per-node", RANKS)
+static const struct {
+	const char *name;
+	enum option_id id;
+} aliases[] = {
+	{"batch-size", OPTION_BATCH},	    {"test-batch-size", OPTION_TEST_BATCH},
+	{"learning-rate", OPTION_RATE},	    {"wd", OPTION_DECAY},
+	{"log-interval", OPTION_LOG_EVERY}, {"print-freq", OPTION_LOG_EVERY},
+	{"resume", OPTION_CHECKPOINT},	    {"nproc-per-node", OPTION_RANKS},
+};
 
-/*
- * All names for suggestions: the options in the table, two that are not in the table, and ALIASES.
- */
+/* All names: the options in the table, and two that are not in the table. */
 static const char *const names[] = {
 #define OPTION(id, name, ...) name,
 #include "train-options.def"
 #undef OPTION
-	"help", "version",
-#define THEIRS(name, id) name,
-	ALIASES(THEIRS)};
+	"help", "version"};
 
 enum { OPTION_HELP = OPTION_COUNT, OPTION_VERSION, NAMES };
-
-#define OURS(name, id) OPTION_##id,
-static const enum option_id alias_ids[] = {ALIASES(OURS)};
 
 /* --- Error messages ------------------------------------------------------------------------ */
 
@@ -99,55 +92,6 @@ void options_warn(const char *format, ...)
 	va_start(arguments, format);
 	print_line("warning: ", format, arguments);
 	va_end(arguments);
-}
-
-enum { NAME_SIZE = 32 };
-
-static int least(int a, int b)
-{
-	return a < b ? a : b;
-}
-
-/*
- * Edit distance: letters to insert, remove, change or swap with a neighbour to turn [a] into [b].
- */
-static int distance(const char *a, const char *b)
-{
-	int steps[NAME_SIZE][NAME_SIZE];
-	size_t i, j;
-
-	for (i = 0; i <= strlen(a); i++)
-		for (j = 0; j <= strlen(b); j++) {
-			steps[i][j] = (int)(i + j);
-			if (i == 0 || j == 0)
-				continue;
-			steps[i][j] = least(steps[i - 1][j], steps[i][j - 1]) + 1;
-			steps[i][j] =
-				least(steps[i][j], steps[i - 1][j - 1] + (a[i - 1] != b[j - 1]));
-			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-				steps[i][j] = least(steps[i][j], steps[i - 2][j - 2] + 1);
-		}
-	return steps[i - 1][j - 1];
-}
-
-/* Index of the name most similar to [text]; -1: no name is similar. */
-static int nearest(const char *text, size_t length, const char *const *among, size_t count)
-{
-	int best = (int)length / 3 + 2, found = -1;
-	char word[NAME_SIZE];
-
-	if (length >= sizeof(word))
-		return -1;
-	snprintf(word, sizeof(word), "%.*s", (int)length, text);
-	for (size_t i = 0; i < count; i++) {
-		int steps = distance(word, among[i]);
-
-		if (steps < best) {
-			best = steps;
-			found = (int)i;
-		}
-	}
-	return found;
 }
 
 /* --- Values -------------------------------------------------------------------------------- */
@@ -243,8 +187,6 @@ static bool set(struct options *options, int id, const char *value)
 
 static bool set_net(struct options *options, const char *text)
 {
-	int near;
-
 	if (options->net)
 		return complain("%s: one network at a time; %s was named already", text,
 				options->net);
@@ -253,10 +195,7 @@ static bool set_net(struct options *options, const char *text)
 			options->net = option_nets[i];
 			return true;
 		}
-	near = nearest(text, strlen(text), option_nets, OPTION_NETS);
-	return complain("%s: no such network; %s%s?", text,
-			near < 0 ? "mnist or cifar" : "did you mean ",
-			near < 0 ? "" : option_nets[near]);
+	return complain("%s: no such network; mnist or cifar?", text);
 }
 
 /* --- The command line ---------------------------------------------------------------------- */
@@ -274,12 +213,21 @@ static int find_code(int code)
 	return code == 'h' ? OPTION_HELP : NAMES;
 }
 
+/* Whether [text] is [alias], possibly with "_" for "-". */
+static bool is_alias(const char *text, size_t length, const char *alias)
+{
+	bool same = strlen(alias) == length;
+
+	for (size_t i = 0; i < length && same; i++)
+		same = (text[i] == '_' ? '-' : text[i]) == alias[i];
+	return same;
+}
+
 /* Reports [word]: "--" and a name that is unknown or ambiguous. */
 static bool complain_name(const char *word)
 {
 	const char *text = word + 2;
 	size_t length = strcspn(text, "="), used = 0;
-	int near = nearest(text, length, names, sizeof(names) / sizeof(names[0]));
 	char list[256] = "";
 
 	for (size_t i = 0; i < NAMES; i++)
@@ -288,11 +236,10 @@ static bool complain_name(const char *word)
 						 used ? ", " : "", names[i]);
 	if (used > 0)
 		return complain("--%.*s: which one: %s?", (int)length, text, list);
-	if (near >= NAMES)
-		near = (int)alias_ids[near - NAMES];
-	if (near >= 0)
-		return complain("--%.*s: no such option; did you mean --%s?", (int)length, text,
-				names[near]);
+	for (size_t i = 0; i < sizeof(aliases) / sizeof(aliases[0]); i++)
+		if (is_alias(text, length, aliases[i].name))
+			return complain("--%.*s: no such option; did you mean --%s?", (int)length,
+					text, names[aliases[i].id]);
 	return complain("--%.*s: no such option; --help lists them", (int)length, text);
 }
 

@@ -898,7 +898,7 @@ static const struct {
 	int status;
 	const char *pieces;
 } refused[] = {
-	{"mnist --bach 3", 2, "did you mean --batch?"},
+	{"mnist --batch-size 3", 2, "did you mean --batch?"},
 	{"mnist -n 2 --global-batch 33", 65, "33 samples|2 ranks|32 or 34"},
 	{"mnist -n 3 --global-batch 2", 65, "2 samples|3 ranks"},
 	{"mnist -n 3 --virtual-ranks 4", 65,
