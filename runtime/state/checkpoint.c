@@ -7,7 +7,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -296,54 +295,6 @@ int ddp_checkpoint_path(char *path, size_t size, const char *directory, uint64_t
 	return 0;
 }
 
-/* --- Skipped files ------------------------------------------------------------------------ */
-
-/*
- * The files that loads in this process skipped last. They are identified as files and not by step,
- * since another process may save the same step again. Threads may load and save at the same time.
- */
-static struct {
-	pthread_mutex_t lock;
-	struct stat files[64];
-	size_t count; /* number of files ever added */
-} skipped = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-/*
- * Find [file] among the skipped files. With [add], add a file that is missing. Returns whether
- * [file] was found.
- */
-static bool find_skipped(const struct stat *file, bool add)
-{
-	const size_t capacity = sizeof(skipped.files) / sizeof(*skipped.files);
-	bool found = false;
-
-	pthread_mutex_lock(&skipped.lock);
-	for (size_t i = 0; i < capacity && i < skipped.count && !found; i++) {
-		const struct stat *other = &skipped.files[i];
-
-		found = other->st_dev == file->st_dev && other->st_ino == file->st_ino &&
-			other->st_mtim.tv_sec == file->st_mtim.tv_sec &&
-			other->st_mtim.tv_nsec == file->st_mtim.tv_nsec;
-	}
-	if (!found && add)
-		skipped.files[skipped.count++ % capacity] = *file;
-	pthread_mutex_unlock(&skipped.lock);
-	return found;
-}
-
-/* Get the properties of the file at [path], or of the link if its target is missing. */
-static bool identify(const char *path, struct stat *file)
-{
-	return stat(path, file) == 0 || lstat(path, file) == 0;
-}
-
-static bool was_skipped(const char *path)
-{
-	struct stat file;
-
-	return identify(path, &file) && find_skipped(&file, false);
-}
-
 /* --- Saving and loading ------------------------------------------------------------------- */
 
 /* Remove checkpoints older than [step], except the newest [keep] - 1. Errors are only logged. */
@@ -363,12 +314,6 @@ static void prune(const char *directory, uint64_t step, int keep, const struct d
 	for (size_t i = 0; i < count; i++) {
 		if (steps[i] >= step ||
 		    ddp_checkpoint_path(path, sizeof(path), directory, steps[i], NULL) < 0)
-			continue;
-		/*
-		 * Until enough other checkpoints are kept, a skipped one is kept too, but not
-		 * counted.
-		 */
-		if (kept < keep && was_skipped(path))
 			continue;
 		if (kept++ < keep)
 			continue;
@@ -442,12 +387,6 @@ static int open_sound(struct ddp_tensors **file, const char *directory, uint64_t
 {
 	char path[PATH_MAX];
 	int status = ddp_checkpoint_path(path, sizeof(path), directory, step, error);
-	struct stat info;
-	/*
-	 * Identify the file before it is opened: a file that replaces it later must not count as
-	 * skipped.
-	 */
-	bool known = status == 0 && identify(path, &info);
 
 	*file = NULL;
 	if (status == 0)
@@ -458,21 +397,18 @@ static int open_sound(struct ddp_tensors **file, const char *directory, uint64_t
 		ddp_tensors_close(*file);
 		*file = NULL;
 	}
-	if (known && status < 0 && status != DDP_ERR_MEMORY)
-		(void)find_skipped(&info, true);
 	return status;
 }
 
 /*
  * Rename the damaged checkpoint of [step], so that later saves do not count it as kept. Errors are
- * ignored. A file that another program has saved again in the meantime is not renamed.
+ * ignored.
  */
 static void set_aside(const char *directory, uint64_t step, const struct ddp_log *log)
 {
 	char path[PATH_MAX], to[PATH_MAX + sizeof(".damaged")];
 
-	if (ddp_checkpoint_path(path, sizeof(path), directory, step, NULL) < 0 ||
-	    !was_skipped(path))
+	if (ddp_checkpoint_path(path, sizeof(path), directory, step, NULL) < 0)
 		return;
 	snprintf(to, sizeof(to), "%s.damaged", path);
 	if (rename(path, to) == 0)

@@ -4,7 +4,6 @@
 
 #include <ddp.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <time.h>
 
 #include "ranks.h"
@@ -483,90 +482,6 @@ TEST(test_damaged_not_kept)
 	ck_assert_int_eq(ddp_checkpoint_open(&file, &step, directory, &quiet, &error), 1);
 	ddp_tensors_close(file);
 	ck_assert_uint_eq(step, 150);
-}
-
-static void damage_aside(const char *path)
-{
-	char to[1024];
-
-	snprintf(to, sizeof(to), "%s.damaged", path);
-	/* a checkpoint cannot be renamed to a directory's name */
-	ck_assert_int_eq(mkdir(to, 0700), 0);
-	flip_last(path);
-}
-
-static const struct {
-	const char *name;
-	void (*damage)(const char *path);
-} unmovable[] = {
-	{"cannot be renamed", damage_aside},
-	{"cannot be read", damage_link},
-};
-
-/*
- * The number of checkpoints to keep does not include a skipped checkpoint that cannot be renamed,
- * until its step is saved again.
- */
-TEST_ROWS(test_skipped_not_kept, unmovable)
-{
-	const char *directory = new_directory("stuck"), *name = unmovable[_i].name;
-	struct ddp_tensors *file;
-	struct ddp_error error;
-	uint64_t step;
-
-	ck_assert_int_eq(save(directory, 100, 2, &error), 0);
-	ck_assert_int_eq(save(directory, 200, 2, &error), 0);
-	unmovable[_i].damage(path_of(directory, 200));
-	ck_assert_int_eq(ddp_checkpoint_open(&file, &step, directory, &quiet, &error), 1);
-	ddp_tensors_close(file);
-	ck_assert_int_eq(save(directory, 250, 2, &error), 0);
-	unit_text(name, "steps", steps_of(directory), "250 200 100");
-	ck_assert_int_eq(save(directory, 300, 2, &error), 0);
-	unit_text(name, "steps", steps_of(directory), "300 250");
-}
-
-/* directory in which the next read of [resave_inode] saves step 200 again */
-static const char *resave;
-static ino_t resave_inode;
-
-ssize_t pread(int fd, void *data, size_t size, off_t offset)
-{
-	const char *directory = resave;
-	struct ddp_error error;
-	struct stat info;
-
-	if (directory && fstat(fd, &info) == 0 && info.st_ino == resave_inode) {
-		resave = NULL;
-		ck_assert_int_eq(save(directory, 200, 0, &error), 0);
-	}
-	return syscall(SYS_pread64, fd, data, size, offset);
-}
-
-/*
- * A load skips a damaged checkpoint, which another process saves again at the same time: the new
- * file is valid.
- */
-TEST(test_damaged_saved_again)
-{
-	const char *directory = new_directory("again");
-	struct ddp_tensors *file;
-	struct ddp_error error;
-	struct stat info;
-	uint64_t step;
-
-	ck_assert_int_eq(save(directory, 100, 0, &error), 0);
-	ck_assert_int_eq(save(directory, 200, 0, &error), 0);
-	flip_last(path_of(directory, 200));
-	ck_assert_int_eq(stat(path_of(directory, 100), &info), 0);
-	resave_inode = info.st_ino;
-	resave = directory;
-	ck_assert_int_eq(ddp_checkpoint_open(&file, &step, directory, &quiet, &error), 1);
-	ddp_tensors_close(file);
-	ck_assert_ptr_null(resave);
-	ck_assert_uint_eq(step, 100);
-	unit_text("again", "steps", steps_of(directory), "200 100");
-	ck_assert_int_eq(save(directory, 300, 2, &error), 0);
-	unit_text("again", "steps", steps_of(directory), "300 200");
 }
 
 TEST(test_all_damaged)
