@@ -62,11 +62,7 @@ void info_sharing_find(struct info_card *cards, int size)
 	}
 }
 
-/*
- * Whether the rank uses MPS. If the driver is too old to report that, the rank is assumed to use
- * MPS if an MPS daemon exists.
- */
-static bool through_mps(const struct info_card *card)
+bool info_through_mps(const struct info_card *card)
 {
 	return card->client >= 0 ? card->client > 0 : card->mps == DDP_MPS_SERVES;
 }
@@ -79,9 +75,6 @@ bool info_sharing_at(const struct info_card *cards, int size, int rank,
 	if (card->first != rank || (card->mates < 2 && (card->share <= 0 || card->share >= 1)))
 		return false;
 	*sharing = (struct info_sharing){.first = rank,
-					 .least = card->share,
-					 .most = card->share,
-					 .slowest = card->threads,
 					 .quickest = card->threads,
 					 .mps = true,
 					 .threads = true,
@@ -93,11 +86,8 @@ bool info_sharing_at(const struct info_card *cards, int size, int rank,
 		sharing->ranks++;
 		sharing->sum += card->share;
 		sharing->bytes += card->share * (double)card->total;
-		sharing->least = fmin(sharing->least, card->share);
-		sharing->most = fmax(sharing->most, card->share);
-		sharing->slowest = fmin(sharing->slowest, card->threads);
 		sharing->quickest = fmax(sharing->quickest, card->threads);
-		sharing->mps = sharing->mps && through_mps(card);
+		sharing->mps = sharing->mps && info_through_mps(card);
 		sharing->threads = sharing->threads && card->threads > 0;
 		sharing->memory = sharing->memory && card->memory_limit[0];
 	}

@@ -18,6 +18,26 @@ static void add_cell(struct ddp_text *cells, const char *text)
 	ddp_text_add(cells, "\t");
 }
 
+/* If the rank shares its GPU, add whether it uses MPS, and what MPS limits. */
+static void add_mps(struct ddp_text *cells, const struct info_card *card)
+{
+	bool threads = card->threads > 0, memory = card->memory_limit[0];
+
+	if (card->mates < 2 && (card->share <= 0 || card->share >= 1)) {
+		/* The GPU is not shared. */
+	} else if (!info_through_mps(card)) {
+		ddp_text_add(cells, "no");
+	} else {
+		if (threads)
+			ddp_text_add(cells, "%.4g %% of threads", card->threads);
+		if (memory)
+			ddp_text_add(cells, "%s%s of memory", threads ? ", " : "",
+				     card->memory_limit);
+		ddp_text_add(cells, "%s", threads || memory ? "" : "no limits");
+	}
+	ddp_text_add(cells, "\t");
+}
+
 static void add_ranks(struct ddp_text *text, const struct info_report *report)
 {
 	static const struct ddp_table_column columns[] = {
@@ -31,6 +51,7 @@ static void add_ranks(struct ddp_text *text, const struct info_report *report)
 		{.head = "UUID", .words = true},
 		{.head = "share"},
 		{.head = "shared by", .words = true},
+		{.head = "MPS", .words = true},
 		{.head = "between nodes", .words = true},
 		{.head = "endpoint reached", .words = true},
 	};
@@ -48,6 +69,7 @@ static void add_ranks(struct ddp_text *text, const struct info_report *report)
 		add_cell(&cells, card->uuid);
 		ddp_text_add(&cells, card->share > 0 ? "%.4g\t" : "\t", card->share);
 		add_cell(&cells, card->sharers);
+		add_mps(&cells, card);
 		add_cell(&cells, card->transport);
 		add_cell(&cells, card->reached < 0 ? "" : card->reached ? "yes" : "NO");
 	}
@@ -83,121 +105,6 @@ static void add_selftest(struct ddp_text *text, const struct info_selftest *test
 	}
 	ddp_text_table(text, columns, sizeof(columns) / sizeof(columns[0]), &cells, SIZE_MAX);
 	ddp_text_free(&cells);
-}
-
-/* --- How GPUs are shared ------------------------------------------------------------------- */
-
-static struct ddp_shown range(double least, double most)
-{
-	return least < most ? ddp_show("%.4g to %.4g", least, most) : ddp_show("%.4g", least);
-}
-
-static const char *enforced(const struct info_sharing *sharing)
-{
-	if (sharing->threads && sharing->memory)
-		return "MPS enforces both limits";
-	if (sharing->threads)
-		return "MPS enforces the limit of threads, memory is limited by agreement";
-	if (sharing->memory)
-		return "MPS enforces the limit of memory";
-	return sharing->least > 0 ? "by agreement, nothing enforces it" : "nothing is enforced";
-}
-
-/*
- * Add a text that says how the GPU is shared. GPUs that are shared in the same way get equal texts.
- */
-static void add_how(struct ddp_text *text, const struct info_card *card,
-		    const struct info_sharing *sharing)
-{
-	bool several = sharing->ranks > 1;
-
-	if (!sharing->mps)
-		ddp_text_add(text, "by time-slicing: %s kernels take turns",
-			     several ? "their" : "its own and others'");
-	else if (!sharing->threads && !sharing->memory)
-		ddp_text_add(text, "through MPS, without limits");
-	else
-		ddp_text_add(text, "through MPS (%s", sharing->threads ? "threads" : "memory");
-	if (sharing->threads)
-		ddp_text_add(text, " limited to %s %%",
-			     range(sharing->slowest, sharing->quickest).text);
-	if (sharing->memory)
-		ddp_text_add(text, "%s to %s", sharing->threads ? ", memory" : " limited",
-			     card->memory_limit);
-	if (sharing->threads || sharing->memory)
-		ddp_text_add(text, ")");
-	if (sharing->least > 0)
-		ddp_text_add(text, "; %s of it%s", range(sharing->least, sharing->most).text,
-			     several ? " each" : "");
-	else
-		ddp_text_add(text, "; the shares are unknown");
-	if (card->total && sharing->least > 0 && sharing->least == sharing->most)
-		ddp_text_add(text, ", %.1f of %.1f GiB",
-			     sharing->least * (double)card->total / 0x1p30,
-			     (double)card->total / 0x1p30);
-	ddp_text_add(text, "; %s", enforced(sharing));
-}
-
-/* A way in which [gpus] GPUs are shared. [first] is the first rank on the first of these GPUs. */
-struct way {
-	struct ddp_text how;
-	int first, ranks, gpus;
-};
-
-enum { WAYS = 16 };
-
-/*
- * Group the GPUs by the way in which they are shared; a job has few different ways. Returns the
- * number of ways, at most WAYS; further ways are omitted.
- */
-static int find_ways(const struct info_report *report, struct way ways[WAYS])
-{
-	struct info_sharing sharing;
-	int count = 0, i;
-
-	for (int rank = 0; rank < report->world->size; rank++) {
-		struct way way = {.first = rank};
-
-		if (!info_sharing_at(report->cards, report->world->size, rank, &sharing))
-			continue;
-		way.ranks = sharing.ranks;
-		add_how(&way.how, &report->cards[rank], &sharing);
-		for (i = 0; i < count; i++)
-			if (ways[i].ranks == way.ranks && way.how.data &&
-			    strcmp(ways[i].how.data, way.how.data) == 0)
-				break;
-		if (i < count || count == WAYS || way.how.failed)
-			ddp_text_free(&way.how);
-		else
-			ways[count++] = way;
-		if (i < count)
-			ways[i].gpus++;
-	}
-	return count;
-}
-
-static void add_sharing(struct ddp_text *text, const struct info_report *report)
-{
-	struct way ways[WAYS];
-	int count = find_ways(report, ways);
-	char name[160];
-
-	ddp_text_add(text, count ? "\n" : "");
-	for (int i = 0; i < count; i++) {
-		const struct info_card *card = &report->cards[ways[i].first];
-
-		info_sharing_name(card, name, sizeof(name));
-		if (ways[i].ranks > 1)
-			ddp_text_add(text, "%d ranks (%s) share", ways[i].ranks, card->sharers);
-		else
-			ddp_text_add(text, "rank %d shares", card->rank);
-		ddp_text_add(text, " %s %s", name, ways[i].how.data);
-		if (ways[i].gpus > 1)
-			ddp_text_add(text, "; the same on %d more GPU%s", ways[i].gpus - 1,
-				     ways[i].gpus > 2 ? "s" : "");
-		ddp_text_add(text, "\n");
-		ddp_text_free(&ways[i].how);
-	}
 }
 
 /*
@@ -239,7 +146,6 @@ void info_report_table(const struct info_report *report, struct ddp_text *out)
 	add_within(out, report);
 	ddp_text_add(out, "\n");
 	add_ranks(out, report);
-	add_sharing(out, report);
 	ddp_text_add(out, report->warnings->count + report->advice->count ? "\n" : "");
 	for (int i = 0; i < report->warnings->count; i++)
 		ddp_text_add(out, "warning: %s\n", report->warnings->text[i]);

@@ -89,12 +89,18 @@ bool info_copy(struct info_copier *copier, void *device, void *host, size_t byte
  */
 void info_sharing_find(struct info_card *cards, int size);
 
+/*
+ * Whether the rank uses MPS. If the driver is too old to report that, the rank is assumed to use
+ * MPS if an MPS daemon exists.
+ */
+bool info_through_mps(const struct info_card *card);
+
 /* A GPU that several ranks share, or a part of a GPU that one rank has. */
 struct info_sharing {
-	int first, ranks;	 /* lowest rank on the GPU, and number of ranks */
-	double least, most, sum; /* lowest share, highest share and sum of the shares; 0: unknown */
-	double bytes;		 /* GPU memory of all shares together, in bytes */
-	double slowest, quickest; /* lowest and highest MPS limit of threads, in %; 0: no limit */
+	int first, ranks; /* lowest rank on the GPU, and number of ranks */
+	double sum;	  /* of the shares; 0: unknown */
+	double bytes;	  /* GPU memory of all shares together, in bytes */
+	double quickest;  /* highest MPS limit of threads, in %; 0: no limit */
 	/* whether all ranks use MPS; whether MPS limits their threads, and their memory */
 	bool mps, threads, memory;
 };

@@ -57,49 +57,45 @@ listen()
 	mps_listen "$TOP/mps/control" background_as_is
 }
 
-# sharing_lines prints the lines about shared GPUs in ddp-info's output. warnings prints its warnings, except those
-# that this host has few CPUs.
-sharing_lines() { grep -E '^([0-9]+ ranks \(|rank [0-9]+ shares )' <<<"$out" || true; }
+# warnings prints ddp-info's warnings, except those that this host has few CPUs.
 warnings() { grep '^warning: ' <<<"$out" | grep -vE ' share [0-9]+ CPUs?' || true; }
 
 gpu0=GPU-a0a0a0a0-a0a0-a0a0-a0a0-a0a0a0a0a0a0
 gpu1=GPU-a1a1a1a1-a1a1-a1a1-a1a1-a1a1a1a1a1a1
-turns="by time-slicing: their kernels take turns"
 
 @test "without a driver: ranks that share a GPU are found by Slurm's index of it" {
 	try mc srun -N2 --ntasks-per-node=2 --gres=shard:4 --ddp ddp-info --no-test
 	same "$rc" 0
-	same "$(sharing_lines)" "2 ranks (0-1) share GPU 0 of n1 $turns; 0.25 of it each; by agreement, nothing enforces it; the same on 1 more GPU"
-	has "$out" '^rank  node  local +pid  CPUs +device  share  shared by  between nodes +endpoint reached$'
-	has "$out" '^ +3  n2 +1/2 .* 0 +0\.25  2-3 .* -$'
+	has "$out" '^rank  node  local +pid  CPUs +device  share  shared by  MPS  between nodes +endpoint reached$'
+	has "$out" '^ +0  n1 +0/2 .* 0 +0\.25  0-1 +no '
+	has "$out" '^ +3  n2 +1/2 .* 0 +0\.25  2-3 +no .* -$'
 	try mc srun -N1 -w n1 -n3 --gres=gpu:2 --ddp ddp-info --no-test
-	same "$(sharing_lines)" "2 ranks (0,2) share GPU 0 of n1 $turns; 0.5 of it each; by agreement, nothing enforces it"
+	has "$out" '^ +2 .* 0\.5  0,2 +no( |$)'
 	# With --gpu-bind, each rank's GPU has index 0, although the GPUs differ.
 	try mc srun -N1 -w n1 -n2 --gres=gpu:2 --gpu-bind=single:1 --ddp ddp-info --no-test
-	same "$(sharing_lines)" ""
+	has_not "$out" 'shared by'
 }
 
-@test "with a driver: the GPU's UUID, and the share in bytes" {
+@test "with a driver: the GPU's UUID, and the share" {
 	info -N1 -w n1 -n4 --gres=shard:4
-	same "$(sharing_lines)" "4 ranks (0-3) share $gpu0 on n1 $turns; 0.125 of it each, 8.0 of 64.0 GiB; by agreement, nothing enforces it"
+	has "$out" "$gpu0 +0\.125  0-3 +no\$"
 	same "$(warnings)" ""
 }
 
-@test "one rank on a part of a GPU: its share, and that other jobs may use the rest" {
+@test "one rank on a part of a GPU: its share" {
 	info -N1 -w n1 -n1 --gres=shard:2
-	same "$(sharing_lines)" "rank 0 shares $gpu0 on n1 by time-slicing: its own and others' kernels take turns; 0.25 of it, 16.0 of 64.0 GiB; by agreement, nothing enforces it"
+	has "$out" "$gpu0 +0\.25 +no\$"
 }
 
-@test "whole GPUs, one rank on each: no line about sharing" {
+@test "whole GPUs, one rank on each: no columns about sharing" {
 	info -N1 -w n1 -n2 --gres=gpu:2
-	same "$(sharing_lines)" ""
-	has_not "$out" 'shared by'
+	has_not "$out" 'shared by|MPS'
 }
 
 @test "whole GPUs, two ranks on each: shares of one half" {
 	info -N1 -w n1 -n4 --gres=gpu:2
-	same "$(sharing_lines)" "2 ranks (0,2) share $gpu0 on n1 $turns; 0.5 of it each, 32.0 of 64.0 GiB; by agreement, nothing enforces it; the same on 1 more GPU"
-	has "$out" "$gpu1 +0\.5  1,3\$"
+	has "$out" "$gpu0 +0\.5  0,2 +no\$"
+	has "$out" "$gpu1 +0\.5  1,3 +no\$"
 }
 
 @test "two jobs on one GPU: each job lists its own ranks and shares only" {
@@ -114,28 +110,28 @@ turns="by time-slicing: their kernels take turns"
 	info -N1 -w n1 -n2 --gres=shard:4
 	touch "$WORK/go"
 	within 60 gone "$other"
-	has "$(sharing_lines)" "^2 ranks \(0-1\) share $gpu0 on n1 $turns; 0\.25 of it each, 16\.0 of"
-	has "$(<"$WORK/other")" "^2 ranks \(0-1\) share $gpu0 on n1 $turns; 0\.125 of it each, 8\.0 of"
+	has "$out" "$gpu0 +0\.25  0-1 +no\$"
+	has "$(<"$WORK/other")" "$gpu0 +0\.125  0-1 +no\$"
 }
 
 @test "MPS: the report has the thread limit that the plugin sets" {
 	listen
 	info -N1 -w n1 -n4 --gres=shard:8
-	same "$(sharing_lines)" "4 ranks (0-3) share $gpu0 on n1 through MPS (threads limited to 25 %); 0.25 of it each, 16.0 of 64.0 GiB; MPS enforces the limit of threads, memory is limited by agreement"
+	has "$out" "$gpu0 +0\.25  0-3 +25 % of threads\$"
 	same "$(warnings)" ""
 }
 
 @test "MPS with a memory limit: the report has both limits" {
 	listen
 	CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=16G,1=1G info -N1 -w n1 -n4 --gres=shard:8
-	same "$(sharing_lines)" "4 ranks (0-3) share $gpu0 on n1 through MPS (threads limited to 25 %, memory to 16G); 0.25 of it each, 16.0 of 64.0 GiB; MPS enforces both limits"
+	has "$out" "$gpu0 +0\.25  0-3 +25 % of threads, 16G of memory\$"
 }
 
 @test "MPS with a dead daemon's socket: a warning, and sharing by time-slicing" {
 	listen
 	stop_listening
 	info -N1 -w n1 -n4 --gres=shard:8
-	has "$(sharing_lines)" "share $gpu0 on n1 $turns; .*nothing enforces it\$"
+	has "$out" "$gpu0 +0\.25  0-3 +no\$"
 	has "$(warnings)" "^warning: the MPS daemon of $TOP/mps on n1 has ended, but its socket is still there, so programs run without MPS: "
 }
 
@@ -144,18 +140,18 @@ turns="by time-slicing: their kernels take turns"
 	listen
 	chmod 600 "$TOP/mps/control" # root's, and the user has no access
 	info -N1 -w n1 -n4 --gres=shard:8
-	has "$(sharing_lines)" "share $gpu0 on n1 $turns; .*nothing enforces it\$"
+	has "$out" "$gpu0 +0\.25  0-3 +no\$"
 	has_not "$(warnings)" 'is gone'
 	chmod 666 "$TOP/mps/control"
 	chown daemon "$TOP/mps/control" # another user's, and the user has access
 	info -N1 -w n1 -n4 --gres=shard:8
-	has "$(sharing_lines)" "share $gpu0 on n1 $turns; .*nothing enforces it\$"
+	has "$out" "$gpu0 +0\.25  0-3 +no\$"
 }
 
 @test "MPS daemon that does not serve this GPU: a warning, as the driver reports no MPS" {
 	listen
 	DRIVER_MPS=0 info -N1 -w n1 -n4 --gres=shard:8
-	has "$(sharing_lines)" "share $gpu0 on n1 $turns; "
+	has "$out" "$gpu0 +0\.25  0-3 +no\$"
 	has "$(warnings)" "^warning: an MPS daemon runs in $TOP/mps on n1, but the driver reports that rank 0 does not use it"
 }
 
@@ -236,7 +232,7 @@ exact() { sed '1,/^in GPU memory, .*:$/d' <<<"$out" | grep -c 'GB/s  exact$'; }
 	LD_LIBRARY_PATH=$TOP/driver:$LD_LIBRARY_PATH DDP_MODULES=/nonexistent \
 		try mc srun -N1 -n2 --gres=shard:2 --ddp ddp-info --device
 	[ "$rc" -ne 0 ]
-	has "$out" "^2 ranks \(0-1\) share $gpu0"
+	has "$out" "$gpu0 +0\.125  0-1 +no\$"
 	has "$err" 'no engine nccl: .*/nonexistent/ddp_nccl.so'
 	try mc srun -N1 -n2 --ddp ddp-info --device
 	[ "$rc" -ne 0 ]
@@ -341,7 +337,7 @@ have_met() { grep -q '^4 ranks on ' "$TOP/out"; }
 	sed -i "s/--epochs 2/& --samples 400 --conv exact/" "$WORK/ddp-shard.job"
 	export XDG_CACHE_HOME=$WORK/.cache
 	batch --nodes=1 --gres=shard:4 --ntasks-per-node=4 "$WORK/ddp-shard.job"
-	has "$out" "^4 ranks \(0-3\) share GPU 0 of n1 $turns; "
+	has "$out" "^ +0 .* 0-3 +no( |\$)"
 	has "$out" '^finished: '
 	batch --nodes=1 --gres=shard:2 --ntasks-per-node=1 "$WORK/ddp-shard.job" printenv DDP_SHARE
 	same "$out" 0.25
