@@ -248,14 +248,12 @@ int ddp_ask_layout(uint32_t job, uint32_t step, unsigned components, uint32_t pi
 
 static int load_job(uint32_t job, job_info_msg_t **jobs)
 {
-	const uint16_t detailed = show | SHOW_DETAIL;
-
 	if (!slurm_load_job || !slurm_free_job_info_msg)
 		return -1;
 #if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(26, 5, 0)
-	return slurm_load_job(jobs, step_id(job, NO_VAL), detailed) == SLURM_SUCCESS ? 0 : -1;
+	return slurm_load_job(jobs, step_id(job, NO_VAL), show) == SLURM_SUCCESS ? 0 : -1;
 #else
-	return slurm_load_job(jobs, job, detailed) == SLURM_SUCCESS ? 0 : -1;
+	return slurm_load_job(jobs, job, show) == SLURM_SUCCESS ? 0 : -1;
 #endif
 }
 
@@ -295,52 +293,11 @@ static bool wants_shards(const slurm_job_info_t *info)
 	       ddp_gres_has_shards(info->tres_per_task) || ddp_gres_has_shards(info->gres_total);
 }
 
-/* Whether all nodes of the job have the same [parts] of two or more GPUs. */
-static bool have_equal_parts(const slurm_job_info_t *info, char *parts, size_t size)
-{
-	char each[DDP_NAME_SIZE];
-
-	for (uint32_t i = 0; i < info->gres_detail_cnt; i++)
-		if (ddp_gres_parts(info->gres_detail_str[i], i ? each : parts,
-				   i ? sizeof(each) : size) < 2 ||
-		    (i && strcmp(each, parts) != 0))
-			return false;
-	return true;
-}
-
-/*
- * Write the parts of all nodes of the job. Returns 0, or -1 if the parts of a node are unknown or
- * the text does not fit.
- */
-static int print_parts(const slurm_job_info_t *info, char *parts, size_t size)
-{
-	char each[DDP_NAME_SIZE], node[DDP_NODE_SIZE];
-	struct ddp_nodelist iterator;
-	size_t used = 0;
-
-	if (have_equal_parts(info, parts, size))
-		return 0;
-	parts[0] = '\0';
-	ddp_nodelist_begin(&iterator, info->nodes);
-	for (uint32_t i = 0; i < info->gres_detail_cnt; i++) {
-		if (ddp_nodelist_next(&iterator, node, sizeof(node)) < 0)
-			return -1;
-		if (ddp_gres_parts(info->gres_detail_str[i], each, sizeof(each)) < 2)
-			continue;
-		if (ddp_format(parts + used, size - used, "%s%s:%s", used ? "," : "", node, each) <
-		    0)
-			return -1;
-		used += strlen(parts + used);
-	}
-	return 0;
-}
-
-int ddp_ask_job(uint32_t job, time_t *end, bool *shards, char *parts, size_t size)
+int ddp_ask_job(uint32_t job, time_t *end, bool *shards)
 {
 	job_info_msg_t *jobs = NULL;
 	int rv = -1;
 
-	parts[0] = '\0';
 	if (load_job(job, &jobs) < 0)
 		return -1;
 	for (uint32_t i = 0; i < jobs->record_count && rv < 0; i++) {
@@ -350,8 +307,6 @@ int ddp_ask_job(uint32_t job, time_t *end, bool *shards, char *parts, size_t siz
 			continue;
 		*end = info->end_time;
 		*shards = wants_shards(info);
-		if (*shards && print_parts(info, parts, size) < 0)
-			parts[0] = '\0';
 		rv = 0;
 	}
 	slurm_free_job_info_msg(jobs);

@@ -42,12 +42,10 @@ int ddp_ask_layout(uint32_t job, uint32_t step, unsigned components, uint32_t pi
 uint32_t ddp_ask_first_job(uint32_t job, uint32_t step, uint32_t pid, uint32_t *leader);
 
 /*
- * Get the end of the job's time limit and whether the job requested shards. Also get the job's part
- * of each GPU, for nodes on which the job has shards of several GPUs: "1/4+4/4" if all these nodes
- * have equal parts, else "n1:1/4+4/4,n2:2/4+2/4"; "" if unknown or too long.
+ * Get the end of the job's time limit and whether the job requested shards.
  * Returns 0 or -1.
  */
-int ddp_ask_job(uint32_t job, time_t *end, bool *shards, char *parts, size_t size);
+int ddp_ask_job(uint32_t job, time_t *end, bool *shards);
 
 /* Returns false if this cluster has no shards, so that no job has any. */
 bool ddp_cluster_has_shards(void);

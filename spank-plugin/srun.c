@@ -458,7 +458,7 @@ static bool ask_job(struct ddp_channel *ch)
 
 	if (SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(23, 2, 0) && !ddp_cluster_has_shards())
 		return false;
-	if (ddp_ask_job(ch->job, &end, &shards, ch->parts, sizeof(ch->parts)) == 0 && end > 0)
+	if (ddp_ask_job(ch->job, &end, &shards) == 0 && end > 0)
 		ch->end_time = (uint64_t)end;
 	return shards;
 }

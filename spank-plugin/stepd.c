@@ -323,7 +323,7 @@ static void find_end_time(char *const *env)
 static int collect(spank_t spank, struct ddp_facts *facts, struct ddp_message *message)
 {
 	uint32_t local_size = 0;
-	char **env = NULL, parts[DDP_NAME_SIZE];
+	char **env = NULL;
 
 	if (spank_get_item(spank, S_JOB_ENV, &env) != ESPANK_SUCCESS ||
 	    spank_get_item(spank, S_JOB_LOCAL_TASK_COUNT, &local_size) != ESPANK_SUCCESS)
@@ -354,7 +354,6 @@ static int collect(spank_t spank, struct ddp_facts *facts, struct ddp_message *m
 			.local_size = local_size,
 			.node_id = facts->task.node_id,
 			.shards_per_gpu = ddp_channel_shards(&stepd.channel, facts->host),
-			.parts = ddp_channel_parts(&stepd.channel, facts->host, parts),
 			.mode = (enum ddp_local_rank_mode)stepd.channel.local_rank,
 		},
 		&facts->devices);

@@ -406,7 +406,6 @@ static void find_end_time(void)
 static int make_plan(struct ddp_facts *facts, struct ddp_plan *plan, const char *problem,
 		     struct ddp_message *message)
 {
-	static char parts[DDP_NAME_SIZE];
 	const char *program = options.program[0] ? options.program[0] : "";
 	const char *slash = strrchr(program, '/');
 
@@ -438,7 +437,6 @@ static int make_plan(struct ddp_facts *facts, struct ddp_plan *plan, const char 
 			.local_size = task.local_size,
 			.node_id = task.node_id,
 			.shards_per_gpu = ddp_channel_shards(&channel, host),
-			.parts = ddp_channel_parts(&channel, host, parts),
 			.mode = options.values.local_rank,
 		},
 		&facts->devices);

@@ -53,7 +53,6 @@ static const struct field fields[] = {
 	FIELD(directory, TEXT),
 	FIELD(failed, TEXT),
 	FIELD(no_directory, TEXT),
-	FIELD(parts, TEXT),
 	FIELD(site_shards, TEXT),
 	FIELD(end_time, U64),
 	FIELD(shards, TEXT),
@@ -276,14 +275,4 @@ uint32_t ddp_channel_shards(const struct ddp_channel *channel, const char *node)
 	if (ddp_parse_number(channel->site_shards, 1, UINT32_MAX, &shards) == 0)
 		return (uint32_t)shards;
 	return 0;
-}
-
-const char *ddp_channel_parts(const struct ddp_channel *channel, const char *node, char *parts)
-{
-	size_t length;
-	const char *text = find_node_entry(channel->parts, node, &length);
-
-	if (!text || ddp_format(parts, DDP_NAME_SIZE, "%.*s", (int)length, text) < 0)
-		parts[0] = '\0';
-	return parts;
 }

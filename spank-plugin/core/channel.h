@@ -67,8 +67,6 @@ struct ddp_channel {
 	/* why there is no rendezvous directory, for messages */
 	char no_directory[DDP_MESSAGE_SIZE];
 	char shards[DDP_LIST_SIZE]; /* shards per GPU, "8" or "n1:8,n2:16"; "" if unknown */
-	/* the job's fraction of each GPU, "1/4+4/4" or "n1:1/4+4/4,n2:2/4+2/4"; "" if unknown */
-	char parts[DDP_LIST_SIZE];
 	/* the administrator's number of shards per GPU, used if Slurm's data has none */
 	char site_shards[16];
 	uint32_t pid; /* pid and start time of srun, to check whether it is running */
@@ -119,12 +117,5 @@ int ddp_channel_directory_name(const struct ddp_channel *channel, char *name, si
  * Returns 0 if unknown.
  */
 uint32_t ddp_channel_shards(const struct ddp_channel *channel, const char *node);
-
-/*
- * Write the job's fraction of each GPU of [node], "1/4+4/4", to [parts], which has DDP_NAME_SIZE
- * bytes.
- * Returns [parts], which is "" if the fractions are unknown.
- */
-const char *ddp_channel_parts(const struct ddp_channel *channel, const char *node, char *parts);
 
 #endif /* DDP_CORE_CHANNEL_H */

@@ -29,11 +29,6 @@ struct binding {
 	const char *map; /* "0,1,1" */
 };
 
-/* The job has [num] of the [den] shards of one GPU. */
-struct part {
-	uint64_t num, den;
-};
-
 /* --- Slurm's GRES strings -------------------------------------------------------------- */
 
 /*
@@ -374,44 +369,6 @@ static void set_share(struct ddp_devices *d, uint64_t num, uint64_t den)
 	d->share_den = den;
 }
 
-/* Parse "1/4". Returns 0, or -1 if it is malformed. */
-static int read_part(const char *begin, size_t length, struct part *part)
-{
-	const char *slash = memchr(begin, '/', length);
-	size_t n = slash ? (size_t)(slash - begin) : 0;
-
-	if (!slash || ddp_parse_number_n(begin, n, 0, UINT32_MAX, &part->num) < 0 ||
-	    ddp_parse_number_n(slash + 1, length - n - 1, 0, UINT32_MAX, &part->den) < 0)
-		return -1;
-	return part->num <= part->den ? 0 : -1;
-}
-
-/*
- * Find the job's part of this task's device, number [device] of the step's devices. The job's part
- * is also the step's part if the step has all shards of the job.
- * Returns 0, or -1 if unknown.
- */
-static int find_part(const struct ddp_device_facts *facts, const struct ddp_devices *d,
-		     uint64_t shards, struct part *part)
-{
-	uint64_t sum = 0;
-	uint32_t i = 0;
-
-	for (const char *p = facts->parts; p && *p; i++) {
-		size_t length = strcspn(p, "+");
-		struct part one;
-
-		if (read_part(p, length, &one) < 0)
-			return -1;
-		if (i == d->device)
-			*part = one;
-		sum += one.num;
-		p += length;
-		p += *p == '+';
-	}
-	return !d->bound && i == d->on_node && sum == shards ? 0 : -1;
-}
-
 /*
  * Shards belong to the step. A task's share is the step's part of the GPU divided by the number of
  * tasks on the GPU.
@@ -420,7 +377,6 @@ static void decide_share(const struct ddp_device_facts *facts, struct ddp_device
 {
 	const char *text = ddp_env_get(facts->step_env, "SLURM_SHARDS_ON_NODE");
 	uint64_t shards, capacity = facts->shards_per_gpu;
-	struct part part = {0};
 	struct binding bind;
 
 	read_binding(facts->task_env, &bind);
@@ -440,11 +396,6 @@ static void decide_share(const struct ddp_device_facts *facts, struct ddp_device
 			d->share_reason = DDP_SHARE_NO_PARTS;
 		else
 			set_share(d, bind.count, capacity);
-	} else if (find_part(facts, d, shards, &part) == 0) {
-		if (d->neighbours == 0)
-			d->share_reason = DDP_SHARE_NO_NEIGHBOURS;
-		else
-			set_share(d, part.num, part.den * d->neighbours);
 	} else if (capacity == 0) {
 		d->share_reason = DDP_SHARE_NO_CAPACITY;
 	} else if (d->on_node == 0 || (d->on_node > 1 && shards < capacity * d->on_node)) {
@@ -518,56 +469,6 @@ uint32_t ddp_gres_shards_per_gpu(const char *gres)
 	if (gpus == 0 || shards == 0 || shards % gpus != 0 || shards / gpus > UINT32_MAX)
 		return 0;
 	return (uint32_t)(shards / gpus);
-}
-
-/* Add the parts in the parentheses of one element to [parts] of each GPU. Returns 0 or -1. */
-static int add_parts(const char *begin, const char *end, struct part *parts, size_t max)
-{
-	const char *p = memchr(begin, '(', (size_t)(end - begin));
-	size_t i = 0;
-
-	if (!p)
-		return -1;
-	for (p++; p < end && *p != ')'; i++) {
-		size_t length = strcspn(p, ",)");
-		struct part one;
-
-		if (i == max || read_part(p, length, &one) < 0)
-			return -1;
-		parts[i].num += one.num;
-		if (one.num > 0 || one.den > parts[i].den)
-			parts[i].den = one.den;
-		p += length;
-		p += *p == ',';
-	}
-	return 0;
-}
-
-size_t ddp_gres_parts(const char *gres, char *parts, size_t size)
-{
-	struct part of[GPUS_MAX] = {{0}};
-	size_t used = 0, count = 0;
-
-	parts[0] = '\0';
-	for (const char *p = gres; p && *p;) {
-		const char *end = gres_end(p);
-
-		if (gres_named(p, "shard") && add_parts(p, end, of, GPUS_MAX) < 0)
-			return 0;
-		p = *end ? end + 1 : end;
-	}
-	for (size_t i = 0; i < GPUS_MAX; i++) {
-		if (of[i].num == 0)
-			continue;
-		if (ddp_format(parts + used, size - used, "%s%llu/%llu", used ? "+" : "",
-			       (unsigned long long)of[i].num, (unsigned long long)of[i].den) < 0) {
-			parts[0] = '\0';
-			return 0;
-		}
-		used += strlen(parts + used);
-		count++;
-	}
-	return count;
 }
 
 bool ddp_gres_has_shards(const char *gres)

@@ -24,7 +24,6 @@ struct ddp_device_facts {
 	uint32_t local_id, local_size;
 	uint32_t node_id;	 /* SLURM_NODEID */
 	uint32_t shards_per_gpu; /* 0: unknown */
-	const char *parts; /* the job's parts of this node's GPUs, "1/4+4/4"; NULL or "": unknown */
 	enum ddp_local_rank_mode mode;
 };
 
@@ -75,13 +74,6 @@ int ddp_share_print(const struct ddp_devices *devices, char *buf, size_t size);
  * Returns the shards per GPU; 0 if there are none or they do not divide evenly.
  */
 uint32_t ddp_gres_shards_per_gpu(const char *gres);
-
-/*
- * Parse a job's shards on one node, "shard:6(1/4,4/4,1/4,0/4)". For each GPU with at least one
- * shard, write the job's part of that GPU: "1/4+4/4+1/4".
- * Returns the number of parts; 0 with "" if there are none or the text does not fit.
- */
-size_t ddp_gres_parts(const char *gres, char *parts, size_t size);
 
 /* Returns true if [gres], the GRES of a node or step, has an element named "shard". */
 bool ddp_gres_has_shards(const char *gres);

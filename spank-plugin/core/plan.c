@@ -624,8 +624,7 @@ static void note_unknown_share(struct builder *b)
 		add_note(
 			b, DDP_SPEAKER_STEP,
 			"how many of this step's shards on %s each of its %u GPUs has is not known, "
-			"DDP_SHARE stays unset; Slurm says it for a step that has all shards of its "
-			"job and gives them to no task alone",
+			"DDP_SHARE stays unset: set it, or request at most the shards of one GPU",
 			b->facts->host, b->facts->devices.on_node);
 		break;
 	case DDP_SHARE_NO_NEIGHBOURS:

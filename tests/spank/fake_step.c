@@ -226,7 +226,7 @@ void slurm_free_node_info_msg(node_info_msg_t *answer)
 	fake_slurmctld.answers--;
 }
 
-static int load_job(uint32_t job, uint16_t flags, job_info_msg_t **answer)
+static int load_job(uint32_t job, job_info_msg_t **answer)
 {
 	slurm_job_info_t *info;
 
@@ -236,13 +236,6 @@ static int load_job(uint32_t job, uint16_t flags, job_info_msg_t **answer)
 	info = calloc(1, sizeof(*info));
 	info->tres_per_node = text_or_null(fake_slurmctld.tres_per_node);
 	info->nodes = text_or_null(fake_slurmctld.job_nodes);
-	info->gres_detail_str = calloc(FAKE_NODES, sizeof(char *));
-	while ((flags & SHOW_DETAIL) && info->gres_detail_cnt < FAKE_NODES &&
-	       fake_slurmctld.job_gres[info->gres_detail_cnt]) {
-		uint32_t i = info->gres_detail_cnt++;
-
-		info->gres_detail_str[i] = strdup(fake_slurmctld.job_gres[i]);
-	}
 	*answer = calloc(1, sizeof(**answer));
 	(*answer)->record_count = 1;
 	(*answer)->job_array = info;
@@ -256,20 +249,19 @@ static int load_job(uint32_t job, uint16_t flags, job_info_msg_t **answer)
 #if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(26, 5, 0)
 int slurm_load_job(job_info_msg_t **answer, slurm_step_id_t id, uint16_t flags)
 {
-	return load_job(id.job_id, flags, answer);
+	(void)flags;
+	return load_job(id.job_id, answer);
 }
 #else
 int slurm_load_job(job_info_msg_t **answer, uint32_t job, uint16_t flags)
 {
-	return load_job(job, flags, answer);
+	(void)flags;
+	return load_job(job, answer);
 }
 #endif
 
 void slurm_free_job_info_msg(job_info_msg_t *answer)
 {
-	for (uint32_t i = 0; i < answer->job_array->gres_detail_cnt; i++)
-		free(answer->job_array->gres_detail_str[i]);
-	free(answer->job_array->gres_detail_str);
 	free(answer->job_array->nodes);
 	free(answer->job_array->tres_per_node);
 	free(answer->job_array);

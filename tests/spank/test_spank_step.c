@@ -57,7 +57,6 @@ static const struct {
 	const char *gres[2]; /* GRES in the node records of n1 and n2 */
 	const char *want[4]; /* expected variables of each rank */
 	unsigned said;
-	const char *detail[2]; /* the job's GRES on n1 and n2 */
 } steps[] = {
 	{"arbitrary distribution, in both components",
 	 {{"n2:1 n1:0"}, {"n4:3 n3:2"}},
@@ -68,21 +67,6 @@ static const struct {
 	 {"DDP_SHARE=0.5 DDP_DEVICE=0", "DDP_SHARE=0.25"}},
 	/* MULTIPLE_SHARING_GRES_PJ of Slurm 23.11 */
 	{"shards on two GPUs of four",
-	 {{"n1:0,1", TWO_OF_FOUR}},
-	 {"gpu:4,shard:32"},
-	 {"DDP_SHARE=0.25 DDP_DEVICE=0 CUDA_VISIBLE_DEVICES=1,3", "DDP_SHARE=0.75 DDP_DEVICE=1"},
-	 .detail = {"gpu:0,shard:8(0/8,2/8,0/8,6/8)"}},
-	{"shards on two GPUs of two nodes, divided differently",
-	 {{"n1:0,1 n2:2,3", TWO_OF_FOUR}},
-	 {"gpu:4,shard:32", "gpu:4,shard:32"},
-	 {"DDP_SHARE=0.25", "DDP_SHARE=0.75", "DDP_SHARE=0.125", "DDP_SHARE=0.875"},
-	 .detail = {"shard:8(0/8,2/8,0/8,6/8)", "shard:8(0/8,1/8,0/8,7/8)"}},
-	{"shards on two GPUs of two nodes, divided equally",
-	 {{"n1:0,1 n2:2,3", TWO_OF_FOUR}},
-	 {"gpu:4,shard:32", "gpu:4,shard:32"},
-	 {"DDP_SHARE=0.25", "DDP_SHARE=0.75", "DDP_SHARE=0.25", "DDP_SHARE=0.75"},
-	 .detail = {"shard:8(0/8,2/8,0/8,6/8)", "shard:8(0/8,2/8,0/8,6/8)"}},
-	{"shards on two GPUs of four, slurmctld does not report how they are divided",
 	 {{"n1:0,1", TWO_OF_FOUR}},
 	 {"gpu:4,shard:32"},
 	 {"-DDP_SHARE DDP_DEVICE=0", "-DDP_SHARE DDP_DEVICE=1"},
@@ -99,7 +83,6 @@ TEST_ROWS(test_step, steps)
 	fake_slurmctld.nodes[1] = (struct fake_node_record){"n2", "n2", steps[_i].gres[1]};
 	fake_slurmctld.tres_per_node = steps[_i].gres[0] ? "gres:shard:2" : NULL;
 	fake_slurmctld.job_nodes = "n[1-2]";
-	memcpy(fake_slurmctld.job_gres, steps[_i].detail, sizeof(steps[_i].detail));
 	ck_assert_msg(fake_run(&step) == 0, "%s: refused%s", row, fake_transcript());
 	for (uint32_t r = 0; r < fake_ranks(&step); r++) {
 		ck_assert_int_eq(step.result[r], 0);

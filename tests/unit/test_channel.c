@@ -35,7 +35,6 @@ static void fill_channel(struct ddp_channel *c)
 	strcpy(c->directory, "/home/ann/\xc3\xa4\n\x7f");
 	strcpy(c->failed, "/home/ann/.ddp/failed-1.7");
 	strcpy(c->no_directory, "read-only");
-	strcpy(c->parts, "n1:1/4+4/4");
 	strcpy(c->site_shards, "32");
 	c->end_time = 18446744073709551615u;
 	strcpy(c->shards, "n1:8,n2:16");
@@ -52,7 +51,7 @@ static const char full[] =
 	"v1;nonce=0123456789abcdef;base=/home/ann/my%20runs%3B100%25%3Dx;base_asked=1;local_rank=2;"
 	"share=3;verbose=4;magic=77;from=login1;user=ann;run=13;restart=14;restarts_max=15;run_id=big.42;complete=5;cluster=big;job=4294967295;step=7;"
 	"attempt=8;node=n1;order=2,0-1;address=10.0.0.1;port=61000;port_from=computed;ras_port=61001;"
-	"directory=/home/ann/\xc3\xa4%0A%7F;failed=/home/ann/.ddp/failed-1.7;no_directory=read-only;parts=n1:1/4+4/4;site_shards=32;"
+	"directory=/home/ann/\xc3\xa4%0A%7F;failed=/home/ann/.ddp/failed-1.7;no_directory=read-only;site_shards=32;"
 	"end_time=18446744073709551615;shards=n1:8,n2:16;pid=9;began=10;standalone=11;torchrun=16;nproc=gpu;stop=12;problem=no%20port:%20say%20--ddp-port%3DP";
 
 TEST(test_encode)

@@ -104,7 +104,6 @@ DIFFER(torchrun_cpu, torchrun(s); strcpy(s->channel.nproc, "cpu"))
 DIFFER(capacity_3_alone, one_per_node(s); s->devices.shards_per_gpu = 3)
 DIFFER(share_off, s->channel.share = DDP_SHARE_OFF)
 DIFFER(share_torch, s->channel.share = DDP_SHARE_TORCH)
-DIFFER(parts_3_2, s->devices.parts = "3/4+2/4")
 DIFFER(capacity_4, s->devices.shards_per_gpu = 4)
 DIFFER(capacity_64_one_per_node, one_per_node(s); s->devices.shards_per_gpu = 64)
 DIFFER(mps, s->facts.mps = true)
@@ -470,8 +469,6 @@ static const struct row {
 	{"number of shards per GPU unknown", HALF, NULL, "!DDP_SHARE", .note = "shards_per_gpu=N"},
 	{"shards of two GPUs", TWO " SLURM_SHARDS_ON_NODE=3", capacity_4, "!DDP_SHARE",
 	 .note = "each of its 2 GPUs has is not known"},
-	{"shards on two GPUs, the number on each known", TWO " SLURM_SHARDS_ON_NODE=5", parts_3_2,
-	 "DDP_SHARE=0.5"},
 	{"shards per task", ONE " SLURM_SHARDS_ON_NODE=4 SLURMD_TRES_BIND=gres/shard:per_task:2",
 	 capacity_4, "DDP_SHARE=0.5"},
 
