@@ -143,12 +143,6 @@ const char *ddp_rank_name(void *owner, int rank);
 void ddp_publish_failure(struct ddp *ddp);
 
 /*
- * Wait for the failure records of all ranks. One of the failing ranks writes and logs a summary of
- * them.
- */
-void ddp_log_summary(struct ddp *ddp);
-
-/*
  * End a public call with [status] and the text in ddp->error. If the status is of the group "peer",
  * report the error to the other ranks and write the failure record. Logs nothing.
  * Returns [status].

@@ -18,12 +18,6 @@
 #include "ddp-private.h"
 #include "recorder.h"
 
-/*
- * Seconds that the rank which writes the summary waits for the other ranks' records. The ranks of
- * other groups have later deadlines, so they may notice the failure later.
- */
-#define SUMMARY_SECONDS(ddp) ((ddp)->engine ? 2.5 : 0.5)
-
 /* Nanoseconds to wait for the end of another thread's collective, and between two checks. */
 #define STOP_TIME UINT64_C(2000000000)
 #define STOP_PERIOD 500000
@@ -210,15 +204,6 @@ void ddp_publish_failure(struct ddp *ddp)
 	publish_error(ddp, DDP_ERR_ABORTED, text);
 }
 
-void ddp_log_summary(struct ddp *ddp)
-{
-	char text[DDP_ERROR_SIZE];
-
-	if (ddp->sequence > 0 && ddp->identity.size > 1 &&
-	    ddp_recorder_summary(ddp->recorder, SUMMARY_SECONDS(ddp), text, sizeof(text)))
-		ddp_log_print(&ddp->log, DDP_LEVEL_ERROR, "failure", "%s", text);
-}
-
 _Noreturn void ddp_leave(int status)
 {
 	fflush(NULL);
@@ -246,8 +231,6 @@ _Noreturn void ddp_leave_failed(struct ddp *ddp)
 	ddp->error = own;
 	ddp_log_print(&ddp->log, DDP_LEVEL_ERROR, "failure", "%s", ddp->error.text);
 	ddp_publish_failure(ddp);
-	if (ddp->lost)
-		ddp_log_summary(ddp);
 	if (ddp->lost && ddp->host)
 		flush_notes(ddp);
 	ddp_leave(ddp->error.status);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -16,8 +15,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/arrival.h"
-#include "base/file.h"
 #include "base/type.h"
 #include "base/walk.h"
 #include "base/watch.h"
@@ -26,7 +23,6 @@
 enum {
 	ENTRIES = 64,
 	TERM_SLOTS = 64,
-	RECORD_LIMIT = 65536,	 /* bytes of a record that are read, at most */
 	HEARTBEAT_PERIOD = 1000, /* milliseconds between two heartbeats, at least */
 };
 
@@ -479,172 +475,4 @@ void ddp_recorder_destroy(struct ddp_recorder *recorder)
 	if (recorder->heartbeat_fd >= 0)
 		close(recorder->heartbeat_fd);
 	free(recorder);
-}
-
-/* --- Summary of all ranks' records ------------------------------------------------------- */
-
-/* Returns the rank of the record file [name], or -1 if it is not a record. */
-static int parse_name(const char *name)
-{
-	char *end;
-	long rank;
-
-	if (strncmp(name, "rank-", 5) != 0 || name[5] < '0' || name[5] > '9')
-		return -1;
-	rank = strtol(name + 5, &end, 10);
-	return *end == '\0' && rank < INT_MAX ? (int)rank : -1;
-}
-
-/*
- * Read the records of this world that are in the directory. Returns the number of ranks with a
- * record. Opens only names that are listed, because an NFS client may report ENOENT for a minute
- * after one failed lookup.
- */
-static int read_records(const struct ddp_recorder *recorder, struct ddp_arrival *seen)
-{
-	DIR *dir = opendir(recorder->directory);
-	struct dirent *entry;
-	char path[PATH_MAX + NAME_MAX];
-	char *text;
-	size_t size;
-	int count = 0;
-
-	while (dir && (entry = readdir(dir))) {
-		struct ddp_arrival arrival = {0};
-		int rank = parse_name(entry->d_name);
-
-		if (rank < 0 || rank >= recorder->size || seen[rank].there)
-			continue;
-		snprintf(path, sizeof(path), "%s/%s", recorder->directory, entry->d_name);
-		if (ddp_file_read(path, RECORD_LIMIT, &text, &size, NULL) == 0)
-			ddp_arrival_read(text, &arrival);
-		free(text);
-		if (arrival.world == recorder->world)
-			seen[rank] = arrival;
-	}
-	if (dir)
-		closedir(dir);
-	for (int rank = 0; rank < recorder->size; rank++)
-		count += seen[rank].there;
-	return count;
-}
-
-/* Format the first line of the summary. It identifies the world. */
-static void format_summary_head(const struct ddp_recorder *recorder, char *line, size_t size)
-{
-	snprintf(line, size, "job %s, %d ranks, world %" PRIu64 "\n", recorder->job, recorder->size,
-		 recorder->world);
-}
-
-static int write_summary(const struct ddp_recorder *recorder, const struct ddp_arrival *seen,
-			 const char *gist)
-{
-	char path[PATH_MAX], line[512];
-	struct iovec part;
-	char *text = NULL;
-	size_t size;
-	FILE *file = open_memstream(&text, &size);
-	int status;
-
-	if (!file)
-		return DDP_ERR_MEMORY;
-	format_summary_head(recorder, line, sizeof(line));
-	fprintf(file, "%s%s\n\n", line, gist);
-	for (int rank = 0; rank < recorder->size; rank++) {
-		if (!seen[rank].there)
-			fprintf(file,
-				"rank %d: no record: killed, or busy outside of collectives\n",
-				rank);
-		else
-			fprintf(file, "rank %d on %s: %s %s\n", rank, seen[rank].host,
-				seen[rank].waits ? "in" : "after",
-				seen[rank].last[0] ? seen[rank].last : "its start");
-	}
-	if (fclose(file) != 0) {
-		free(text);
-		return DDP_ERR_MEMORY;
-	}
-	snprintf(path, sizeof(path), "%s/summary", recorder->directory);
-	part = (struct iovec){text, size};
-	status = ddp_file_write(path, &part, 1, 0600, false, NULL);
-	free(text);
-	return status;
-}
-
-static bool has_summary(const struct ddp_recorder *recorder, int directory)
-{
-	char line[512], head[512] = "";
-	int fd = openat(directory, "summary", O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-
-	if (fd < 0)
-		return false;
-	format_summary_head(recorder, line, sizeof(line));
-	(void)ddp_file_read_at(fd, head, strlen(line), 0);
-	close(fd);
-	return strcmp(head, line) == 0;
-}
-
-/*
- * Returns whether this rank writes the summary. The first rank of its world that creates the file
- * [claim] does. The file is removed once the summary exists. If a later rank creates it again, that
- * rank finds the summary.
- */
-static bool is_chosen(const struct ddp_recorder *recorder, const char *claim)
-{
-	int directory = open_directory(recorder), fd = -1;
-	bool chosen = false;
-
-	if (directory < 0)
-		return false;
-	fd = openat(directory, claim, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	if (fd >= 0) {
-		close(fd);
-		chosen = !has_summary(recorder, directory);
-		if (!chosen)
-			(void)unlinkat(directory, claim, 0);
-	}
-	close(directory);
-	return chosen;
-}
-
-/* Read the records of all ranks into [seen]. Waits for missing records up to [seconds]. */
-static void await_records(const struct ddp_recorder *recorder, double seconds,
-			  struct ddp_arrival *seen)
-{
-	struct ddp_watch watch = ddp_watch_start(seconds, NULL, NULL);
-
-	while (read_records(recorder, seen) < recorder->size) {
-		if (ddp_watch_check(&watch, NULL) < 0) {
-			ddp_file_change_directory(recorder->directory, "refresh");
-			(void)read_records(recorder, seen);
-			break;
-		}
-		ddp_watch_sleep(&watch, DDP_WATCH_PERIOD);
-	}
-}
-
-int ddp_recorder_summary(struct ddp_recorder *recorder, double seconds, char *text, size_t size)
-{
-	char gist[512], claim[40], path[PATH_MAX];
-	struct ddp_arrival *seen;
-	int status = DDP_ERR_MEMORY;
-
-	if (!recorder || !recorder->directory[0])
-		return 0;
-	snprintf(claim, sizeof(claim), "summary.%" PRIu64, recorder->world);
-	if (!is_chosen(recorder, claim))
-		return 0;
-	seen = calloc((size_t)recorder->size, sizeof(*seen));
-	if (seen) {
-		await_records(recorder, seconds, seen);
-		ddp_arrival_describe(seen, recorder->size, gist, sizeof(gist));
-		status = write_summary(recorder, seen, gist);
-	}
-	free(seen);
-	snprintf(path, sizeof(path), "%s/%s", recorder->directory, claim);
-	(void)unlink(path);
-	if (status < 0)
-		return 0;
-	snprintf(text, size, "%s; records are in %s", gist, recorder->directory);
-	return 1;
 }

@@ -4,8 +4,8 @@
  *
  * The recorder is a ring buffer, which costs a few nanoseconds per call. ddp_recorder_dump() writes
  * it to <directory>/rank-<rank>, one line per collective, with async-signal-safe functions only.
- * This file is the rank's record. ddp_recorder_summary() reads all ranks' records and names the
- * ranks that did not reach a collective.
+ * This file is the rank's record. ddp-run reads all ranks' records and names the ranks that did not
+ * reach a collective.
  */
 #ifndef DDP_COMM_RECORDER_H
 #define DDP_COMM_RECORDER_H
@@ -32,7 +32,7 @@ struct ddp_recorder *ddp_recorder_create(const char *directory, const char *job,
 /*
  * Call this once the ranks have met. [world] is the same number on all ranks. A step may run
  * several programs one after the other; a later world has a larger number. The number is written to
- * records and the summary.
+ * records.
  */
 void ddp_recorder_set_world(struct ddp_recorder *recorder, uint64_t world);
 
@@ -63,13 +63,6 @@ void ddp_recorder_beat(struct ddp_recorder *recorder);
  * if it is missing; its parent must exist. Async-signal-safe.
  */
 void ddp_recorder_dump(struct ddp_recorder *recorder, const char *reason);
-
-/*
- * Wait up to [seconds] for the other ranks' records. Then one rank of the world writes
- * <directory>/summary: the collective that each rank is in, and the ranks that did not reach it.
- * Returns 1 in the rank that wrote the file, with the result and the path in [text]; else 0.
- */
-int ddp_recorder_summary(struct ddp_recorder *recorder, double seconds, char *text, size_t size);
 
 /*
  * On SIGTERM, write the records of all registered recorders, then restore and run the signal's

@@ -227,8 +227,6 @@ void ddp_destroy(struct ddp *ddp)
 		ddp->leave_device(ddp);
 	ddp_arenas_free(ddp);
 	ddp_leave_world(ddp, clean);
-	if (ddp->lost)
-		ddp_log_summary(ddp);
 	ddp_recorder_destroy(ddp->recorder);
 	free_kept(ddp);
 	pthread_mutex_destroy(&ddp->use);

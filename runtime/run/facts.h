@@ -13,7 +13,7 @@
  * writer:
  *
  *     the plugin       task-<rank>         "<node> <pid>"
- *     libddp           rank-<rank>, summary    comm/recorder.h
+ *     libddp           rank-<rank>         comm/recorder.h
  *     PyTorch          error-<rank>.json   the exception that @record caught, with its traceback
  *                      fr-<rank>           a dump of its flight recorder; decode-dumps.py
  *     ddp-run          attempt.json        how the attempt was started and how it ended; see facts.c

@@ -63,8 +63,6 @@ const struct pattern patterns[] = {
 	{PATTERN_OUTPUT, LINE_TRACEBACK, "Traceback (most recent call last)%",
 	 "Traceback (most recent call last):", "Python 3"},
 	{PATTERN_OUTPUT, LINE_CPP, "  what():  %", "  what():  no such device", "libstdc++"},
-	{PATTERN_OUTPUT, LINE_RECORDS, "ddp[%]: %; records are in %",
-	 "ddp[0@n1]: did not arrive in #17 barrier: rank 3; records are in /x", "libddp"},
 	{PATTERN_OUTPUT, LINE_WARNING, "ddp[%]: warning: %",
 	 "ddp[0@n1]: warning: rank 2 on n3 is slow: 9.1 s of the last 10.0 s between collectives, the other ranks 0.2 s (median); "
 	 "since 2026-11-27 21:00:00",

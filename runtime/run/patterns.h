@@ -70,7 +70,6 @@ enum pattern_meaning {
 
 	LINE_TRACEBACK, /* Python begins to print an exception, whose last line is not indented */
 	LINE_CPP,	/* 1: what() of a C++ exception */
-	LINE_RECORDS,	/* libddp names the directory of records */
 	LINE_WARNING,	/* a libddp warning. 1: "RANK@NODE", 2: message */
 	LINE_LIBDDP,	/* a libddp error. 1: "RANK@NODE", 2: message */
 	LINE_SLURM,	/* printed by Slurm */

@@ -142,11 +142,6 @@ static void check_records(const struct ranks *ranks)
 		ck_assert_msg(record_contains(ranks, name, piece), "%s: no record of rank %d",
 			      fault->name, rank);
 	}
-	snprintf(piece, sizeof(piece), ": rank %d", fault->victim);
-	ck_assert_msg(record_contains(ranks, "summary", "did not arrive in #"), "%s: no summary",
-		      fault->name);
-	ck_assert_msg(record_contains(ranks, "summary", piece), "%s: summary does not name %d",
-		      fault->name, fault->victim);
 }
 
 static void check_fault(struct ranks *ranks)
@@ -227,86 +222,16 @@ static int count_pieces(const char *text, const char *piece)
 	return count;
 }
 
-TEST(test_second_program_of_a_step_has_its_own_summary)
+TEST(test_second_program_of_a_step_replaces_records)
 {
 	static struct ranks ranks;
-	int summaries = 0;
 
 	ranks_start(&ranks, "3", body_programs);
 	ranks_wait(&ranks, true);
-	for (int rank = 0; rank < 3; rank++) {
+	for (int rank = 0; rank < 3; rank++)
 		ck_assert_int_eq(ranks.statuses[rank], 0);
-		summaries += count_pieces(ranks.text[rank], "; records are in ");
-	}
-	ck_assert_int_eq(summaries, 2);
-	ck_assert(record_contains(&ranks, "summary", ": rank 1\n"));
-	ck_assert(record_contains(&ranks, "summary", "rank 1: no record"));
-	ck_assert(!record_contains(&ranks, "summary", "rank 2: no record"));
 	ck_assert(record_contains(&ranks, "rank-2", "rank 1"));
-	ck_assert(!record_contains(&ranks, "summary.*", ""));
 	unit_remove(ranks.directory);
-}
-
-/* --- A file system with cached lookups ----------------------------------------------------- */
-
-/* after one failed lookup of a name, open() fails for this name, as on an NFS client */
-static bool caches_lookups;
-
-int __real_open(const char *path, int flags, ...);
-int __wrap_open(const char *path, int flags, ...);
-
-int __wrap_open(const char *path, int flags, ...)
-{
-	static char missing[PATH_MAX];
-	va_list arguments;
-	unsigned mode = 0;
-	int fd;
-
-	if (flags & O_CREAT) {
-		va_start(arguments, flags);
-		mode = va_arg(arguments, unsigned);
-		va_end(arguments);
-	}
-	if (caches_lookups && strcmp(path, missing) == 0) {
-		errno = ENOENT;
-		return -1;
-	}
-	fd = __real_open(path, flags, mode);
-	if (caches_lookups && fd < 0 && errno == ENOENT)
-		snprintf(missing, sizeof(missing), "%s", path);
-	return fd;
-}
-
-TEST(test_late_record_is_found_despite_cached_lookup)
-{
-	const struct ddp_call call = {.name = "barrier", .sequence = 1};
-	struct ddp_recorder *recorders[2];
-	char top[64], path[96], text[512];
-	pid_t child;
-
-	unit_directory(top, sizeof(top));
-	snprintf(path, sizeof(path), "%s/.ddp", top);
-	ck_assert_int_eq(mkdir(path, 0700), 0);
-	strcat(path, "/failed-1.0");
-	for (int rank = 0; rank < 2; rank++) {
-		recorders[rank] = ddp_recorder_create(path, "1.0", rank, 2, "here");
-		ddp_recorder_begin(recorders[rank], &call);
-	}
-	child = fork();
-	if (child == 0) {
-		usleep(300000);
-		ddp_recorder_dump(recorders[1], "late");
-		_exit(0);
-	}
-	ddp_recorder_dump(recorders[0], "early");
-	caches_lookups = true;
-	ck_assert_int_eq(ddp_recorder_summary(recorders[0], 20, text, sizeof(text)), 1);
-	caches_lookups = false;
-	UNIT_SAYS("summary", text, "all ranks are in #1 barrier");
-	ck_assert_int_eq(waitpid(child, NULL, 0), child);
-	for (int rank = 0; rank < 2; rank++)
-		ddp_recorder_destroy(recorders[rank]);
-	unit_remove(top);
 }
 
 /* --- A rank that aborts ------------------------------------------------------------------ */
@@ -617,9 +542,6 @@ TEST_ROWS(test_directory_owner, directories)
 		recorder = ddp_recorder_create(path, "1.0", 1, 2, "here");
 		ddp_recorder_begin(recorder, &call);
 		ddp_recorder_dump(recorder, "a test");
-		if (!directories[_i].written)
-			ck_assert_int_eq(ddp_recorder_summary(recorder, 0.01, text, sizeof(text)),
-					 0);
 		ddp_recorder_destroy(recorder);
 		strcat(path, "/rank-1");
 		file = fopen(path, "r");
