@@ -42,43 +42,13 @@ struct report {
 
 /* --- Lines for people ---------------------------------------------------------------- */
 
-enum { WIDEST = 100 }; /* columns of a line */
+enum { WIDEST = 100 }; /* columns of the table */
 
-/*
- * Returns where to break [text] so that the line has at most [most] columns: after a punctuation
- * mark or, without one, after a word.
- */
-static const char *line_end(const char *text, size_t most)
-{
-	const char *at = text, *word = NULL, *phrase = NULL;
-	size_t columns = 0;
-
-	for (; *at && columns <= most; at++) {
-		if (*at == ' ' && at > text) {
-			word = at;
-			phrase = strchr(",;:", at[-1]) ? at : phrase;
-		}
-		columns += ((unsigned char)*at & 0xc0) != 0x80;
-	}
-	if (columns <= most || !word)
-		return text + strlen(text);
-	return phrase ? phrase : word;
-}
-
-/* Prints [line], wrapped at 100 columns with an indent. Control characters are escaped. */
+/* Control characters are escaped. */
 static void print_line(struct ddp_text *out, const char *line)
 {
-	struct ddp_text plain = {.data = NULL};
-	const char *end;
-
-	ddp_text_plain(&plain, line);
-	for (const char *at = plain.data; at && *at; at = *end ? end + 1 : end) {
-		bool first = at == plain.data;
-
-		end = line_end(at, first ? WIDEST : WIDEST - 2);
-		ddp_text_add(out, "%s%.*s\n", first ? "" : "  ", (int)(end - at), at);
-	}
-	ddp_text_free(&plain);
+	ddp_text_plain(out, line);
+	ddp_text_add(out, "\n");
 }
 
 static const char *plural(uint64_t count)
