@@ -34,7 +34,6 @@ struct engine {
 	struct program *program;
 	struct unit *units; /* indexed by operation */
 	enum program_mode mode;
-	bool back; /* set in the backward pass, in which recomputed values are in other areas */
 
 	char *memory;
 	size_t bytes;

@@ -111,7 +111,6 @@ struct program_options engine_program_options(enum ddp_type type, bool dropout, 
 		.dropout = dropout,
 		.cache = CACHE,
 		.has_list = lists ? engine_has_list : NULL,
-		.again = true,
 		.keep = true,
 		.wide = true,
 	};

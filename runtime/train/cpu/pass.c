@@ -160,15 +160,6 @@ static int norm_forward(struct engine *engine, int index, size_t count, bool tra
 	return 0;
 }
 
-static void recompute_norm(const struct engine *engine, int index, size_t count)
-{
-	const struct program_op *op = &engine->program->ops[index];
-	struct kernel_norm norm = norm_of(engine, index, count);
-
-	engine->kernels->norm(&norm, engine_value(engine, op->input), NULL,
-			      engine_value(engine, op->output), op->relu, engine->setup.type);
-}
-
 /* Computes the two sums of each channel, which are also the gradients of shift and scale. */
 static int sum(struct engine *engine, int index, const struct kernel_norm *norm, const void *y,
 	       struct ddp_error *error)
@@ -326,10 +317,7 @@ void *engine_area(const struct engine *engine, int area)
 
 void *engine_value(const struct engine *engine, int index)
 {
-	const struct program_value *value = &engine->program->values[index];
-
-	return engine_area(engine, engine->back && value->again != PROGRAM_NONE ? value->again
-										: value->data);
+	return engine_area(engine, engine->program->values[index].data);
 }
 
 /* If the model's parameters have changed, loads them into the library's layers. */
@@ -485,7 +473,6 @@ int engine_forward(struct engine *engine, const struct batch *batch, size_t coun
 {
 	int status = load(engine, error);
 
-	engine->back = false;
 	for (int i = 0; status == 0 && i < engine->program->op_count; i++)
 		status = run_forward(engine, i, batch, count, error);
 	return status;
@@ -622,14 +609,10 @@ static int listed(const struct back *back, struct ddp_error *error)
 
 static int math(const struct back *back, struct ddp_error *error)
 {
-	const struct program_value *input = &back->engine->program->values[back->op->input];
-
 	if (back->count == 0) {
 		clear_parameters(back);
 		return both_ready(back, error);
 	}
-	if (input->again != PROGRAM_NONE)
-		recompute_norm(back->engine, input->maker, back->count);
 	return back->op->listed ? listed(back, error) : dense(back, error);
 }
 
@@ -773,7 +756,6 @@ int engine_backward(struct engine *engine, size_t count, struct ddp_error *error
 {
 	int status = 0;
 
-	engine->back = true;
 	for (int i = engine->program->op_count - 1; status == 0 && i >= 0; i--)
 		status = run_op_back(engine, i, count, error);
 	if (status == 0 && engine->sync_norm) {
@@ -782,6 +764,5 @@ int engine_backward(struct engine *engine, size_t count, struct ddp_error *error
 		status = ready_all(engine, error);
 		engine->seconds[ENGINE_REDUCE] += ddp_seconds() - begin;
 	}
-	engine->back = false;
 	return status;
 }

@@ -112,9 +112,6 @@ size_t program_place(struct program *program, enum program_mode mode, size_t ima
  * pass writes the gradient, and the other one adds to it.
  */
 
-/* A value is large if it has at least 1 / LARGE of all elements. */
-enum { LARGE = 64 };
-
 static int program_area(struct program *program, size_t bytes, size_t fixed)
 {
 	struct program_area *area = &program->areas[program->area_count];
@@ -289,33 +286,6 @@ int program_gradient(const struct program *program, const struct program_op *op)
 	return program->ops[op->dropout != PROGRAM_NONE ? op->dropout : op->pool].output;
 }
 
-/* --- Values recomputed in the backward pass ------------------------------------------------- */
-
-/*
- * Choose the values that the backward pass recomputes: large results of a BatchNorm that only a
- * convolution reads. They are recomputed from the BatchNorm's input, which is kept anyway, so they
- * need no memory between the forward and the backward pass. Not used in bfloat16: less memory would
- * be saved, and the steps are so short that recomputation would slow them down noticeably.
- */
-static void find_again(struct program *program)
-{
-	size_t all = 0;
-
-	for (int i = 0; i < program->value_count; i++)
-		all += program->values[i].elements;
-	for (int i = 0; i < program->op_count; i++) {
-		const struct program_op *op = &program->ops[i];
-		struct program_value *value = &program->values[op->output];
-
-		if (program->type != DDP_F32 || op->kind != PROGRAM_NORM ||
-		    op->other != PROGRAM_NONE || value->elements < all / LARGE ||
-		    reader_of(program, op->output, PROGRAM_MATH) == PROGRAM_NONE)
-			continue;
-		value->again = value_area(program, op->output);
-		value->maker = i;
-	}
-}
-
 /* --- Gradients ------------------------------------------------------------------------------ */
 
 /*
@@ -443,28 +413,14 @@ static void touch_list(struct program *program, const struct program_op *op, int
 		touch(program, program->ops[op->dropout].keep, PROGRAM_TRAIN, time);
 }
 
-/*
- * Marks the area from which the backward pass reads [value]: the recomputed copy, if there is one.
- */
-static void touch_kept(struct program *program, int value, int time)
-{
-	if (program->values[value].again != PROGRAM_NONE)
-		touch(program, program->values[value].again, PROGRAM_TRAIN, time);
-	else
-		touch_value(program, value, PROGRAM_TRAIN, time);
-}
-
 /* Marks the areas that the backward pass of [op] uses. */
 static void touch_back(struct program *program, const struct program_op *op, int time)
 {
 	if (op->kind == PROGRAM_MATH || op->kind == PROGRAM_NORM)
-		touch_kept(program, op->input, time);
-	if (op->kind == PROGRAM_MATH && program->values[op->input].again != PROGRAM_NONE)
-		touch_value(program, program->ops[program->values[op->input].maker].input,
-			    PROGRAM_TRAIN, time);
+		touch_value(program, op->input, PROGRAM_TRAIN, time);
 	if ((op->relu && !op->masked) || op->kind == PROGRAM_RELU ||
 	    (op->masks && (op->kind == PROGRAM_MAX_POOL || op->kind == PROGRAM_DROPOUT)))
-		touch_kept(program, op->output, time);
+		touch_value(program, op->output, PROGRAM_TRAIN, time);
 	if (op->listed)
 		touch_list(program, op, time);
 	touch(program, op->which, PROGRAM_TRAIN, time);
@@ -517,8 +473,6 @@ static int program_connect(struct program *program, const struct program_options
 		find_lists(program, options);
 	if (options->drop_masks)
 		mask_by_dropout(program);
-	if (options->again)
-		find_again(program);
 	status = connect_gradients(program, error);
 	if (status < 0)
 		return status;
@@ -665,7 +619,6 @@ static int add_value(struct program *program, struct graph_shape shape)
 		.data = PROGRAM_NONE,
 		.gradient = PROGRAM_NONE,
 		.second = PROGRAM_NONE,
-		.again = PROGRAM_NONE,
 	};
 	return program->value_count++;
 }

@@ -40,8 +40,6 @@ struct program_value {
 	 * second gradient to the first.
 	 */
 	int second;
-	int again; /* area for the value recomputed in the backward pass; or PROGRAM_NONE */
-	int maker; /* operation that recomputes the value, if [again] */
 };
 
 enum program_kind {
@@ -133,7 +131,6 @@ struct program_options {
 	 */
 	bool (*has_list)(const struct graph_node *node);
 	const bool *dense; /* by node: do not use a list; NULL: lists are allowed everywhere */
-	bool again;	   /* large BatchNorm results may be recomputed in the backward pass */
 	bool keep;	   /* dropout keeps its masks */
 	/*
 	 * In the backward pass, dropout also applies the mask of a ReLU before it, which it derives
