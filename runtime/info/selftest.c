@@ -6,7 +6,7 @@
 #include "base/watch.h"
 #include "info.h"
 
-enum { ROUNDS_MOST = 201, ROUNDS_LEAST = 5, FACTOR = 8 };
+enum { ROUNDS_MOST = 51, ROUNDS_LEAST = 5, FACTOR = 8 };
 
 /* Number of bytes to sum for each vector size, so that small vectors are summed more often. */
 #define WORK (64u << 20)
