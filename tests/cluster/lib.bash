@@ -37,7 +37,10 @@ cluster_up()
 	fi
 	export TOP WORK MINICLUSTER_DIR
 	export SHOW=$TOP/show
-	start_cluster "$@"
+	start_cluster "$@" || return
+	# Remove variables of a job in which the tests may run.
+	eval "$("$minicluster" env | grep '^unset ')"
+	umask 022
 }
 
 # start_cluster OPTION...: starts the cluster of cluster_up() with these options. If that fails, prints the cluster's log. With
@@ -94,10 +97,14 @@ as_other_user()
 	HOME=/ setpriv --reuid=daemon --regid=daemon --clear-groups "$@"
 }
 
-# mc COMMAND...: runs a command on the cluster, as the user, in $WORK, for at most $MC_SECONDS (120) seconds.
-mc()
+# mc COMMAND...: runs a command on the cluster, as the user, in $WORK, for at most $MC_SECONDS (120) seconds. Sets what "minicluster
+# run" would set, without its dozen processes.
+mc() { mc_in "$WORK" "$@"; }
+
+# mc_in DIRECTORY COMMAND...: like mc, but in another working directory.
+mc_in()
 {
-	(cd "$WORK" && as_user timeout -k 5 "${MC_SECONDS:-120}" "$minicluster" run "$@")
+	(cd "$1" && shift && SLURM_CONF=$MINICLUSTER_DIR/slurm.conf as_user timeout -k 5 "${MC_SECONDS:-120}" "$@")
 }
 
 # show "NAME..." SRUN_OPTION...: each task prints a line "RANK@node NAME=value ..." of these variables, sorted by rank. An
@@ -176,12 +183,6 @@ not_waiting()
 		sed -E 's/^\[[0-9T:.-]+\] error: ddp: (n[0-9]+): /slurmstepd-\1: error: ddp: /'
 }
 
-# mc_in DIRECTORY COMMAND...: like mc, but in another working directory.
-mc_in()
-{
-	(cd "$1" && shift && as_user timeout -k 5 "${MC_SECONDS:-120}" "$minicluster" run "$@")
-}
-
 # within SECONDS COMMAND...: repeats COMMAND until it succeeds, and fails after SECONDS. Runs COMMAND at most five times a second,
 # since many commands start several processes.
 within()
@@ -198,7 +199,7 @@ within()
 	done
 }
 
-# queue: runs squeue -h without the additional processes that mc starts. For conditions that are polled.
+# queue: runs squeue -h, as the user that runs the tests. For conditions that are polled.
 queue() { SLURM_CONF=$MINICLUSTER_DIR/slurm.conf timeout -k 5 120 squeue -h "$@"; }
 
 # batch OPTION...: submits a batch job with these arguments of sbatch, and waits until the job has ended. This is faster than
