@@ -33,7 +33,19 @@ python() { "$PYTHON" "$BATS_TEST_DIRNAME/ready.py" run "$READY" "$BATS_TEST_DIRN
 # jobs' user can read them.
 torch_up()
 {
-	"$PYTHON" -c 'import torch.distributed' 2>/dev/null || { no_torch; return 1; }
+	local status=0
+	# PyTorch's store uses libuv by default, which Debian's build lacks since 2.4.
+	"$PYTHON" -c '
+import sys, torch.distributed as d
+try:
+    d.TCPStore("127.0.0.1", 0, 1, True)
+except Exception:
+    sys.exit(77)' 2>/dev/null || status=$?
+	case $status in
+	0) ;;
+	77) export USE_LIBUV=0 ;;
+	*) no_torch; return 1 ;;
+	esac
 	cluster_up "$@" || return 1
 	# On two cores, while other tests run, several imports of PyTorch take more than two
 	# minutes.
@@ -46,13 +58,9 @@ torch_up()
 	export PY TMPDIR=$TOP/tmp PYTHONDONTWRITEBYTECODE=1
 	# All nodes are this machine, and its name may not resolve.
 	export GLOO_SOCKET_IFNAME=lo
-	# PyTorch's store uses libuv by default, which Debian's build lacks since 2.4.
-	has_libuv || export USE_LIBUV=0
 	# Without these options torchrun 1.13 fails on Python 3.11. Rank 9 does not exist.
 	export PET_REDIRECTS=9:1 PET_TEE=9:1
 }
-
-has_libuv() { "$PYTHON" -c 'import torch.distributed as d; d.TCPStore("127.0.0.1", 0, 1, True)' 2>/dev/null; }
 
 # Skips the test if PyTorch has no libuv, because torchrun's store cannot be used then.
 torchrun_works() { [ -z "${USE_LIBUV-}" ] || skip "this PyTorch is built without libuv, which torchrun needs"; }
