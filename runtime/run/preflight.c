@@ -578,6 +578,9 @@ static void run_phase(struct flight *flight, const char *word, const int *entrie
 		fprintf(stderr,
 			"ddp-run: --preflight: %d nodes had too little time for all tests: increase --preflight-limit\n",
 			unfinished);
+	/* A rate that arrives after the judgement would be reported as ok. */
+	for (size_t i = 0; i < flight->results.nodes->count; i++)
+		flight->peer[i].asked = false;
 	judge(flight);
 }
 
