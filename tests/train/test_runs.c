@@ -53,8 +53,18 @@ static void begin(void)
 	ck_assert_int_eq(chdir(name), 0);
 }
 
+/* Kills the launcher. Its directory stays in TMPDIR. */
+static bool is_launcher_killed;
+static void kill_launcher(void)
+{
+	kill(program.pid, SIGKILL);
+	is_launcher_killed = true;
+}
+
 static void end(void)
 {
+	if (is_launcher_killed)
+		ck_assert_int_eq(system("rm -rf ../ddp-train-*"), 0);
 	ck_assert_int_eq(program_count_files(program_directory, "ddp-train-"), 0);
 }
 
@@ -349,7 +359,7 @@ TEST_LOOP(test_killed, 0, getenv("DDP_LONG") ? ROUNDS_LONG : unit_rows(ROUNDS_SH
 	if (count > 0 && unit_random(&seed, 3) > 0)
 		kill(ranks[unit_random(&seed, (uint32_t)count)], SIGKILL);
 	else
-		kill(program.pid, SIGKILL);
+		kill_launcher();
 	program_wait(&program);
 	program_run(&program, 0, "%s", line);
 	check_reference("killed and gone on", "../reference.st");
@@ -656,7 +666,7 @@ TEST(test_lock)
 		program_sleep(5);
 	ck_assert_int_eq(program_children(program.pid, ranks, 4), 2);
 	ck_assert(owner == ranks[0] || owner == ranks[1]);
-	kill(program.pid, SIGKILL);
+	kill_launcher();
 	program_wait(&program);
 	program_run(&program, 0, "mnist --samples 320 -b 16 -t 1 -n 2 -q -c state --steps 1");
 }
