@@ -236,7 +236,8 @@ static void judge_end(struct facts *facts, const int *votes)
 	judge_kills(facts);
 	first = find_earliest(facts, true);
 	/* If srun loses a slurmstepd, it kills the other ranks. */
-	if (facts->lost > 0 && unnamed >= 0 && first >= 0 && signal_of(&facts->ranks[first]) == SIGKILL)
+	if (facts->lost > 0 && unnamed >= 0 && first >= 0 &&
+	    signal_of(&facts->ranks[first]) == SIGKILL)
 		first = unnamed;
 	/* A rank on a lost node leaves no message. */
 	if (lost >= 0 && (first < 0 || facts_is_kind(facts, "node"))) {

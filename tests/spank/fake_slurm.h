@@ -155,8 +155,8 @@ struct fake_step {
 	uint32_t job, step;    /* 0: job 4711 */
 	const char *options;   /* srun's command line: "--ddp --ddp-port=1000" */
 	const char *inherited; /* options from #SBATCH lines, in the same form */
-	const char *env; /* environment of the shell that runs srun: "NAME=VALUE ..." */
-	char **program;	 /* program that srun starts; NULL: python3 train.py */
+	const char *env;       /* environment of the shell that runs srun: "NAME=VALUE ..." */
+	char **program;	       /* program that srun starts; NULL: python3 train.py */
 	const char *srun_conf, *stepd_conf; /* arguments in plugstack.conf */
 	struct fake_component components[FAKE_COMPONENTS];
 
