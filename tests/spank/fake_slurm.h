@@ -121,8 +121,6 @@ struct fake_slurmctld {
 	const char *tres_per_node;
 	uint64_t job_flags;
 	uint32_t job_state;
-	const char *job_nodes; /* the job's nodes: "n1,n2" */
-	/* GRES of the job on each node, as in "scontrol -d": "shard:5(1/4,4/4)" */
 
 	struct fake_node_record nodes[FAKE_NODES];
 

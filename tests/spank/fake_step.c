@@ -235,7 +235,6 @@ static int load_job(uint32_t job, job_info_msg_t **answer)
 		return SLURM_ERROR;
 	info = calloc(1, sizeof(*info));
 	info->tres_per_node = text_or_null(fake_slurmctld.tres_per_node);
-	info->nodes = text_or_null(fake_slurmctld.job_nodes);
 	*answer = calloc(1, sizeof(**answer));
 	(*answer)->record_count = 1;
 	(*answer)->job_array = info;
@@ -262,7 +261,6 @@ int slurm_load_job(job_info_msg_t **answer, uint32_t job, uint16_t flags)
 
 void slurm_free_job_info_msg(job_info_msg_t *answer)
 {
-	free(answer->job_array->nodes);
 	free(answer->job_array->tres_per_node);
 	free(answer->job_array);
 	free(answer);

@@ -82,7 +82,6 @@ TEST_ROWS(test_step, steps)
 	fake_slurmctld.nodes[0] = (struct fake_node_record){"n1", "n1", steps[_i].gres[0]};
 	fake_slurmctld.nodes[1] = (struct fake_node_record){"n2", "n2", steps[_i].gres[1]};
 	fake_slurmctld.tres_per_node = steps[_i].gres[0] ? "gres:shard:2" : NULL;
-	fake_slurmctld.job_nodes = "n[1-2]";
 	ck_assert_msg(fake_run(&step) == 0, "%s: refused%s", row, fake_transcript());
 	for (uint32_t r = 0; r < fake_ranks(&step); r++) {
 		ck_assert_int_eq(step.result[r], 0);
