@@ -49,10 +49,10 @@ enum { NOT_OPENED = -1, NOT_POSSIBLE = -2, LIST_SIZE = 512, TEXT_SIZE = 128 };
 
 /*
  * Nanoseconds, in addition to a second time limit, that a wait for members that are away may take.
- * Such members wait up to one more time limit for a report from the group whose rank is missing
- * (wide/exchange.c).
+ * Such members wait up to one more time limit for a report from the group whose rank is missing,
+ * and up to 16 s more for answers (GRACE_WIDE, and three times ANSWER_S of wide/exchange.c).
  */
-#define AWAY_EXTENSION UINT64_C(5000000000)
+#define AWAY_EXTENSION UINT64_C(20000000000)
 
 /* --- Abort -------------------------------------------------------------------------------- */
 
