@@ -77,7 +77,7 @@ static inline const struct ddp_variable_info *ddp_variable_info(enum ddp_variabl
  * the directory's name ends with the number of the attempt:
  *
  *     <base>/.ddp/failed-<cluster>-<job>.<step>[.<attempt>]/
- *         rank-<rank>, summary   written by libddp after a failure (comm/recorder.h)
+ *         rank-<rank>            written by libddp after a failure (comm/recorder.h)
  *
  * Under ddp-run the plugin makes this directory before any task starts. It then also contains
  *

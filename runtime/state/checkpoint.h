@@ -15,8 +15,7 @@
 /*
  * Write the checkpoint of [step]. If [directory] is missing, create it. Once the checkpoint is on
  * disk, remove older ones until [keep] are left (0: remove none). Checkpoints of larger steps are
- * neither removed nor counted: they may be the reason why an earlier run was abandoned. Checkpoints
- * that a load in this process skipped are not counted either.
+ * neither removed nor counted: they may be the reason why an earlier run was abandoned.
  * Returns 0 or an error of ddp_tensors_save(). Files that cannot be removed are reported in [log].
  */
 int ddp_checkpoint_write(const char *directory, uint64_t step, const struct ddp_tensor *tensors,
