@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
@@ -17,7 +16,6 @@
 
 #include "base/type.h"
 #include "base/walk.h"
-#include "base/watch.h"
 #include "recorder.h"
 
 enum {
