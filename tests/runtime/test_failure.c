@@ -9,7 +9,6 @@
 #include "config.h"
 
 #include <limits.h>
-#include <stdarg.h>
 #include <sys/mman.h>
 
 #include "comm/ddp-private.h"
@@ -230,6 +229,7 @@ TEST(test_second_program_of_a_step_replaces_records)
 	ranks_wait(&ranks, true);
 	for (int rank = 0; rank < 3; rank++)
 		ck_assert_int_eq(ranks.statuses[rank], 0);
+	ck_assert(record_contains(&ranks, "rank-0", "rank 1"));
 	ck_assert(record_contains(&ranks, "rank-2", "rank 1"));
 	unit_remove(ranks.directory);
 }
