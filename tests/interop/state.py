@@ -132,8 +132,8 @@ def tensorboard(directory):
 
 
 if __name__ == "__main__":
-    # directory of packages that Debian does not have
-    sys.path += filter(None, [os.environ.get("READERS")])
+    # Packages that Debian does not have, and newer ones than Debian's: TensorBoard needs a new protobuf.
+    sys.path[:0] = filter(None, [os.environ.get("READERS")])
     commands = {"write": write, "list": list_, "same": same, "strict": strict,
                 "checksum": checksum, "events": events, "package": package,
                 "tensorboard": tensorboard}
