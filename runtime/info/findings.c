@@ -62,6 +62,11 @@ void info_sharing_find(struct info_card *cards, int size)
 	}
 }
 
+bool info_is_shared(const struct info_card *card)
+{
+	return card->mates > 1 || (card->share > 0 && card->share < 1);
+}
+
 bool info_through_mps(const struct info_card *card)
 {
 	return card->client >= 0 ? card->client > 0 : card->mps == DDP_MPS_SERVES;
@@ -72,7 +77,7 @@ bool info_sharing_at(const struct info_card *cards, int size, int rank,
 {
 	const struct info_card *card = &cards[rank];
 
-	if (card->first != rank || (card->mates < 2 && (card->share <= 0 || card->share >= 1)))
+	if (card->first != rank || !info_is_shared(card))
 		return false;
 	*sharing = (struct info_sharing){.first = rank,
 					 .quickest = card->threads,

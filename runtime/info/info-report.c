@@ -23,11 +23,9 @@ static void add_mps(struct ddp_text *cells, const struct info_card *card)
 {
 	bool threads = card->threads > 0, memory = card->memory_limit[0];
 
-	if (card->mates < 2 && (card->share <= 0 || card->share >= 1)) {
-		/* The GPU is not shared. */
-	} else if (!info_through_mps(card)) {
+	if (info_is_shared(card) && !info_through_mps(card)) {
 		ddp_text_add(cells, "no");
-	} else {
+	} else if (info_is_shared(card)) {
 		if (threads)
 			ddp_text_add(cells, "%.4g %% of threads", card->threads);
 		if (memory)

@@ -89,6 +89,9 @@ bool info_copy(struct info_copier *copier, void *device, void *host, size_t byte
  */
 void info_sharing_find(struct info_card *cards, int size);
 
+/* Whether the rank shares its GPU with other ranks, or has a part of it. */
+bool info_is_shared(const struct info_card *card);
+
 /*
  * Whether the rank uses MPS. If the driver is too old to report that, the rank is assumed to use
  * MPS if an MPS daemon exists.

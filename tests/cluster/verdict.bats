@@ -72,7 +72,7 @@ task-1"
 # --- Reports of failures under ddp-run -----------------------------------------------------
 
 @test "a rank that exits is reported with status, node and last lines, the others as followers" {
-	# Rank 2 waits for the others, since Slurm ends a rank that has not begun with SIGKILL.
+	# Rank 2 waits for the others, since Slurm ends a rank that has not started yet with SIGKILL.
 	run_once -N2 --ntasks-per-node=2 sh -c 'echo rank $RANK begins; touch here.$RANK; [ $RANK = 2 ] || exec sleep 100
 		until [ -e here.0 ] && [ -e here.1 ] && [ -e here.3 ]; do sleep 0.1; done
 		printf "50%%\r\033[1mlast\007 words\n"; sleep 0.5; exit 7'
