@@ -288,12 +288,6 @@ static void print_own(const struct row *row, int rank)
 /* Read rank and size. Returns 0, or -1 after a message if --ddp did not set them. */
 static int read_rank(int *rank, int *size)
 {
-	const char *error = getenv(DDP_NAME(DDP_ERROR));
-
-	if (error) {
-		fprintf(stderr, "ddp-ranks: %s\n", error);
-		return -1;
-	}
 	*rank = number(value(DDP_NAME(DDP_RANK)), 0, MAX_RANKS - 1);
 	*size = number(value(DDP_NAME(DDP_SIZE)), 1, MAX_RANKS);
 	if (*rank >= 0 && *size > *rank)

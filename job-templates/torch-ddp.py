@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Data-parallel training in plain PyTorch, without anything specific to Slurm.
+"""Data-parallel training in PyTorch, with nothing specific to Slurm but slurm_ddp.Stop.
 
 `srun --ddp`, or torchrun, sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT, which
 PyTorch's default init_method "env://" reads.
@@ -14,6 +14,14 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, Subset, TensorDataset
+
+try:
+    from slurm_ddp import Stop
+except ImportError:  # without slurm-ddp's wheel, a signal ends the training at once
+
+    def Stop():
+        return lambda: False
+
 
 INPUTS, CLASSES = 20, 4
 
@@ -102,6 +110,7 @@ def main():
         torch.cuda.set_device(device)  # without it, all ranks of a node would use GPU 0
     dist.init_process_group(args.backend)
     rank, world = dist.get_rank(), dist.get_world_size()
+    stop = Stop()  # on SIGTERM, SIGUSR1 and before the time limit, end after the epoch; for long epochs see doc/restarts.md
 
     dataset = synthetic(4096, seed=1)
     sampler = DistributedSampler(dataset)
@@ -120,6 +129,8 @@ def main():
         if rank == 0:
             print(f"epoch {epoch}: loss {loss:.4f}, accuracy {100 * accuracy:.1f} %")
             save(epoch, model, optimizer, args.checkpoint)
+        if stop():
+            break
 
     ranks = torch.tensor(rank, device=device)
     dist.all_reduce(ranks)

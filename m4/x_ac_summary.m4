@@ -42,7 +42,6 @@ AC_DEFUN([X_AC_SUMMARY], [
   X_AC_SUMMARY_ROW([mpi], [MPI])
   X_AC_SUMMARY_ROW([pmix], [PMIx])
   X_AC_SUMMARY_ROW([onednn], [oneDNN])
-  X_AC_SUMMARY_ROW([zlib], [zlib])
   X_AC_SUMMARY_ROW([check], [Check])
   printf '\n'
   printf '  %-12s %s\n' \

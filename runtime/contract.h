@@ -55,16 +55,25 @@ static inline const struct ddp_variable_info *ddp_variable_info(enum ddp_variabl
 #define DDP_NAME(variable) (ddp_variable_info(DDP_VAR_##variable)->name)
 
 /*
+ * Value of variables on a node that did not load the plugin. int() of Python fails with this text,
+ * and atoi() returns -1, so no program mistakes it for a rank or a port.
+ */
+#define DDP_NOT_LOADED "-1 (ddp.so is not loaded on this node)"
+
+/* Value of PET_NNODES if a node has several tasks. torchrun exits with this text. */
+#define DDP_SEVERAL_TASKS "-1 (torchrun needs --ntasks-per-node=1)"
+
+/*
  * All directories have mode 0700. The rendezvous directory of a step is
  *
  *     <base>/.ddp/<cluster>-<job>.<step>.<attempt>-<nonce>/
- *         step      one line that describes the step (core/channel.h). srun writes it before any
+ *         step      one line that describes the step (launch/channel.h). srun writes it before any
  *                   task starts. A node that reads its nonce there shares the directory.
  *
  * Files that do not exist at first:
  *
  *         store     PyTorch's FileStore
- *         <16 hexadecimal digits>.*   rendezvous files of libddp (store/attempt.h)
+ *         <16 hexadecimal digits>.*   rendezvous files of libddp (store/meeting.h)
  *         beat-<rank>                 DDP_HEARTBEAT; only under ddp-run
  *         pipe-<rank>.pipe            TORCH_NCCL_DEBUG_INFO_PIPE_FILE; only under ddp-run
  *

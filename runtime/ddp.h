@@ -22,9 +22,20 @@
  * COLLECTIVES. Functions marked "collective" must be called by all ranks, in the same order, with
  * arguments that agree. A collective ends within the time limit (DDP_TIMEOUT): with success on all
  * ranks, or with an error that names the ranks that did not arrive. After an error of the group
- * "peer" no collective is possible any more, and the program should call ddp_exit().
+ * "peer" no collective is possible any more, and the program should call ddp_exit(). If all ranks
+ * make a call with wrong arguments, they get an error of the group "caller", and may continue; if
+ * only some do, all get DDP_ERR_MISMATCH. If a rank fails alone for another reason, such as
+ * memory, the other ranks get DDP_ERR_ABORTED with that rank's text. A rank that only sends in a
+ * call, such as the root of a broadcast, may return 0 from it and get such an error later, at the
+ * latest in its next ddp_barrier(). The error that ended the world remains the handle's last error.
  *
  * THREADS. A handle is used by one thread at a time. Different handles are independent.
+ *
+ * FORKS. A handle belongs to the process that called ddp_init(). In a forked child, calls with the
+ * handle, or with its gradients, fail with DDP_ERR_STATE and do not reach the world; ddp_destroy()
+ * and ddp_beat() do nothing; ddp_exit() writes the buffers of FILEs and ends the child with the
+ * handle's status. ddp_world(), ddp_error(), ddp_status() and ddp_log() work. Memory of
+ * ddp_arena_create() and ddp_shared_create() stays shared with the parent; the child may read it.
  *
  * VARIABLES. ddp(7) lists the environment variables that ddp_init() reads.
  *
@@ -140,11 +151,27 @@ struct ddp_options {
 	bool no_signals;
 	/* the program will use collectives on device memory (ddp_device_*) */
 	bool device;
+	/*
+	 * Members of later releases. With [world_size] above 0, the program chooses the world: its
+	 * ranks are those that pass the same [job] and [directory], and rank and size do not come
+	 * from the environment. A process may join several such worlds at the same time, in an order
+	 * that is the same on all ranks of two worlds.
+	 */
+	int rank, world_size;
+	/* this rank's number on its node, number of ranks there; 0, 0: all ranks are on one node */
+	int local_rank, local_size;
+	int node_rank, node_count;
+	const char *job; /* name of the world */
+	/*
+	 * directory for the rendezvous, on storage that all ranks see; the program creates it, empty
+	 * and private, and removes it after ddp_destroy() of all ranks
+	 */
+	const char *directory;
 };
 
-#define DDP_OPTIONS_INIT                                          \
-	{                                                         \
-		sizeof(struct ddp_options), 0, NULL, false, false \
+#define DDP_OPTIONS_INIT                                                                        \
+	{                                                                                       \
+		sizeof(struct ddp_options), 0, NULL, false, false, 0, 0, 0, 0, 0, 0, NULL, NULL \
 	}
 
 /* Texts are valid as long as the handle. Nodes are numbered in the order of their lowest ranks. */
@@ -160,7 +187,9 @@ struct ddp_world {
 	/* name of the job step: equal on all ranks, different for any two steps */
 	const char *job;
 	const char *host; /* name of this node: Slurm's, else the host's */
-	/* origin of these values: "srun --ddp", "srun", "torchrun", "single" */
+	/*
+	 * origin of these values: "srun --ddp or ddp-exec", "srun", "torchrun", "single", "program"
+	 */
 	const char *source;
 	const char *method; /* rendezvous method: "file", "pmix", "single" */
 	const char *wide;   /* the engine between groups: "tcp", "mpi"; "none" with one group */
@@ -198,7 +227,8 @@ DDP_API int ddp_status(const struct ddp *ddp);
 
 /*
  * Abort the world. Each rank fails with DDP_ERR_ABORTED and this rank's text, in its current or its
- * next collective. Not collective.
+ * next collective. Any thread may call ddp_abort() while another thread is in a collective on host
+ * memory, which then ends with that error. Not collective.
  */
 DDP_API void ddp_abort(struct ddp *ddp, const char *format, ...) DDP_FORMAT(2, 3);
 
@@ -212,7 +242,9 @@ DDP_API void ddp_beat(struct ddp *ddp);
 
 /*
  * Print [ddp]'s error in the format of ddp_log(), report it to the other ranks unless another rank
- * reported it first, and exit with ddp_exit_status(). Does not return.
+ * reported it first, and exit with ddp_exit_status(). Does not return. After an error, no exit
+ * handlers run, and the buffers of FILEs are written for at most two seconds, because another thread
+ * may block in a call on a FILE.
  */
 DDP_API void ddp_exit(struct ddp *ddp);
 
@@ -306,7 +338,7 @@ DDP_API int ddp_arena_destroy(struct ddp *ddp, void *memory);
  * Prepare collectives on the memory of this rank's device, world->device. For programs that decide
  * after ddp_init(); ddp_options.device has the same effect in ddp_init(). A second call does
  * nothing. If a rank has no device that works, all ranks get that rank's error, and the world
- * continues without devices. Collective.
+ * continues without devices. If NCCL fails to connect the devices, the world ends. Collective.
  *
  * NCCL is used if no two ranks have the same device. NCCL 2.30 or newer also lets ranks share a
  * device, if NCCL_MULTI_RANK_GPU_ENABLE=1 is set on all ranks. Otherwise, and if a rank has no
@@ -562,8 +594,9 @@ DDP_API void ddp_gradients_set_sync(struct ddp_gradients *gradients, bool sync);
  * ddp_gradients_bytes() zeroed bytes that the caller gets from ddp_device_alloc(), and which NCCL
  * sums in place. A single rank that has joined no device may use other memory, and one
  * stream. Sums are enqueued on [stream]; NULL: the library's stream. [progress] is host memory that
- * the device can access (cudaHostAlloc), or NULL. With several ranks, the number of buckets summed
- * so far is written there after each bucket. ddp_gradients_place() is collective.
+ * the device can access (cudaHostAlloc), or NULL. ddp_gradients_place() sets it to 0, and with
+ * several ranks each summed bucket adds 1. ddp_gradients_place() is collective. Between steps, the
+ * caller may clear the memory, and may place it again: graphs with it stay valid.
  *
  * 	ddp_gradients_create(&gradients, ddp, &options, parameters, count);
  * 	ddp_device_alloc(ddp, ddp_gradients_bytes(gradients), &memory);
@@ -735,9 +768,10 @@ DDP_API int ddp_checkpoint_save(struct ddp *ddp, const char *directory, uint64_t
  * Read [tensors] from the newest valid checkpoint of [directory]. Rank 0 reads the file and sends
  * the data to all ranks. The number of ranks may differ from that of the run that wrote the
  * checkpoint. A damaged checkpoint is reported and skipped. If there is a valid one, the damaged
- * one is renamed to "<name>.damaged". Names, types and shapes must agree with the file. The file's
- * metadata replaces the values of [metadata], even if the tensors do not agree; a value is NULL if
- * the file does not have its key. The values are valid until ddp_destroy().
+ * one is renamed to "<name>.damaged". A checkpoint that cannot be read for another reason, such as a
+ * missing permission, ends the search with DDP_ERR_FILE. Names, types and shapes must agree with the
+ * file. The file's metadata replaces the values of [metadata], even if the tensors do not agree; a
+ * value is NULL if the file does not have its key. The values are valid until ddp_destroy().
  * Returns 1 with [step] set; 0 if there is no checkpoint; DDP_ERR_FORMAT if all checkpoints are
  * damaged, so that the program does not silently start again from step 0. Collective.
  */

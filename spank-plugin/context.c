@@ -7,14 +7,16 @@
 
 #include "context.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/hide.h"
-#include "core/channel.h"
-#include "core/format.h"
+#include "launch/channel.h"
+#include "launch/format.h"
+#include "launch/plan.h"
 
 extern char **environ;
 
@@ -132,13 +134,50 @@ static int on_option(int id, const char *argument, int remote)
 	return remote ? 0 : ddp_set_option(&values, id, argument);
 }
 
+/*
+ * Remove the options of the job in which sbatch or salloc runs. Slurm passes them to each srun of the
+ * job by these variables, and sbatch passes its environment on. The options of this command are not
+ * read yet.
+ */
+static void remove_outer_options(void)
+{
+	/* SPANK's prefix, the plugin's name, and the option with '_' for '-' */
+	static const char prefix[] = "SLURM_SPANK__SLURM_SPANK_OPTION_ddp_";
+	char name[sizeof(prefix) + 32];
+
+	for (int id = 0; id < DDP_OPT_COUNT; id++) {
+		const char *option = ddp_option((enum ddp_option_id)id)->option;
+
+		if (!option || ddp_format(name, sizeof(name), "%s%s", prefix, option) < 0)
+			continue;
+		for (char *c = name; (c = strchr(c, '-'));)
+			*c = '_';
+		unsetenv(name);
+		/* salloc sets the name without the first prefix, too */
+		unsetenv(name + strlen("SLURM_SPANK_"));
+	}
+}
+
 int ddp_allocator_init(spank_t spank, int argc, char **argv)
 {
 	/* salloc and sbatch ignore the arguments in plugstack.conf. If --ddp is used, srun reports a wrong one. */
 	(void)argc;
 	(void)argv;
+	remove_outer_options();
 	ddp_values_init(&values);
 	return ddp_register_options(spank, on_option);
+}
+
+void ddp_mark_job(void)
+{
+	for (size_t i = 0; i < DDP_PLAN_MARKED; i++) {
+		const char *name = ddp_variable_info(ddp_plan_marked[i])->name;
+
+		/* A script on a node with the plugin keeps the user's values. */
+		if (!ddp_users_value(environ, name))
+			(void)setenv(name, DDP_NOT_LOADED, 1);
+	}
+	(void)setenv(DDP_CHANNEL_NAME, DDP_NOT_LOADED, 1);
 }
 
 int ddp_allocator_options_read(void)
@@ -154,5 +193,8 @@ int ddp_allocator_options_read(void)
 		ddp_say_error("%s", message.text);
 		return -1;
 	}
+	/* sbatch passes its environment to the script. The shell of salloc runs here, with the plugin. */
+	if (values.enabled && strcmp(program_invocation_short_name, "sbatch") == 0)
+		ddp_mark_job();
 	return 0;
 }

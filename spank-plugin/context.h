@@ -10,7 +10,7 @@
 
 #include <slurm/spank.h>
 
-#include "options.h"
+#include "launch/options.h"
 
 /* Called in srun, as the user. */
 int ddp_srun_init(spank_t spank, int argc, char **argv);
@@ -22,13 +22,20 @@ void ddp_srun_exit(void);
 int ddp_allocator_init(spank_t spank, int argc, char **argv);
 int ddp_allocator_options_read(void);
 
+/*
+ * Mark the environment of a job's script or interactive shell with DDP_NOT_LOADED. A node with the
+ * plugin removes the marks; on another node each srun of the script passes them to its tasks.
+ */
+void ddp_mark_job(void);
+
 /* Called in slurmd, as root. Only checks the arguments. */
 int ddp_slurmd_init(int argc, char **argv);
 
-/* Called in slurmstepd. Only ddp_stepd_task_init() may fail. */
+/* Called in slurmstepd. */
 int ddp_stepd_init(spank_t spank, int argc, char **argv);
 int ddp_stepd_user_init(spank_t spank);
 int ddp_stepd_task_init(spank_t spank);
+void ddp_stepd_task_exit(spank_t spank);
 void ddp_stepd_exit(void);
 
 /*

@@ -96,6 +96,17 @@ int slurm_spank_task_init(spank_t spank, int argc, char **argv)
 	return is_repeated_call(&calls) ? 0 : ddp_stepd_task_init(spank);
 }
 
+int slurm_spank_task_exit(spank_t spank, int argc, char **argv)
+{
+	static unsigned calls;
+
+	(void)argc;
+	(void)argv;
+	if (!is_repeated_call(&calls))
+		ddp_stepd_task_exit(spank);
+	return 0;
+}
+
 int slurm_spank_exit(spank_t spank, int argc, char **argv)
 {
 	(void)spank;

@@ -2,10 +2,12 @@
 /*
  * srun.c - the plugin in srun, as the user: decides what all ranks must agree on
  *
- *   1. Before the step exists: read and check the options, and put what is known into the channel
- *      variable. From there it reaches every component of a heterogeneous step.
- *   2. When the step exists: find rank 0's node, choose the port, create the rendezvous directory.
+ *   1. Before the step exists: read and check the options.
+ *   2. When the step exists: find rank 0's node, choose the port, create the rendezvous directory, and
+ *      pass all to the tasks in the channel variable.
  *   3. At the end: remove that directory.
+ *
+ * If --ddp fails here, the channel has the reason, and each task exits before the program starts.
  */
 #include "config.h"
 
@@ -26,13 +28,14 @@
 
 #include "context.h"
 #include "contract.h"
-#include "core/format.h"
-#include "core/nodelist.h"
-#include "core/plan.h"
-#include "core/starter.h"
-#include "rendezvous.h"
+#include "launch/format.h"
+#include "launch/nodelist.h"
+#include "launch/plan.h"
+#include "launch/rendezvous.h"
+#include "launch/starter.h"
+#include "launch/step-choices.h"
+#include "launch/task.h"
 #include "slurmctl.h"
-#include "step-choices.h"
 
 extern char **environ;
 
@@ -41,11 +44,11 @@ static struct {
 	struct ddp_message disabled; /* why the plugin is disabled; "" if it is not */
 	struct ddp_channel channel;
 	struct ddp_rendezvous rdzv;
-	unsigned components; /* number of components of a heterogeneous step so far */
-	uint32_t job; /* SLURM_JOB_ID; in a heterogeneous job, the id of the first component */
-	pid_t owner;  /* pid of srun, since srun's children must not clean up */
-	uid_t user;   /* user before the step exists; later, srun --uid=USER changes to USER */
-	int run;      /* descriptor to ddp-run, or -1 */
+	unsigned
+		components; /* number of components of the step so far; more than 1 if it is heterogeneous */
+	pid_t owner; /* pid of srun, since srun's children must not clean up */
+	uid_t user;  /* user before the step exists; later, srun --uid=USER changes to USER */
+	int run;     /* descriptor to ddp-run, or -1 */
 } srun = {.rdzv.parent = -1, .run = -1};
 
 /*
@@ -78,12 +81,10 @@ static int on_option(int id, const char *argument, int remote)
 		return 0;
 	if (ddp_set_option(&srun.values, id, argument) < 0)
 		return -1;
-	if ((id == DDP_OPT_DDP && ddp_step_check_port(environ, &message) < 0) ||
-	    (id == DDP_OPT_RDZV && check_directory(srun.values.directory, &message) < 0)) {
-		ddp_say_error("%s", message.text);
-		return -1;
-	}
-	return 0;
+	if (id != DDP_OPT_RDZV || check_directory(srun.values.directory, &message) == 0)
+		return 0;
+	ddp_say_error("%s", message.text);
+	return -1;
 }
 
 int ddp_srun_init(spank_t spank, int argc, char **argv)
@@ -94,13 +95,13 @@ int ddp_srun_init(spank_t spank, int argc, char **argv)
 	srun.owner = getpid();
 	if (ddp_values_from_plugstack(&srun.values, argc, argv, &message) < 0)
 		ddp_fail(&srun.disabled,
-			 "disabled, since its line in plugstack.conf on this host is wrong: %s; "
-			 "tell your administrator",
+			 "disabled, since its line in plugstack.conf on this host is wrong: %s. "
+			 "Report it to your administrator.",
 			 message.text);
 	return ddp_register_options(spank, on_option);
 }
 
-/* Put the known part of the channel into the environment of the tasks. */
+/* Put the channel into the environment of the tasks. */
 static int publish(void)
 {
 	char *text = malloc(DDP_CHANNEL_SIZE);
@@ -116,13 +117,14 @@ static int publish(void)
 }
 
 /*
- * Report why the step must not train, and put the reason into the channel for the tasks: with
- * "optional" in plugstack.conf, Slurm starts them in spite of the error.
+ * Report why the step must not train, and put the reason into the channel: with "optional" in
+ * plugstack.conf, Slurm starts the tasks in spite of the error, and they exit in task_init.
  */
 static int refuse(const char *why)
 {
 	ddp_say_error("%s", why);
 	(void)ddp_format(srun.channel.problem, sizeof(srun.channel.problem), "%s", why);
+	/* The later components of a heterogeneous step get the environment as it is before the step. */
 	(void)publish();
 	return -1;
 }
@@ -162,22 +164,13 @@ static int begin(struct ddp_message *message)
 
 	if (srun.disabled.text[0])
 		return ddp_fail(message, "%s", srun.disabled.text);
-	if (srun.components++ > 0) {
-		if (strstr(ch->base, "%n"))
-			return ddp_fail(message,
-					"--ddp-rdzv=%s: %%n cannot be used in a heterogeneous "
-					"step, whose components do not know rank 0's node",
-					ch->base);
-		return 0;
-	}
 	ch->local_rank = srun.values.local_rank;
 	ch->share = srun.values.share;
+	ch->launcher_allowed = srun.values.launcher_allowed;
 	ch->verbose = srun.values.verbose;
 	describe_self(ch);
 	if (ddp_step_draw_secrets(ch) < 0)
 		return ddp_fail(message, "cannot draw random numbers: %s", strerror(errno));
-	if (ddp_step_check_port(environ, message) < 0)
-		return -1;
 	return ddp_step_choose_base(ch, srun.values.directory, find_home(), message);
 }
 
@@ -222,62 +215,103 @@ static void report_to_run(const struct ddp_channel *ch)
 	srun.run = -1;
 }
 
+/*
+ * Whether one of srun's arguments contains [text]. SPANK has no items for srun's own options. An
+ * argument of the program may contain it, too.
+ */
+static bool has_argument(const char *text)
+{
+	FILE *file = fopen("/proc/self/cmdline", "re");
+	bool found = false;
+	size_t size = 0;
+	char *word = NULL;
+
+	while (file && !found && getdelim(&word, &size, '\0', file) > 0)
+		found = strstr(word, text) != NULL;
+	free(word);
+	if (file)
+		fclose(file);
+	return found;
+}
+
+/* --- In a task of a --ddp step --------------------------------------------------------------- */
+
+/*
+ * Whether this srun runs in rank 0 of a --ddp step. A job that was submitted in a step inherits the
+ * step's variables, but has another job id. Batch scripts and shells of salloc are no ranks.
+ */
+static bool is_in_rank0(void)
+{
+	const char *name = ddp_env_filled(environ, DDP_NAME(DDP_JOB));
+	const char *rank = ddp_env_filled(environ, DDP_NAME(DDP_RANK));
+	const char *job = ddp_env_filled(environ, "SLURM_JOB_ID");
+	const char *step = ddp_env_filled(environ, "SLURM_STEP_ID");
+	char end[64];
+	size_t n;
+
+	if (!name || !rank || strcmp(rank, "0") != 0 || !job || !step ||
+	    ddp_format(end, sizeof(end), ".%s.%s", job, step) < 0)
+		return false;
+	n = strlen(name);
+	return n > strlen(end) && strcmp(name + n - strlen(end), end) == 0;
+}
+
+/* srun prints nothing while it waits for CPUs. */
+static void warn_nested_srun(void)
+{
+	if (is_in_rank0() && !getenv("SLURM_OVERLAP") && !has_argument("--overl") &&
+	    !has_argument("--jobid"))
+		ddp_say("this srun runs in a task of step %s.%s, and waits until CPUs of the job are "
+			"free. The step keeps its CPUs until it ends. Write srun --overlap to share them.",
+			ddp_env_get(environ, "SLURM_JOB_ID"),
+			ddp_env_get(environ, "SLURM_STEP_ID"));
+}
+
 int ddp_srun_options_read(void)
 {
-	struct ddp_message message = {"the path of the working directory is too long"}, from_run;
-	int run_status;
+	struct ddp_message message = {"the path of the working directory is too long"};
+	struct ddp_message from_run = {""};
+	int run_status = 0;
 
-	/*
-	 * A batch script or task inherits the channel of an outer step, which does not apply to
-	 * this step.
-	 */
-	if (srun.components == 0)
+	/* Slurm calls this function once for each component of a heterogeneous step. */
+	if (srun.components++ == 0) {
+		/* A batch script or task inherits the channel of an outer step. */
 		unsetenv(DDP_CHANNEL_NAME);
-	run_status = read_run_variables(&srun.channel, &from_run);
+		run_status = read_run_variables(&srun.channel, &from_run);
+		warn_nested_srun();
+	}
 	if (ddp_values_from_env(&srun.values, environ, &message) < 0)
 		return refuse(message.text);
 	if (!srun.values.enabled) {
 		warn_ineffective_options();
 		return 0;
 	}
+	if (srun.components > 1)
+		return refuse(
+			"--ddp cannot be used in a heterogeneous step, which has several components. "
+			"Start the program in one component.");
+	/* Slurm sets this variable only for a step with reserved ports; remove an outer step's. */
+	unsetenv("SLURM_STEP_RESV_PORTS");
 	if (run_status < 0)
 		return refuse(from_run.text);
 	if (begin(&message) < 0)
 		return refuse(message.text);
-	return publish();
+	return 0;
 }
 
 /* --- After the step was created ------------------------------------------------------- */
 
-static uint32_t env_number(const char *name)
-{
-	uint64_t number;
-
-	if (ddp_parse_number(ddp_env_get(environ, name), 0, UINT32_MAX, &number) < 0)
-		return 0;
-	return (uint32_t)number;
-}
-
-/* Set the step's identity. Returns 0, or -1 if the step has no ranks. */
+/* Set the step's identity. Returns 0, or -1 if this is not an ordinary step. */
 static int identify(spank_t spank, struct ddp_channel *ch)
 {
 	const char *cluster = ddp_env_filled(environ, "SLURM_CLUSTER_NAME");
-	char **argv = NULL;
-	int argc = 0;
 
 	if (spank_get_item(spank, S_JOB_ID, &ch->job) != ESPANK_SUCCESS ||
 	    spank_get_item(spank, S_JOB_STEPID, &ch->step) != ESPANK_SUCCESS ||
 	    ch->step > SLURM_MAX_NORMAL_STEP_ID)
 		return -1;
-	if (spank_get_item(spank, S_JOB_ARGV, &argc, &argv) == ESPANK_SUCCESS && argc > 0 && argv &&
-	    ddp_is_launcher(argv[0]))
-		return -1;
-	srun.job = ch->job;
-	if (srun.components > 1)
-		ch->job = ddp_ask_first_job(ch->job, ch->step, ch->pid, &srun.job);
 	if (!cluster)
 		cluster = ddp_cluster_name();
-	ch->attempt = env_number("SLURM_RESTART_COUNT");
 	return ddp_format(ch->cluster, sizeof(ch->cluster), "%s", cluster ? cluster : "cluster");
 }
 
@@ -296,66 +330,42 @@ static bool first_node_runs_rank0(spank_t spank, const char *list)
 			ddp_env_filled(environ, "SLURM_HOSTFILE");
 	uint32_t nodes = 0;
 
-	return list && srun.components == 1 &&
-	       spank_get_item(spank, S_JOB_NNODES, &nodes) == ESPANK_SUCCESS && nodes > 0 &&
+	return list && spank_get_item(spank, S_JOB_NNODES, &nodes) == ESPANK_SUCCESS && nodes > 0 &&
 	       ddp_nodelist_count(list) == (long)nodes &&
 	       (nodes == 1 || (!laid_out && ddp_nodelist_is_plain(list)));
 }
 
-/* Set rank 0's node and the order of the nodes. Queries slurmctld only for an unusual placement. */
+/* Set rank 0's node. Queries slurmctld only for an unusual placement. */
 static int find_node(spank_t spank, struct ddp_channel *ch, struct ddp_message *message)
 {
 	const char *list = ddp_env_filled(environ, "SLURM_NODELIST");
-	struct ddp_layout layout;
 
 	if (first_node_runs_rank0(spank, list))
 		return ddp_nodelist_nth(list, 0, ch->node, sizeof(ch->node));
-	if (ddp_ask_layout(ch->job, ch->step, srun.components, ch->pid, &layout) == 0) {
-		strcpy(ch->node, layout.node);
-		strcpy(ch->order, layout.order);
-		if (layout.order_cut)
-			ddp_say("the order of this step's nodes is too long: NODE_RANK counts them by "
-				"SLURM_NODEID, except for rank 0's node, which is node 0");
+	if (ddp_ask_first_node(ch->job, ch->step, ch->node, sizeof(ch->node), &ch->first_node) == 0)
 		return 0;
-	}
-	return ddp_fail(message,
-			"slurmctld does not say which node runs rank 0 of step %u.%u; set "
-			"MASTER_ADDR yourself or try again",
-			ch->job, ch->step);
+	return ddp_fail(
+		message,
+		"slurmctld does not say which node runs rank 0 of step %u.%u. Start the step again.",
+		ch->job, ch->step);
 }
 
 static int choose_address(struct ddp_channel *ch)
 {
-	const char *users = ddp_users_value(environ, DDP_NAME(MASTER_ADDR));
 	char address[DDP_NAME_SIZE] = "";
 
-	if (users)
-		return ddp_format(ch->address, sizeof(ch->address), "%s", users);
 	if (!srun.values.suffix[0])
 		(void)ddp_ask_address(ch->node, address, sizeof(address));
 	return ddp_address_choose(ch->node, address, srun.values.suffix, ch->address,
 				  sizeof(ch->address));
 }
 
-/*
- * Choose the port. The components of a heterogeneous job have different reserved ports but must use
- * the same port.
- */
-static void choose_port(struct ddp_channel *ch)
+/* Whether this srun runs on rank 0's node, in a batch script. */
+static bool is_on_rank0s_node(const struct ddp_channel *ch)
 {
-	const char *own = ddp_env_filled(environ, "SLURMD_NODENAME"); /* set in a batch script */
-	bool on_rank0s_node = own && strcmp(own, ch->node) == 0;
-	uint32_t ports[2] = {0, 0};
-	char reserved[512] = "";
+	const char *own = ddp_env_filled(environ, "SLURMD_NODENAME");
 
-	if (!ddp_step_choose_port(ch, &srun.values, environ, on_rank0s_node, ddp_say))
-		return;
-	if (srun.components > 1 &&
-	    ddp_ask_ports(ch->job, ch->step, reserved, sizeof(reserved)) == 0 &&
-	    ddp_ports_reserved(reserved, ports, 2) > 0)
-		ddp_step_set_port(ch, ports[0], ports[1], "reserved by Slurm");
-	else
-		ch->reserved_first = srun.components == 1;
+	return own && strcmp(own, ch->node) == 0;
 }
 
 /*
@@ -390,7 +400,7 @@ static int choose_directory(struct ddp_channel *ch, struct ddp_message *message)
 		if (ddp_step_choose_base(ch, srun.values.directory, find_home(), message) < 0)
 			return -1;
 	}
-	snprintf(job, sizeof(job), "%u", srun.job);
+	snprintf(job, sizeof(job), "%u", ch->job);
 	snprintf(step, sizeof(step), "%u", ch->step);
 	with.job = job;
 	with.step = step;
@@ -415,18 +425,18 @@ static int make_directory(struct ddp_channel *ch, struct ddp_message *message)
 		ddp_rendezvous_sweep(&srun.rdzv, ch, ddp_ask_step_ended);
 		return 0;
 	}
-	/* Later components of a heterogeneous step read the whole record from the directory. */
-	if (ch->base_asked || srun.components > 1)
+	if (ch->base_asked)
 		return -1;
 	(void)ddp_format(ch->no_directory, sizeof(ch->no_directory), "%s", message->text);
 	return 0;
 }
 
 /*
- * Check for programs that start ranks themselves: print a hint, or refuse the step. After a refusal
- * no task may run, even with "optional" in plugstack.conf.
+ * Check for programs that start ranks themselves: print a hint, or refuse the step. Sets
+ * [is_launcher] as ddp_is_launcher() does.
  */
-static int check_program(spank_t spank, struct ddp_channel *ch, struct ddp_message *message)
+static int check_program(spank_t spank, struct ddp_channel *ch, bool *is_launcher,
+			 struct ddp_message *message)
 {
 	uint32_t tasks = 0, nodes = 0;
 	struct ddp_message verdict_text = {""};
@@ -438,78 +448,151 @@ static int check_program(spank_t spank, struct ddp_channel *ch, struct ddp_messa
 	    !argv || spank_get_item(spank, S_JOB_TOTAL_TASK_COUNT, &tasks) != ESPANK_SUCCESS ||
 	    spank_get_item(spank, S_JOB_NNODES, &nodes) != ESPANK_SUCCESS)
 		return 0;
+	*is_launcher = ddp_is_launcher(argv[0]);
 	ddp_step_read_program(ch, argv);
 	verdict = ddp_starter_judge(argv, environ, tasks, nodes, ch->restarts_max, &verdict_text);
 	/* all attempts of ddp-run start the same program */
 	if (verdict == DDP_VERDICT_TELL && ch->restart == 0)
 		ddp_say("%s", verdict_text.text);
-	ch->stop = verdict == DDP_VERDICT_REFUSE && !srun.values.launcher_allowed;
-	return ch->stop ? ddp_fail(message, "%s", verdict_text.text) : 0;
+	if (verdict == DDP_VERDICT_REFUSE && !srun.values.launcher_allowed)
+		return ddp_fail(message, "%s", verdict_text.text);
+	return 0;
 }
 
 /*
- * Get the job's end, and whether the job has shards. Since Slurm 23.02 the end needs no query,
- * because slurmstepd passes it from the step's credential to the tasks.
+ * Get the job's end, its attempt, and whether it has shards. A query is needed for the end before
+ * Slurm 23.02, which does not pass it to tasks; for shards; and for the attempt if the environment
+ * has SLURM_RESTART_COUNT, since sbatch passes that on from an outer job.
  */
 static bool ask_job(struct ddp_channel *ch)
 {
-	bool shards = false;
-	time_t end = 0;
+	struct ddp_job job = {0};
 
-	if (SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(23, 2, 0) && !ddp_cluster_has_shards())
+	if (SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(23, 2, 0) && !ddp_cluster_has_shards() &&
+	    !ddp_env_filled(environ, "SLURM_RESTART_COUNT"))
 		return false;
-	if (ddp_ask_job(ch->job, &end, &shards) == 0 && end > 0)
-		ch->end_time = (uint64_t)end;
-	return shards;
+	if (ddp_ask_job(ch->job, &job) == 0 && job.end > 0)
+		ch->end_time = (uint64_t)job.end;
+	ch->attempt = job.restarts;
+	return job.has_shards;
+}
+
+/* Set the shards per GPU: Slurm's number, else the administrator's. */
+static void find_shards(struct ddp_channel *ch)
+{
+	const char *list = ddp_env_filled(environ, "SLURM_NODELIST");
+	int status = list ? ddp_ask_shards(list, &ch->shards) : -1;
+
+	if (!ch->shards)
+		ch->shards = srun.values.shards_per_gpu;
+	if (status > 0 && !ch->shards)
+		ddp_say("the nodes of this step have different numbers of shards per GPU, so DDP_SHARE is "
+			"not set. Select equal nodes, or ask the administrator for shards_per_gpu=N in "
+			"plugstack.conf.");
+}
+
+/*
+ * In a batch script on rank 0's node: check that no other step has claimed the port, before any task
+ * starts on other nodes. Rank 0's node checks it again. A reserved port is not known here, and
+ * neither is a user's port if --export may keep it from the tasks.
+ */
+static int probe_port(const struct ddp_channel *ch, struct ddp_message *message)
+{
+	struct ddp_endpoint endpoint = ddp_endpoint_choose(ch, environ);
+	int claim = -1, rv = 0;
+
+	if (!is_on_rank0s_node(ch) || !endpoint.number ||
+	    (endpoint.port ? getenv("SLURM_EXPORT_ENV") || getenv("SRUN_EXPORT_ENV") ||
+				     has_argument("--export")
+			   : ch->reserved_first))
+		return 0;
+	rv = ddp_task_claim_port(&endpoint, ch->node, &claim, message);
+	if (claim >= 0)
+		close(claim);
+	return rv;
 }
 
 static int decide(spank_t spank, struct ddp_channel *ch, struct ddp_message *message)
 {
-	const char *list = ddp_env_filled(environ, "SLURM_NODELIST");
-	bool shards;
-
-	if (check_program(spank, ch, message) < 0 || find_node(spank, ch, message) < 0 ||
-	    choose_address(ch) < 0)
+	if (find_node(spank, ch, message) < 0 || choose_address(ch) < 0)
 		return -1;
-	choose_port(ch);
-	shards = ask_job(ch);
-	if (srun.values.shards_per_gpu)
-		snprintf(ch->site_shards, sizeof(ch->site_shards), "%u",
-			 srun.values.shards_per_gpu);
-	if (shards && list && ddp_ask_shards(list, ch->shards, sizeof(ch->shards)) > 0)
-		ddp_say("the %ld nodes have different numbers of shards per GPU, and the list of these "
-			"numbers exceeds %d bytes: DDP_SHARE stays unset, unless the administrator "
-			"gives shards_per_gpu=N in plugstack.conf",
-			ddp_nodelist_count(list), DDP_LIST_SIZE);
-	ch->complete = 1;
+	if (ask_job(ch))
+		find_shards(ch);
+	ddp_step_choose_port(ch, &srun.values, is_on_rank0s_node(ch));
+	if (probe_port(ch, message) < 0)
+		return -1;
 	return make_directory(ch, message);
+}
+
+/*
+ * Whether --export, or the variable with its default, assigns a value to [name]. Such an assignment
+ * has no effect on a variable that srun's environment contains.
+ */
+static bool is_assigned(const char *name)
+{
+	const char *texts[] = {getenv("SLURM_EXPORT_ENV"), getenv("SRUN_EXPORT_ENV")};
+	char wanted[64];
+
+	snprintf(wanted, sizeof(wanted), "%s=", name);
+	return (texts[0] && strstr(texts[0], wanted)) || (texts[1] && strstr(texts[1], wanted)) ||
+	       has_argument(wanted);
+}
+
+/*
+ * Set the variables without which no framework starts to a text that none accepts. They end the
+ * tasks on a node that did not load the plugin; on other nodes the plugin removes them.
+ */
+static void mark_environment(spank_t spank)
+{
+	uint32_t tasks = 0;
+
+	(void)spank_get_item(spank, S_JOB_TOTAL_TASK_COUNT, &tasks);
+	for (size_t i = 0; i < DDP_PLAN_MARKED; i++) {
+		const struct ddp_variable_info *info = ddp_variable_info(ddp_plan_marked[i]);
+		struct ddp_message note;
+
+		/* The plugin keeps the user's values of other variables. */
+		if (info->kind != DDP_KIND_IDENTITY &&
+		    (ddp_users_value(environ, info->name) || is_assigned(info->name)))
+			continue;
+		if (ddp_plan_replaces(environ, info->name,
+				      ddp_plan_marked[i] == DDP_VAR_WORLD_SIZE ? tasks : 0, &note))
+			ddp_say("%s", note.text);
+		(void)setenv(info->name, DDP_NOT_LOADED, 1);
+	}
 }
 
 int ddp_srun_step_created(spank_t spank)
 {
+	struct ddp_channel *ch = &srun.channel;
 	struct ddp_message message = {"the address of rank 0's node is too long"};
-	uint32_t job = 0;
+	bool is_ordinary, is_launcher = false;
 
-	if (!srun.values.enabled && !srun.channel.problem[0])
+	if (!srun.values.enabled && !ch->problem[0])
 		return 0;
-	/* Slurm sets this variable only for a step with reserved ports; remove an outer step's. */
-	unsetenv("SLURM_STEP_RESV_PORTS");
-	if (identify(spank, &srun.channel) < 0) {
-		unsetenv(DDP_CHANNEL_NAME);
+	is_ordinary = identify(spank, ch) == 0;
+	/*
+	 * Always returns 0: with "required", srun would exit and leave the step to the job's end. The
+	 * tasks of a refused step exit in task_init.
+	 */
+	if (is_ordinary && !ch->problem[0] &&
+	    (check_program(spank, ch, &is_launcher, &message) < 0 ||
+	     (!is_launcher && decide(spank, ch, &message) < 0)))
+		(void)refuse(message.text);
+	if (!is_ordinary) {
+		ddp_mark_job(); /* salloc runs its interactive shell by srun */
 		return 0;
 	}
-	if (srun.channel.problem[0])
-		return -1;
-	if (decide(spank, &srun.channel, &message) < 0)
-		return refuse(message.text);
-	report_to_run(&srun.channel);
-	/*
-	 * This call is for a later component, which reads the record from the directory, like all
-	 * components but the first.
-	 */
-	if (spank_get_item(spank, S_JOB_ID, &job) == ESPANK_SUCCESS && job != srun.channel.job)
+	if (is_launcher && !ch->problem[0]) {
+		/* Slurm adds the environment to a copy, which has the channel if refuse() set it. */
+		(void)setenv(DDP_CHANNEL_NAME, "", 1);
 		return 0;
-	return publish();
+	}
+	(void)publish(); /* without it, each node refuses the step */
+	mark_environment(spank);
+	if (!ch->problem[0])
+		report_to_run(ch);
+	return 0;
 }
 
 void ddp_srun_exit(void)

@@ -1,55 +1,72 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * stepd.c - the plugin in slurmstepd: collect facts, let launch/ decide, set variables
+ *
+ * A step runs as one world, or not at all:
+ *
+ *  1. user_init runs once per node, as the user, before a container plugin changes the view of the
+ *     file system. It checks the node, and on rank 0's node it claims the port. An error is stored,
+ *     since a failure here would be invisible to the user, or drain the node.
+ *  2. task_init runs in each task after Slurm has bound devices. It sets variables. A task that must
+ *     not train prints the reason, sets a flag in a page that user_init mapped, and exits.
+ *  3. task_exit runs in slurmstepd, as root. If the flag is set, it asks slurmctld to end the step on
+ *     all nodes. It also ends the claim of the port when all tasks of the node have exited.
+ *
+ * If srun refused the step, every task exits in task_init, and no request is needed.
+ */
 #include "config.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <slurm/slurm.h>
 #include <slurm/slurm_version.h>
 #include <slurm/spank.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/types.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/mps.h"
 #include "context.h"
-#include "core/format.h"
-#include "core/plan.h"
-#include "rendezvous.h"
-#include "task.h"
-
-/*
- * stepd.c - the plugin in slurmstepd: collect facts, let core/ decide, set variables
- *
- * user_init runs once per node, as the user, before a container plugin changes the view of the file
- * system. All checks are made there. task_init runs in each task after Slurm has bound devices, and
- * only sets variables. If the task has its own file systems by then, task_init checks the directory
- * again. An error before task_init is stored until task_init: an earlier failure would be invisible
- * to the user, or drain the node.
- */
+#include "launch/format.h"
+#include "launch/plan.h"
+#include "launch/rendezvous.h"
+#include "launch/starter.h"
+#include "launch/task.h"
+#include "slurmctl.h"
 
 enum {
-	UNSEEN_NODES_MAX = 4
-}; /* maximum number of nodes that report that they do not see the directory */
+	UNSEEN_NODES_MAX = 4, /* number of nodes that report that they do not see the directory */
+	REASON_MS = 200,      /* time in which srun prints why a step is refused */
+};
 
 static struct {
 	struct ddp_message broken; /* error in this node's plugstack.conf; "" if there is none */
 	bool asked;		   /* --ddp reached this node */
 	bool active;
 	struct ddp_message problem; /* why the tasks must not train; "" if there is no problem */
-	bool is_problem_reported;   /* srun has reported it */
 	struct ddp_channel channel;
-	char **env; /* the step's environment in user_init */
+	/* in a page that tasks share; execve() unmaps it, so no program can write it; NULL: none */
+	atomic_bool *is_refused;
+	bool is_end_requested;
+	uint32_t claimed_port;
+	uint32_t exited; /* number of tasks that have exited */
+	int claim;	 /* descriptor; -1: none */
+	char **env;	 /* the step's environment in user_init */
 	bool directory_seen;
 	struct ddp_message directory_problem;
 	struct stat mounts; /* mount namespace in which the directory was checked */
 	bool mps;
 	uint64_t gpu_memory;		 /* MiB, from this node's plugstack.conf */
 	char program[DDP_NAME_SIZE / 4]; /* name of the tasks' program; "" if unknown */
-} stepd;
+} stepd = {.claim = -1};
 
 static int on_option(int id, const char *argument, int remote)
 {
@@ -119,7 +136,7 @@ static void keep_program(const char *path)
 	(void)ddp_format(stepd.program, sizeof(stepd.program), "%s", slash ? slash + 1 : path);
 }
 
-static bool is_ordinary_step(spank_t spank)
+static bool is_ordinary_step(spank_t spank, bool has_channel)
 {
 	uint32_t step;
 	char **argv = NULL;
@@ -131,54 +148,21 @@ static bool is_ordinary_step(spank_t spank)
 	if (spank_get_item(spank, S_JOB_ARGV, &argc, &argv) != ESPANK_SUCCESS || argc < 1 || !argv)
 		return true;
 	keep_program(argv[0]);
-	return !ddp_is_launcher(argv[0]);
+	/* For a launcher srun sets the channel only if it refuses the step. */
+	return has_channel || !ddp_is_launcher(argv[0]);
 }
 
 /*
  * Whether the channel belongs to another step: the environment may be inherited without an srun
- * that removes the outer step's channel. A complete channel names its step.
+ * that removes the outer step's channel.
  */
 static bool is_stale(spank_t spank)
 {
 	uint32_t job = 0, step = 0;
 
-	return stepd.channel.complete && spank_get_item(spank, S_JOB_ID, &job) == ESPANK_SUCCESS &&
+	return spank_get_item(spank, S_JOB_ID, &job) == ESPANK_SUCCESS &&
 	       spank_get_item(spank, S_JOB_STEPID, &step) == ESPANK_SUCCESS &&
 	       (stepd.channel.job != job || stepd.channel.step != step);
-}
-
-/*
- * Expand the base directory in a later component's channel, with the values that are known on this
- * node.
- */
-static int expand_base(char *base, size_t size, struct ddp_message *message)
-{
-	const char *job = ddp_env_filled(stepd.env, "SLURM_HET_JOB_ID");
-	struct ddp_template_values with = {.user = stepd.channel.user};
-
-	if (!stepd.channel.base_asked)
-		return ddp_format(base, size, "%s", stepd.channel.base);
-	with.job = job ? job : ddp_env_filled(stepd.env, "SLURM_JOB_ID");
-	with.step = ddp_env_filled(stepd.env, "SLURM_STEP_ID");
-	return ddp_template_expand(stepd.channel.base, &with, base, size, message);
-}
-
-/* Read the whole record from the directory, in a later component of a heterogeneous step. */
-static int complete_channel(struct ddp_message *message)
-{
-	struct ddp_message why = {""};
-	char nonce[DDP_NONCE_SIZE], base[DDP_PATH_SIZE];
-
-	memcpy(nonce, stepd.channel.nonce, sizeof(nonce));
-	if (expand_base(base, sizeof(base), message) < 0)
-		return -1;
-	if (ddp_rendezvous_find(base, nonce, &stepd.channel, &why) < 0)
-		return ddp_fail(
-			message,
-			"a heterogeneous step needs a directory that all nodes share, and %s "
-			"is none: %s; give one with --ddp-rdzv=DIR",
-			base, why.text);
-	return 0;
 }
 
 static int read_channel(spank_t spank, struct ddp_message *message)
@@ -187,16 +171,17 @@ static int read_channel(spank_t spank, struct ddp_message *message)
 
 	if (text && ddp_channel_decode(text, &stepd.channel, message) < 0)
 		return -1;
+	/* A refused step has no tasks that could pass its channel on. */
+	if (text && stepd.channel.problem[0])
+		return ddp_fail(message, "%s", stepd.channel.problem);
 	if (!text || is_stale(spank)) {
 		stepd.active = stepd.asked;
-		return ddp_fail(message,
-				"srun left no plan for this step; is the plugin of slurm-ddp "
-				"installed where srun ran?");
+		return ddp_fail(
+			message,
+			"srun left no plan for this step. Install the plugin of slurm-ddp where srun "
+			"runs.");
 	}
-	stepd.is_problem_reported = stepd.channel.problem[0] != '\0';
-	if (stepd.is_problem_reported)
-		return ddp_fail(message, "%s", stepd.channel.problem);
-	return stepd.channel.complete ? 0 : complete_channel(message);
+	return 0;
 }
 
 static void note_mounts(struct stat *mounts)
@@ -271,30 +256,66 @@ static const char *host_name(char *const *env)
 	return name;
 }
 
-int ddp_stepd_user_init(spank_t spank)
+/*
+ * Remove the variables with which srun or sbatch marked the environment for nodes without the plugin. A
+ * marked channel is that of a job with --ddp: if it reached a step, a node without the plugin ran srun.
+ */
+static void remove_marks(spank_t spank, char *const *env)
 {
-	char **env = NULL;
+	const char *channel = ddp_env_get(env, DDP_CHANNEL_NAME);
 
-	if (spank_get_item(spank, S_JOB_ENV, &env) != ESPANK_SUCCESS)
-		return 0;
-	if (!is_ordinary_step(spank)) {
-		if (ddp_env_get(env, DDP_CHANNEL_NAME))
-			(void)spank_unsetenv(spank, DDP_CHANNEL_NAME);
-		return 0;
+	if (channel && strcmp(channel, DDP_NOT_LOADED) == 0) {
+		stepd.asked = true;
+		(void)spank_unsetenv(spank, DDP_CHANNEL_NAME);
 	}
-	if (!stepd.asked && !ddp_env_get(env, DDP_CHANNEL_NAME))
-		return 0;
-	stepd.active = true;
-	stepd.env = copy_env(env);
-	if (!stepd.env) {
-		ddp_fail(&stepd.problem, "out of memory");
-		return 0;
+	for (size_t i = 0; i < DDP_PLAN_MARKED; i++) {
+		const char *name = ddp_variable_info(ddp_plan_marked[i])->name;
+		const char *value = ddp_env_get(env, name);
+
+		if (value && strcmp(value, DDP_NOT_LOADED) == 0)
+			(void)spank_unsetenv(spank, name);
 	}
-	if (read_channel(spank, &stepd.problem) < 0)
-		return 0;
+}
+
+/*
+ * On rank 0's node: claim the port on which rank 0 will listen. With contain_spank this function
+ * runs in a clone whose descriptors are closed after it, so the claim only lasts until then.
+ */
+static void claim_port(struct ddp_message *problem)
+{
+	struct ddp_endpoint endpoint = ddp_endpoint_choose(&stepd.channel, stepd.env);
+
+	if (strcmp(host_name(NULL), stepd.channel.node) != 0 || !endpoint.number)
+		return;
+	stepd.claimed_port = endpoint.number;
+	(void)ddp_task_claim_port(&endpoint, stepd.channel.node, &stepd.claim, problem);
+}
+
+static void map_page(struct ddp_message *problem)
+{
+	void *page = mmap(NULL, sizeof(*stepd.is_refused), PROT_READ | PROT_WRITE,
+			  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	if (page == MAP_FAILED)
+		ddp_fail(problem, "out of memory");
+	else
+		stepd.is_refused = page;
+}
+
+/* Check the node. An error in [problem] keeps all its tasks from training. */
+static void check_node(spank_t spank, struct ddp_message *problem)
+{
+	char *const *env = stepd.env;
+
+	if (!env) {
+		ddp_fail(problem, "out of memory");
+		return;
+	}
+	if (read_channel(spank, problem) < 0)
+		return;
 	if (stepd.broken.text[0]) {
-		stepd.problem = stepd.broken;
-		return 0;
+		*problem = stepd.broken;
+		return;
 	}
 	stepd.mps = ddp_mps_look(ddp_mps_directory(ddp_env_get(env, DDP_MPS_PIPE_DIRECTORY))) ==
 		    DDP_MPS_SERVES;
@@ -303,6 +324,32 @@ int ddp_stepd_user_init(spank_t spank)
 	 * node.
 	 */
 	check_directory(host_name(NULL));
+	claim_port(problem);
+}
+
+int ddp_stepd_user_init(spank_t spank)
+{
+	char **env = NULL;
+	bool has_channel;
+
+	if (spank_get_item(spank, S_JOB_ENV, &env) != ESPANK_SUCCESS)
+		return 0;
+	remove_marks(spank, env);
+	if (spank_get_item(spank, S_JOB_ENV, &env) != ESPANK_SUCCESS)
+		return 0;
+	has_channel = ddp_env_filled(env, DDP_CHANNEL_NAME) != NULL;
+	if (!is_ordinary_step(spank, has_channel)) {
+		if (ddp_env_get(env, DDP_CHANNEL_NAME))
+			(void)spank_unsetenv(spank, DDP_CHANNEL_NAME);
+		return 0;
+	}
+	if (!stepd.asked && !has_channel)
+		return 0;
+	stepd.active = true;
+	stepd.env = copy_env(env);
+	map_page(&stepd.problem);
+	if (!stepd.problem.text[0])
+		check_node(spank, &stepd.problem);
 	return 0;
 }
 
@@ -344,7 +391,7 @@ static int collect(spank_t spank, struct ddp_facts *facts, struct ddp_message *m
 		.gpu_memory = stepd.gpu_memory,
 		.cpu_mask = ddp_task_cpus(),
 	};
-	if (ddp_task_read(env, local_size, stepd.channel.order, &facts->task, message) < 0)
+	if (ddp_task_read(env, local_size, stepd.channel.first_node, &facts->task, message) < 0)
 		return -1;
 	ddp_devices_decide(
 		&(struct ddp_device_facts){
@@ -353,7 +400,7 @@ static int collect(spank_t spank, struct ddp_facts *facts, struct ddp_message *m
 			.local_id = facts->task.local_rank,
 			.local_size = local_size,
 			.node_id = facts->task.node_id,
-			.shards_per_gpu = ddp_channel_shards(&stepd.channel, facts->host),
+			.shards_per_gpu = stepd.channel.shards,
 			.mode = (enum ddp_local_rank_mode)stepd.channel.local_rank,
 		},
 		&facts->devices);
@@ -388,47 +435,43 @@ static int apply(spank_t spank, const struct ddp_plan *plan, struct ddp_message 
 			rc = spank_unsetenv(spank, c->name);
 		else
 			rc = spank_setenv(spank, c->name, c->value, 1);
-		if (rc != ESPANK_SUCCESS && message)
+		if (rc != ESPANK_SUCCESS)
 			return ddp_fail(message, "cannot set %s: %s", c->name, spank_strerror(rc));
 	}
 	return 0;
 }
 
-/*
- * Keep the task from training. With "required" in plugstack.conf, returning -1 ends the task. With
- * "optional" Slurm starts the task nevertheless, and the task gets only DDP_ERROR.
- */
-static int refuse(spank_t spank, const char *why, bool is_reported)
+static void print_reason(const char *why)
 {
-	struct ddp_plan plan;
-	char **env = NULL;
-
-	/* Before 25.05 slurmstepd starts its lines with the node's name. */
-	if (is_reported && SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(25, 5, 0))
+	/* Since 25.05 slurmstepd does not start its lines with the node's name. */
+	if (SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(25, 5, 0))
 		ddp_say_error("%s: %s", host_name(NULL), why);
-	else if (is_reported)
+	else
 		ddp_say_error("%s", why);
-	(void)spank_get_item(spank, S_JOB_ENV, &env);
-	if (ddp_plan_refuse(env, why, &plan) == 0) {
-		(void)apply(spank, &plan, NULL);
-		ddp_plan_clear(&plan);
-	}
-	return -1;
 }
 
 /*
- * Report an error of the whole node, in the node's first task. If srun refused the program, exit
- * here, in the task's own process: with "optional" in plugstack.conf, Slurm would start the task in
- * spite of the error.
+ * A task that must not train ends with _exit(), because with "optional" Slurm would ignore a returned
+ * error. End this task, and the step, for a reason that other tasks may not have.
  */
-static int refuse_node(spank_t spank)
+static void __attribute__((noreturn)) refuse(const char *why)
+{
+	print_reason(why);
+	if (stepd.is_refused)
+		*stepd.is_refused = true;
+	_exit(EXIT_FAILURE);
+}
+
+/* The first task reports an error of the whole node. */
+static void __attribute__((noreturn)) refuse_node(spank_t spank)
 {
 	uint32_t local = 0;
 
-	if (stepd.channel.stop)
+	if (stepd.channel.problem[0])
+		_exit(EXIT_FAILURE); /* srun has reported it, and all tasks exit */
+	if (spank_get_item(spank, S_TASK_ID, &local) == ESPANK_SUCCESS && local > 0)
 		_exit(EXIT_FAILURE);
-	(void)spank_get_item(spank, S_TASK_ID, &local);
-	return refuse(spank, stepd.problem.text, local == 0 && !stepd.is_problem_reported);
+	refuse(stepd.problem.text);
 }
 
 int ddp_stepd_task_init(spank_t spank)
@@ -448,19 +491,66 @@ int ddp_stepd_task_init(spank_t spank)
 	if (!stepd.problem.text[0])
 		(void)check_directory_in_task(host_name(NULL), &stepd.problem);
 	if (stepd.problem.text[0])
-		return refuse_node(spank);
-	if (collect(spank, &facts, &message) < 0 || ddp_plan_make(&facts, &plan, &message) < 0)
-		return refuse(spank, message.text, true);
-	if (ddp_task_check_port(&facts, &plan, &message) < 0 || apply(spank, &plan, &message) < 0) {
-		ddp_plan_clear(&plan);
-		return refuse(spank, message.text, true);
+		refuse_node(spank);
+	if (collect(spank, &facts, &message) < 0)
+		refuse(message.text);
+	if (ddp_endpoint_check(&stepd.channel, stepd.env, facts.task_env, facts.task.nodes,
+			       &message) < 0) {
+		/* All tasks of the step find this mistake. Rank 0 exits first, after it has reported it. */
+		if (facts.task.rank == 0)
+			print_reason(message.text);
+		else
+			sleep(1);
+		_exit(EXIT_FAILURE);
 	}
+	if (ddp_task_check_port(&facts, &message) < 0 ||
+	    ddp_plan_make(&facts, &plan, &message) < 0 || apply(spank, &plan, &message) < 0)
+		refuse(message.text);
 	ddp_task_say_plan(&facts, &plan, ddp_say);
 	report_unseen_directory(&facts);
 	if (stepd.channel.failed[0] && facts.directory_seen)
 		ddp_rendezvous_enlist(stepd.channel.failed, facts.task.rank, facts.host);
 	ddp_plan_clear(&plan);
 	return 0;
+}
+
+static void end_step(spank_t spank)
+{
+	const struct timespec pause = {.tv_nsec = REASON_MS * 1000000L};
+	struct ddp_message message, line;
+	uint32_t job = 0, step = 0;
+
+	/* srun does not read further output once tasks have been killed. */
+	nanosleep(&pause, NULL);
+	if (spank_get_item(spank, S_JOB_ID, &job) != ESPANK_SUCCESS ||
+	    spank_get_item(spank, S_JOB_STEPID, &step) != ESPANK_SUCCESS ||
+	    ddp_end_step(job, step, &message) == 0)
+		return;
+	ddp_fail(&line,
+		 "cannot end step %u.%u (%.200s): its other tasks continue. Type scancel %u.%u",
+		 job, step, message.text, job, step);
+	print_reason(line.text);
+}
+
+void ddp_stepd_task_exit(spank_t spank)
+{
+	bool refused = stepd.is_refused ? *stepd.is_refused : stepd.problem.text[0] != '\0';
+	uint32_t local_size;
+
+	if (refused && !stepd.channel.problem[0] && !stepd.is_end_requested) {
+		stepd.is_end_requested = true;
+		end_step(spank);
+	}
+	/* srun has not been notified of the last task's exit yet, so the next step comes later. */
+	stepd.exited++;
+	if (stepd.claim >= 0 &&
+	    spank_get_item(spank, S_JOB_LOCAL_TASK_COUNT, &local_size) == ESPANK_SUCCESS &&
+	    stepd.exited >= local_size) {
+		/* The descriptor is not ours if user_init ran in a clone. */
+		if (ddp_task_has_claim(stepd.claim, stepd.claimed_port))
+			close(stepd.claim);
+		stepd.claim = -1;
+	}
 }
 
 void ddp_stepd_exit(void)

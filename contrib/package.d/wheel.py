@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write a wheel of an installed prefix: wheel.py PREFIX VERSION TAG DIRECTORY
 
-PREFIX/{bin,lib,libexec} become the package slurm_ddp in site-packages, beside the nvidia-* wheels of PyTorch.
-PREFIX/share becomes share/ of the environment. Each program of PREFIX/bin gets an entry point that replaces
-itself with it. Prints the path of the wheel.
+PREFIX/share/slurm-ddp/python is copied to site-packages, and PREFIX/{bin,lib,libexec} into its package slurm_ddp,
+beside the nvidia-* wheels of PyTorch. The rest of PREFIX/share becomes share/ of the environment. Each program of
+PREFIX/bin gets an entry point, for which slurm_ddp.__getattr__() returns the program. Prints the path of the wheel.
 """
 
 import base64
@@ -14,27 +14,14 @@ import time
 import zipfile
 
 NAME = "slurm_ddp"
-
-LAUNCHER = '''# SPDX-License-Identifier: Apache-2.0
-"""Entry points of slurm-ddp: each replaces itself with the program of its name in bin/."""
-
-import os
-import sys
-
-
-def __getattr__(name):
-    path = os.path.join(os.path.dirname(os.path.realpath(__file__)), "bin", name.replace("_", "-"))
-    if not os.path.isfile(path):
-        raise AttributeError(name)
-    return lambda: os.execv(path, [path, *sys.argv[1:]])
-'''
+PYTHON = "share/slurm-ddp/python"
 
 METADATA = """Metadata-Version: 2.1
 Name: slurm-ddp
 Version: {version}
-Summary: Data-parallel jobs on Slurm: ddp-run, ddp-info, ddp-train and libddp
+Summary: Data-parallel jobs on Slurm: a backend for PyTorch, ddp-run, ddp-info, ddp-train and libddp
 License: Apache-2.0
-Requires-Python: >=3.7
+Requires-Python: >=3.9
 """
 
 WHEEL = """Wheel-Version: 1.0
@@ -58,6 +45,8 @@ def read_tree(prefix):
                     sys.exit(f"wheel.py: {path} is a link, which a wheel cannot have")
                 if not file.endswith(".so"):
                     yield f"{NAME}/{name}", open(path, "rb").read(), 0o755
+            elif name.startswith(PYTHON + os.sep):
+                yield os.path.relpath(name, PYTHON), open(path, "rb").read(), 0o644
             elif top == "share":
                 yield f"{NAME}-{{version}}.data/data/{name}", open(path, "rb").read(), os.stat(path).st_mode
             elif top in ("bin", "libexec") or (top == "lib" and file.endswith(".so")):
@@ -71,7 +60,6 @@ def main():
     entries = "".join(f"{p} = {NAME}:{p.replace('-', '_')}\n" for p in programs)
     files = [(name.format(version=version), content, mode) for name, content, mode in read_tree(prefix)]
     files += [
-        (f"{NAME}/__init__.py", LAUNCHER.encode(), 0o644),
         (f"{info}/METADATA", METADATA.format(version=version).encode(), 0o644),
         (f"{info}/WHEEL", WHEEL.format(tag=tag).encode(), 0o644),
         (f"{info}/entry_points.txt", f"[console_scripts]\n{entries}".encode(), 0o644),

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* arrival.c - parse the ranks' records, and compare in which collective each rank was */
 #include "config.h"
 
 #include <inttypes.h>

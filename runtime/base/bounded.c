@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* bounded.c - threads for calls that may never return, and an exit that does not wait for FILEs */
 #include "config.h"
 
 #include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "bounded.h"
 
@@ -127,4 +130,30 @@ bool ddp_bounded_try(void (*call)(void *arguments), const void *arguments, size_
 	(void)ddp_bounded_wait(&bounded, &watch, NULL);
 	ddp_bounded_leave(bounded);
 	return !bounded;
+}
+
+/* Seconds that a process may take to write the buffers of its FILEs. */
+#define FLUSH_SECONDS 2
+
+static void *flush_all(void *flushed)
+{
+	fflush(stdout);
+	fflush(NULL);
+	atomic_store((atomic_bool *)flushed, true);
+	return NULL;
+}
+
+_Noreturn void ddp_flush_and_exit(int exit_status)
+{
+	static atomic_bool flushed;
+	struct ddp_watch watch = ddp_watch_start(FLUSH_SECONDS, NULL, NULL);
+	struct ddp_poll poll = {0};
+	pthread_t thread;
+
+	/* Without memory for a thread, flush here: that another thread blocks as well is unlikely. */
+	if (ddp_thread_start(&thread, flush_all, &flushed) != 0)
+		(void)flush_all(&flushed);
+	while (!atomic_load(&flushed) && ddp_watch_poll(&watch, &poll, NULL) == 0)
+		;
+	_exit(exit_status);
 }

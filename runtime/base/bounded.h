@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bounded.h - call functions of libraries that may never return
+ * bounded.h - call functions that may never return
  *
- * A call runs in its own thread, on a copy of its arguments. So the caller can stop waiting and
- * abandon the call.
+ * A call of a library runs in its own thread, on a copy of its arguments. So the caller can stop
+ * waiting and abandon the call.
  */
 #ifndef DDP_BASE_BOUNDED_H
 #define DDP_BASE_BOUNDED_H
@@ -48,5 +48,12 @@ int ddp_bounded_call(struct ddp_bounded **left, void (*call)(void *arguments), v
  */
 bool ddp_bounded_try(void (*call)(void *arguments), const void *arguments, size_t size,
 		     double seconds);
+
+/*
+ * Write the buffers of all FILEs, then end the process with _exit(). fflush(NULL) waits for each
+ * FILE that another thread uses, for example in getchar(); after two seconds the process ends
+ * without the remaining buffers. stdout is written first, in a thread that the caller waits for.
+ */
+_Noreturn void ddp_flush_and_exit(int exit_status);
 
 #endif /* DDP_BASE_BOUNDED_H */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* checksum.c - CRC-32C by table or by the CPU's instruction, and a 64-bit hash */
 #include "config.h"
 
 #include <stdbool.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* command.c - run a child process with a time limit, and read its output from pipes */
 #include "config.h"
 
 #include "base/command.h"

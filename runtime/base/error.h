@@ -4,7 +4,7 @@
  *
  * base/ has services that do not depend on ranks: errors, log, deadlines, files, text and JSON,
  * modules, random numbers, reduction kernels. It calls the C library, its own files and, in
- * card-cuda.c alone, CUDA. Every other directory calls base/. Start reading here, then log.h,
+ * gpu-cuda.c alone, CUDA. Every other directory calls base/. Start reading here, then log.h,
  * watch.h (deadlines) and file.h.
  *
  * The last argument of an internal function that can fail is a struct ddp_error, which may be NULL.

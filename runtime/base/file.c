@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* file.c - whole files: read, replace atomically, create directories; and standard streams */
 #include "config.h"
 
 #include <errno.h>

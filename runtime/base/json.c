@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* json.c - parse JSON in place, without allocation and recursion */
 #include "config.h"
 
 #include <string.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* kernel.c - kernels of an instruction set, and conversion between element types */
 #include "config.h"
 
 #include <string.h>

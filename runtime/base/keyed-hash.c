@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* keyed-hash.c - BLAKE2s with a key (RFC 7693) */
 #include "config.h"
 
 #include <string.h>

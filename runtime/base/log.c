@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* log.c - parse DDP_LOG, and write log lines to stderr */
 #include "config.h"
 
 #include <stdio.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* module.c - find, load and check a module */
 #include "config.h"
 
 #include <dlfcn.h>

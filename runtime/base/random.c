@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* random.c - random numbers: Philox, a function of its counter, and the Mersenne Twister */
 #include "config.h"
 
 #include <ddp.h>

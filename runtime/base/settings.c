@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* settings.c - read and check the variables of settings.def */
 #include "config.h"
 
 #include <locale.h>

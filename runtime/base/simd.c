@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* simd.c - choose the instruction set from DDP_SIMD and the CPU's features */
 #include "config.h"
 
 #include "settings.h"

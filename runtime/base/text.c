@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* text.c - growing text, JSON output, texts from other programs, numbers and tables */
 #include "config.h"
 
 #include <math.h>
@@ -36,7 +37,8 @@ void ddp_text_put(struct ddp_text *text, const char *bytes, size_t size)
 {
 	if (!grow(text, size))
 		return;
-	memcpy(text->data + text->size, bytes, size);
+	if (size > 0) /* else [bytes] may be NULL */
+		memcpy(text->data + text->size, bytes, size);
 	text->size += size;
 	text->data[text->size] = '\0';
 }

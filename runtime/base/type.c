@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* type.c - sizes and names of element types, and names of operations */
 #include "config.h"
 
 #include "type.h"
@@ -30,4 +31,15 @@ const char *ddp_op_name(uint32_t op)
 	static const char *const names[DDP_OP_COUNT] = {"sum", "max", "min"};
 
 	return op < DDP_OP_COUNT ? names[op] : "?";
+}
+
+const char *ddp_call_name(uint32_t kind)
+{
+	static const char *const names[] = {"another call",
+#define CALL_NAME(name, text) text,
+					    DDP_CALL_MAP(CALL_NAME)
+#undef CALL_NAME
+	};
+
+	return names[kind < DDP_CALL_KINDS ? kind : DDP_CALL_OTHER];
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* type.h - names of element types and operations, and rounding to bf16 */
+/* type.h - names of element types, operations and calls, and rounding to bf16 */
 #ifndef DDP_BASE_TYPE_H
 #define DDP_BASE_TYPE_H
 
@@ -14,6 +14,44 @@ const char *ddp_type_name(uint32_t type);
 
 /* Returns "sum", "max" or "min"; "?" for an unknown number. */
 const char *ddp_op_name(uint32_t op);
+
+/*
+ * Kinds of calls. The ranks make the first four among each other. A rank that refuses a call for
+ * its arguments makes a call of one of the other kinds instead.
+ */
+#define DDP_CALL_MAP(X)                                       \
+	X(BARRIER, "barrier")                                 \
+	X(ALL_REDUCE, "all-reduce")                           \
+	X(BROADCAST, "broadcast")                             \
+	X(ALL_GATHER, "all-gather")                           \
+	X(REFUSED_ALL_REDUCE, "ddp_all_reduce")               \
+	X(REFUSED_BROADCAST, "ddp_broadcast")                 \
+	X(REFUSED_ALL_GATHER, "ddp_all_gather")               \
+	X(REFUSED_ARENA_DESTROY, "ddp_arena_destroy")         \
+	X(REFUSED_DEVICE_ALL_REDUCE, "ddp_device_all_reduce") \
+	X(REFUSED_DEVICE_BROADCAST, "ddp_device_broadcast")   \
+	X(REFUSED_DEVICE_ALL_GATHER, "ddp_device_all_gather") \
+	X(REFUSED_DEVICE_ALLOC, "ddp_device_alloc")           \
+	X(REFUSED_GRADIENTS_CREATE, "ddp_gradients_create")   \
+	X(REFUSED_GRADIENTS_PLACE, "ddp_gradients_place")     \
+	X(REFUSED_GRADIENTS_FINISH, "ddp_gradients_finish")
+
+enum ddp_call_kind {
+	DDP_CALL_OTHER, /* a call without a collective's number */
+#define DDP_CALL_ENUM(name, text) DDP_CALL_##name,
+	DDP_CALL_MAP(DDP_CALL_ENUM)
+#undef DDP_CALL_ENUM
+		DDP_CALL_KINDS
+};
+
+/* Returns a name such as "all-reduce"; "another call" for an unknown number. */
+const char *ddp_call_name(uint32_t kind);
+
+/* Returns whether a rank that makes a call of [kind] refuses the named call. */
+static inline bool ddp_call_is_refusal(uint32_t kind)
+{
+	return kind >= DDP_CALL_REFUSED_ALL_REDUCE && kind < DDP_CALL_KINDS;
+}
 
 /* Returns the nearest bf16 number; ties go to even, and NaN stays NaN. */
 static inline uint16_t ddp_to_bf16(float value)

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* watch.c - clocks, time limits, and pauses of loops that wait */
 #include "config.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
 
 #include "watch.h"
 
@@ -29,18 +33,75 @@ double ddp_date(const struct timespec *time)
 	return (double)time->tv_sec + (double)time->tv_nsec / NANOSECONDS;
 }
 
+/* --- Awake time --------------------------------------------------------------------------- */
+
+/* Longest time between two checks that counts, and the same if the thread may have been blocked. */
+#define LONGEST_AWAKE UINT64_C(1000000000)
+#define LONGEST_BLOCKED UINT64_C(30000000000)
+
+_Static_assert(DDP_WATCH_PERIOD <= LONGEST_AWAKE / 2, "sleeps count in full, also on a busy host");
+
+struct ddp_clock {
+	uint64_t checked;     /* time of the last check, as in ddp_now() */
+	uint64_t awake;	      /* awake time at the last check */
+	unsigned int blocked; /* depth of nested calls of ddp_watch_block() */
+	atomic_uint *suspensions;
+};
+
+/*
+ * A module has its own copy of this file, so a watch refers to the clock that it was started with,
+ * and the clock to the sum of all threads.
+ */
+static atomic_uint all_suspensions;
+static _Thread_local struct ddp_clock thread_clock = {.suspensions = &all_suspensions};
+
+/* Returns whether more time has passed since the last check than counts. */
+static bool advance(struct ddp_clock *clock, uint64_t now)
+{
+	uint64_t most = clock->blocked ? LONGEST_BLOCKED : LONGEST_AWAKE;
+	uint64_t passed = now - clock->checked;
+
+	clock->checked = now;
+	clock->awake += passed < most ? passed : most;
+	return passed > most;
+}
+
+static void check_clock(struct ddp_clock *clock)
+{
+	if (advance(clock, ddp_now()))
+		atomic_fetch_add(clock->suspensions, 1);
+}
+
+/* The time until now may be outside of a wait. */
+void ddp_watch_block(void)
+{
+	(void)advance(&thread_clock, ddp_now());
+	thread_clock.blocked++;
+}
+
+void ddp_watch_unblock(void)
+{
+	check_clock(&thread_clock);
+	thread_clock.blocked--;
+}
+
+unsigned int ddp_watch_suspensions(void)
+{
+	return atomic_load(&all_suspensions);
+}
+
+/* --- Watches ------------------------------------------------------------------------------ */
+
 struct ddp_watch ddp_watch_start(double seconds, int (*check)(void *, struct ddp_error *),
 				 void *owner)
 {
-	struct ddp_watch watch = {.begin = ddp_now(),
-				  .deadline = UINT64_MAX,
-				  .limit = seconds,
-				  .check = check,
-				  .owner = owner};
-
-	if (seconds >= 0 && seconds < 1e9)
-		watch.deadline = watch.begin + (uint64_t)(seconds * NANOSECONDS);
-	return watch;
+	return (struct ddp_watch){
+		.deadline = seconds >= 0 && seconds < 1e9 ? (uint64_t)(seconds * NANOSECONDS)
+							  : UINT64_MAX,
+		.limit = seconds,
+		.check = check,
+		.owner = owner,
+	};
 }
 
 struct ddp_watch ddp_watch_later(const struct ddp_watch *watch, double seconds)
@@ -52,58 +113,69 @@ struct ddp_watch ddp_watch_later(const struct ddp_watch *watch, double seconds)
 	return later;
 }
 
-/* A longer pause between two checks means that the process was stopped, and not just slow. */
-#define LONGEST_PAUSE (10 * (uint64_t)NANOSECONDS)
-
-uint64_t ddp_stops_check(struct ddp_stops *stops, uint64_t begin, uint64_t now)
+/*
+ * Returns the clock of [watch]. The first call starts it: waits get a pointer to const, but a watch is
+ * a variable. The time since the thread's last wait was not part of a wait, and is no suspension.
+ */
+static struct ddp_clock *clock_of(const struct ddp_watch *watch)
 {
-	uint64_t from = stops->checked > begin ? stops->checked : begin, sum = 0;
+	struct ddp_watch *started = (struct ddp_watch *)(uintptr_t)watch;
 
-	stops->checked = now;
-	if (now > from && now - from > LONGEST_PAUSE)
-		stops->stop[stops->count++ % DDP_STOPS] = (struct ddp_stop){from, now};
-	for (int i = 0; i < DDP_STOPS; i++) {
-		const struct ddp_stop *stop = &stops->stop[i];
+	if (watch->clock)
+		return watch->clock;
+	started->clock = &thread_clock;
+	(void)advance(started->clock, ddp_now());
+	if (started->deadline != UINT64_MAX)
+		started->deadline += started->clock->awake;
+	return started->clock;
+}
 
-		if (stop->end > begin)
-			sum += stop->end - (stop->begin > begin ? stop->begin : begin);
-	}
-	return sum;
+uint64_t ddp_watch_now(const struct ddp_watch *watch)
+{
+	struct ddp_clock *clock = clock_of(watch);
+
+	check_clock(clock);
+	return clock->awake;
 }
 
 int ddp_watch_check(const struct ddp_watch *watch, struct ddp_error *error)
 {
-	static _Thread_local struct ddp_stops stops;
 	int status = watch->check ? watch->check(watch->owner, error) : 0;
-	uint64_t now = ddp_now(), stopped = ddp_stops_check(&stops, watch->begin, now);
+	uint64_t now = ddp_watch_now(watch);
 
 	if (status < 0)
 		return status;
-	return now - stopped < watch->deadline ? 0 : DDP_ERR_TIMEOUT;
+	return now < watch->deadline ? 0 : DDP_ERR_TIMEOUT;
 }
 
 void ddp_watch_sleep(const struct ddp_watch *watch, uint64_t nanoseconds)
 {
-	uint64_t now = ddp_now(), most = DDP_WATCH_PERIOD;
-	struct timespec time;
+	struct ddp_clock *clock = clock_of(watch);
+	uint64_t now = ddp_watch_now(watch), most = DDP_WATCH_PERIOD;
+	unsigned int blocked = clock->blocked;
+	struct timespec time = {0};
 
-	if (now < watch->deadline)
+	if (now < watch->deadline && watch->deadline - now < most)
 		most = watch->deadline - now;
-	nanoseconds = nanoseconds < most ? nanoseconds : most;
-	time.tv_sec = (time_t)(nanoseconds / NANOSECONDS);
-	time.tv_nsec = (long)(nanoseconds % NANOSECONDS);
+	time.tv_nsec = (long)(nanoseconds < most ? nanoseconds : most);
+	clock->blocked = 0;
 	nanosleep(&time, NULL);
+	check_clock(clock);
+	clock->blocked = blocked;
 }
 
 int ddp_watch_poll(const struct ddp_watch *watch, struct ddp_poll *poll, struct ddp_error *error)
 {
 	enum { AT_ONCE = 200, DOUBLINGS = 10 };
 	unsigned int sleeps = poll->count < AT_ONCE ? 0 : poll->count - AT_ONCE;
+	struct ddp_clock *clock = clock_of(watch);
 	uint64_t now;
 
+	clock->blocked++;
+	now = ddp_watch_now(watch);
+	clock->blocked--;
 	if (poll->count++ >= AT_ONCE)
 		ddp_watch_sleep(watch, UINT64_C(1000) << (sleeps < DOUBLINGS ? sleeps : DOUBLINGS));
-	now = ddp_now();
 	if (!poll->checked)
 		poll->checked = now;
 	if (now - poll->checked < DDP_WATCH_PERIOD / 2 && now < watch->deadline)

@@ -1,10 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * watch.h - deadlines, and conditions that end a wait early
+ * watch.h - time limits, and conditions that end a wait early
  *
  * Every wait has a watch. A waiting loop polls its own condition, and calls ddp_watch_check() every
  * few tens of milliseconds. The owner's check() polls for events outside of the loop that must end
  * the wait: another rank has aborted, or a peer's process has ended.
+ *
+ * All limits are in awake time, because Slurm suspends jobs for hours, and often. A thread's clock
+ * advances at each check of a watch, by the time since the thread's last check, but at most by a
+ * second. So a suspension costs at most a second. A call that may block elsewhere (files, name
+ * resolution, a driver) counts in full, up to 30 s: see ddp_watch_block(). All watches of a thread
+ * share its clock, so they may be nested. Only one thread may use a watch.
  */
 #ifndef DDP_BASE_WATCH_H
 #define DDP_BASE_WATCH_H
@@ -14,27 +20,39 @@
 
 #include "error.h"
 
-/* Longest time between two calls of ddp_watch_check() in a waiting loop, in nanoseconds. */
+/*
+ * Longest time between two calls of ddp_watch_check() in a waiting loop, and longest sleep, in
+ * nanoseconds.
+ */
 #define DDP_WATCH_PERIOD 20000000u
 
+struct ddp_clock;
+
 struct ddp_watch {
-	uint64_t begin;	   /* start of the wait, as in ddp_now() */
-	uint64_t deadline; /* time of ddp_now(); UINT64_MAX: no deadline */
-	double limit;	   /* time limit in seconds, for messages */
+	struct ddp_clock *clock; /* of the thread that uses the watch; NULL: not used yet */
+	/* awake time in nanoseconds; until the first use, the limit; UINT64_MAX: no deadline */
+	uint64_t deadline;
+	double limit; /* time limit in seconds, for messages */
 
 	/* Returns 0 to continue, or a DDP_ERR_x with its text in [error]. May be NULL. */
 	int (*check)(void *owner, struct ddp_error *error);
 	void *owner;
 };
 
-/* The monotonic clock: ddp_now() in nanoseconds, ddp_seconds() in seconds. */
+/*
+ * The monotonic clock, for measurements and not for limits: ddp_now() in nanoseconds, ddp_seconds()
+ * in seconds.
+ */
 uint64_t ddp_now(void);
 double ddp_seconds(void);
 
 /* Returns [time], such as a file's timestamp, in seconds since 1970; NULL: the current time. */
 double ddp_date(const struct timespec *time);
 
-/* Returns a watch with a deadline [seconds] from now. */
+/*
+ * Returns a watch with a deadline [seconds] after its first check or other use. Reads no clock, since
+ * most calls end without a wait.
+ */
 struct ddp_watch ddp_watch_start(double seconds, int (*check)(void *, struct ddp_error *),
 				 void *owner);
 
@@ -44,41 +62,29 @@ struct ddp_watch ddp_watch_start(double seconds, int (*check)(void *, struct ddp
  */
 struct ddp_watch ddp_watch_later(const struct ddp_watch *watch, double seconds);
 
-enum { DDP_STOPS = 8 };
-
-/* When a thread was stopped, as the pauses between its checks show. Times of ddp_now(). */
-struct ddp_stops {
-	uint64_t checked; /* last check of any wait; 0: none */
-	unsigned count;
-	struct ddp_stop {
-		uint64_t begin, end;
-	} stop[DDP_STOPS]; /* the newest ones */
-};
-
 /*
- * Note a check at [now] of a wait that began at [begin]. Waits may be nested. A pause of more than 10
- * s since the last check, or since [begin] if that was later, is a stop.
- * Returns the nanoseconds of the stops since [begin].
+ * Advance the clock of [watch]. Returns its awake time in nanoseconds, for comparison with the
+ * deadline and with other times of the same thread.
  */
-uint64_t ddp_stops_check(struct ddp_stops *stops, uint64_t begin, uint64_t now);
+uint64_t ddp_watch_now(const struct ddp_watch *watch);
 
 /*
- * Call the owner's check(), then compare the time with the deadline. Time in which the process was
- * stopped for more than 10 s does not count: Slurm suspends jobs for hours.
+ * Call the owner's check(), then compare the awake time with the deadline.
  * Returns 0 to continue; the result of check(); or DDP_ERR_TIMEOUT without a text, because only the
  * caller knows which rank is missing.
  */
 int ddp_watch_check(const struct ddp_watch *watch, struct ddp_error *error);
 
 /*
- * Sleep for [nanoseconds], but not longer than until the deadline or, after it, DDP_WATCH_PERIOD.
+ * Sleep for [nanoseconds], but not longer than DDP_WATCH_PERIOD, nor past a deadline that is still
+ * ahead.
  */
 void ddp_watch_sleep(const struct ddp_watch *watch, uint64_t nanoseconds);
 
 /*
  * For a loop that polls a device: call ddp_watch_poll() after each poll that found nothing. The
  * first calls return at once; later calls sleep longer and longer, up to a millisecond. [poll] must
- * be all zero before the loop.
+ * be all zero before the loop. The poll itself may block in a driver.
  * Returns the result of ddp_watch_check(), which is called twice per DDP_WATCH_PERIOD.
  */
 struct ddp_poll {
@@ -86,5 +92,18 @@ struct ddp_poll {
 	unsigned int count;
 };
 int ddp_watch_poll(const struct ddp_watch *watch, struct ddp_poll *poll, struct ddp_error *error);
+
+/*
+ * Surround calls in this thread that may block elsewhere: their time counts in full, up to 30 s
+ * from one check to the next. The pairs may be nested. They are also checks in this sense.
+ */
+void ddp_watch_block(void);
+void ddp_watch_unblock(void);
+
+/*
+ * Returns how often waits of this process were suspended: the time between two checks of a thread was
+ * longer than what counts.
+ */
+unsigned int ddp_watch_suspensions(void);
 
 #endif /* DDP_BASE_WATCH_H */

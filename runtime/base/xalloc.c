@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* xalloc.c - allocate memory, or end the program and abort the other ranks */
 #include "config.h"
 
 #include "xalloc.h"
@@ -8,7 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+
+#include "bounded.h"
 
 static void (*_Atomic abort_ranks)(struct ddp *ddp, const char *format, ...);
 static struct ddp *_Atomic abort_handle;
@@ -29,8 +31,7 @@ static _Noreturn void end(size_t count, size_t size, const char *what)
 	fprintf(stderr, "%s: %s\n", program_invocation_short_name, text);
 	if (abort_ranks)
 		abort_ranks(abort_handle, "%s", text);
-	fflush(NULL);
-	_exit(ddp_exit_status(DDP_ERR_MEMORY));
+	ddp_flush_and_exit(ddp_exit_status(DDP_ERR_MEMORY));
 }
 
 /* Returns whether an object of this size can exist; a larger one is not even tried. */

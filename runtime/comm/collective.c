@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* collective.c - arenas, and collectives on host memory in two levels, local and wide */
 #include "config.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/checksum.h"
 #include "ddp-private.h"
@@ -23,10 +25,7 @@ static void arena_free(struct ddp_arena *arena)
 	free(arena);
 }
 
-/*
- * Check that all groups request the same size. Within a group, ddp_region_create() has checked it.
- */
-static int agree_on_size(struct ddp *ddp, size_t bytes)
+int ddp_agree_size(struct ddp *ddp, const char *what, size_t bytes)
 {
 	int64_t limits[2] = {(int64_t)bytes, ~(int64_t)bytes};
 	int status = ddp_all_reduce(ddp, limits, limits, 2, DDP_I64, DDP_MAX);
@@ -34,7 +33,7 @@ static int agree_on_size(struct ddp *ddp, size_t bytes)
 	if (status < 0 || limits[0] == ~limits[1])
 		return status;
 	return ddp_error_set(&ddp->error, DDP_ERR_MISMATCH,
-			     "ddp_arena_create: %lld bytes on one rank, %lld on another",
+			     "%s: %lld bytes on one rank, %lld on another", what,
 			     (long long)limits[0], (long long)~limits[1]);
 }
 
@@ -78,9 +77,9 @@ static int create_arena(struct ddp *ddp, size_t bytes, bool shared, void **memor
 	if (!arena)
 		return ddp_fail_with(ddp, DDP_ERR_MEMORY, "ddp_arena_create: out of memory");
 	part = shared ? part_of(ddp, bytes) : bytes;
-	status = agree_on_size(ddp, bytes);
+	status = ddp_agree_size(ddp, "ddp_arena_create", bytes);
 	if (status == 0) {
-		watch = ddp_watch_start(ddp->timeout, ddp_check_peers, ddp);
+		watch = ddp->watch;
 		part = part ? part : 1;
 		status = shared ? ddp_region_reserve(&arena->region, ddp->group, part, &watch,
 						     &ddp->error)
@@ -91,7 +90,7 @@ static int create_arena(struct ddp *ddp, size_t bytes, bool shared, void **memor
 	if (status < 0) {
 		ddp_region_destroy(arena->region);
 		free(arena);
-		return ddp_fail_call(ddp, status);
+		return ddp_report_call(ddp, status);
 	}
 	arena->memory = ddp_region_part(arena->region, shared ? 0 : ddp_own_member(ddp));
 	arena->next = ddp->arenas;
@@ -118,11 +117,14 @@ int ddp_arena_destroy(struct ddp *ddp, void *memory)
 
 	if (!memory)
 		return 0;
+	status = ddp_check_process(ddp);
+	if (status < 0)
+		return status;
 	while (*link && (*link)->memory != memory)
 		link = &(*link)->next;
 	if (!*link)
-		return ddp_fail_with(ddp, DDP_ERR_ARGUMENT, "ddp_arena_destroy: %p is not an arena",
-				     memory);
+		return ddp_refuse(ddp, DDP_CALL_REFUSED_ARENA_DESTROY, DDP_ERR_ARGUMENT,
+				  "%p is not an arena", memory);
 	status = ddp_barrier(ddp); /* other members may still read the memory */
 	arena = *link;
 	*link = arena->next;
@@ -156,17 +158,15 @@ void ddp_arenas_free(struct ddp *ddp)
  * columns.
  *
  * If rank A waits for B, and B waits for a missing rank C, then B must time out before A: A would
- * report B as missing. Therefore waits for other groups have a later deadline than waits within a
+ * report B as missing. Therefore waits for other groups have a longer limit than waits within a
  * group. A rank that waits for other groups also announces this to its group (ddp_group_away()).
  */
 
 /*
- * Seconds by which the deadline of a wait for other groups is later than that of a wait within the
+ * Seconds by which the time limit of a wait for other groups is longer than that of a wait within the
  * group.
  */
 #define GRACE_WIDE 1.0
-
-enum kind { KIND_BARRIER, KIND_ALL_REDUCE, KIND_BROADCAST, KIND_ALL_GATHER };
 
 struct step {
 	struct ddp *ddp;
@@ -192,52 +192,45 @@ static bool has_column(const struct ddp *ddp)
 
 int ddp_begin_call(struct ddp *ddp)
 {
+	if (ddp_check_process(ddp) < 0)
+		return DDP_ERR_STATE;
 	if (!ddp->topology && !ddp->error.status)
 		return ddp_error_set(&ddp->error, DDP_ERR_STATE,
 				     "this handle has not joined a world");
-	return ddp->lost || !ddp->topology ? ddp->error.status : 0;
-}
-
-/* Returns the time of a fast clock. Its resolution is some milliseconds, enough for deadlines. */
-static uint64_t coarse_now(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+	if (ddp->lost)
+		return ddp_fail_call(ddp, ddp->end.status);
+	return ddp->topology ? 0 : ddp->error.status;
 }
 
 static uint32_t hash_call(const struct ddp_call *call, int root)
 {
-	uint64_t words[5] = {call->kind, call->type, call->op, call->count, (uint64_t)root};
-	uint64_t hash = ddp_hash(DDP_HASH_INIT, words, sizeof(words));
+	uint64_t words[4] = {call->type, call->op, call->count, (uint64_t)root};
+	uint64_t hash =
+		ddp_hash(DDP_HASH_INIT, words, sizeof(words)) >> (64 - DDP_COLUMN_HASH_BITS);
 
-	return (uint32_t)(hash ^ hash >> 32);
+	if (ddp_call_is_refusal(call->kind))
+		hash = call->count % (1u << DDP_COLUMN_HASH_BITS);
+	return call->kind << DDP_COLUMN_HASH_BITS | (uint32_t)hash;
 }
 
 static int begin(struct step *step, struct ddp *ddp, struct ddp_call call, int root)
 {
 	int status = ddp_begin_call(ddp);
-	uint64_t now = coarse_now();
 
 	if (status < 0)
 		return status;
+	ddp_lock(ddp); /* until end() */
 	step->ddp = ddp;
 	step->call = call;
+	step->call.name = ddp_call_name(call.kind);
 	step->call.sequence = ++ddp->sequence;
-	step->watch = (struct ddp_watch){
-		.begin = now,
-		.deadline = now + (uint64_t)(ddp->timeout * 1e9),
-		.limit = ddp->timeout,
-		.check = ddp_check_peers,
-		.owner = ddp,
-	};
+	step->watch = ddp->watch;
 	if (ddp->engine) {
 		step->wide = ddp_watch_later(&step->watch, GRACE_WIDE);
 		step->column = (struct ddp_column_call){
 			.sequence = (uint32_t)step->call.sequence,
 			.check = hash_call(&call, root),
-			.name = call.name,
+			.name = step->call.name,
 		};
 	}
 	ddp_recorder_begin(ddp->recorder, &step->call);
@@ -251,7 +244,9 @@ static int end(struct step *step, int status)
 	ddp_recorder_end(ddp->recorder, status);
 	if (status == 0 && ddp->sequence >= ddp->slow.next)
 		status = ddp_slow_exchange(ddp);
-	return ddp_fail_call(ddp, status);
+	status = ddp_fail_call(ddp, status);
+	ddp_unlock(ddp);
+	return status;
 }
 
 /* Call this before a wait for other groups. */
@@ -261,22 +256,14 @@ static void leave_group(struct step *step)
 }
 
 /*
- * A failure between groups cancels all messages and is reported to all ranks, so that no further
- * collective is possible. Therefore a status that is not of the group "peer" becomes
- * DDP_ERR_ABORTED.
+ * After an error this rank stays away, so that its group does not report it as missing before it has
+ * published the error.
  */
-static int map_status(struct step *step, int status)
-{
-	if (status >= 0 || ddp_is_peer_error(status))
-		return status;
-	step->ddp->error.status = DDP_ERR_ABORTED;
-	return DDP_ERR_ABORTED;
-}
-
 static int return_to_group(struct step *step, int status)
 {
-	ddp_group_away(step->ddp->group, false);
-	return map_status(step, status);
+	if (status == 0)
+		ddp_group_away(step->ddp->group, false);
+	return status;
 }
 
 /* --- Barrier ----------------------------------------------------------------------------- */
@@ -301,10 +288,32 @@ static int barrier(struct step *step)
 int ddp_barrier(struct ddp *ddp)
 {
 	struct step step;
-	int status =
-		begin(&step, ddp, (struct ddp_call){.kind = KIND_BARRIER, .name = "barrier"}, 0);
+	int status = begin(&step, ddp, (struct ddp_call){.kind = DDP_CALL_BARRIER}, 0);
 
 	return status < 0 ? status : end(&step, barrier(&step));
+}
+
+int ddp_refuse(struct ddp *ddp, enum ddp_call_kind kind, int status, const char *format, ...)
+{
+	char reason[DDP_ERROR_SIZE], name[DDP_ERROR_SIZE];
+	struct step step;
+	va_list arguments;
+	int failed;
+
+	va_start(arguments, format);
+	vsnprintf(reason, sizeof(reason), format, arguments);
+	va_end(arguments);
+	/* The count shows to ranks that wait for NCCL that this rank does not take part. */
+	failed = begin(&step, ddp, (struct ddp_call){.kind = kind, .count = ddp->device_calls}, 0);
+	if (failed < 0)
+		return failed;
+	/* The name in messages of this rank and its group. The recorder keeps the short name. */
+	snprintf(name, sizeof(name), "%s (refused: %.900s)", ddp_call_name(kind), reason);
+	step.call.name = step.column.name = name;
+	failed = end(&step, barrier(&step));
+	if (failed < 0)
+		return failed;
+	return ddp_report(ddp, status, "%s: %.900s", ddp_call_name(kind), reason);
 }
 
 /* --- All-reduce -------------------------------------------------------------------------- */
@@ -324,7 +333,6 @@ static int reduce_alone(struct step *step, const void *send, void *recv, double 
 		memmove(recv, send, call->count * ddp_type_size(type));
 	status = ddp_column_all_reduce(&ddp->column, &step->column, recv, call->count, type, op,
 				       &step->wide, &ddp->error);
-	status = map_status(step, status);
 	if (status == 0 && scale != 1)
 		ddp_kernel_get(type, op, ddp->simd)(to, 1, from, 1, call->count, scale);
 	return status;
@@ -377,18 +385,14 @@ static int all_reduce(struct step *step, const void *send, void *recv, double sc
 int ddp_all_reduce_scaled(struct ddp *ddp, const void *send, void *recv, size_t count,
 			  enum ddp_type type, enum ddp_op op, double scale)
 {
-	struct ddp_call call = {.kind = KIND_ALL_REDUCE,
-				.type = type,
-				.op = op,
-				.count = count,
-				.name = "all-reduce"};
+	struct ddp_call call = {
+		.kind = DDP_CALL_ALL_REDUCE, .type = type, .op = op, .count = count};
 	struct step step;
 	int status;
 
 	if (!ddp_type_size(type) || op >= DDP_OP_COUNT)
-		return ddp_fail_with(ddp, DDP_ERR_ARGUMENT,
-				     "ddp_all_reduce: no type %d or operation %d", (int)type,
-				     (int)op);
+		return ddp_refuse(ddp, DDP_CALL_REFUSED_ALL_REDUCE, DDP_ERR_ARGUMENT,
+				  "no type %d or operation %d", (int)type, (int)op);
 	status = begin(&step, ddp, call, 0);
 	return status < 0 ? status : end(&step, all_reduce(&step, send, recv, scale));
 }
@@ -431,16 +435,13 @@ static int broadcast(struct step *step, void *buffer, size_t bytes, int root)
 
 int ddp_broadcast(struct ddp *ddp, void *buffer, size_t bytes, int root)
 {
-	struct ddp_call call = {.kind = KIND_BROADCAST,
-				.type = (uint32_t)root,
-				.count = bytes,
-				.name = "broadcast"};
+	struct ddp_call call = {.kind = DDP_CALL_BROADCAST, .type = (uint32_t)root, .count = bytes};
 	struct step step;
 	int status;
 
 	if (root < 0 || root >= ddp->world.size)
-		return ddp_fail_with(ddp, DDP_ERR_ARGUMENT, "ddp_broadcast: root %d of %d ranks",
-				     root, ddp->world.size);
+		return ddp_refuse(ddp, DDP_CALL_REFUSED_BROADCAST, DDP_ERR_ARGUMENT,
+				  "root %d of %d ranks", root, ddp->world.size);
 	status = begin(&step, ddp, call, root);
 	return status < 0 ? status : end(&step, broadcast(&step, buffer, bytes, root));
 }
@@ -503,10 +504,15 @@ static int all_gather(struct step *step, const void *send, void *recv, size_t by
 
 int ddp_all_gather(struct ddp *ddp, const void *send, void *recv, size_t bytes)
 {
-	struct ddp_call call = {.kind = KIND_ALL_GATHER, .count = bytes, .name = "all-gather"};
+	struct ddp_call call = {.kind = DDP_CALL_ALL_GATHER, .count = bytes};
 	struct step step;
-	int status = begin(&step, ddp, call, 0);
+	size_t total;
+	int status;
 
+	if (__builtin_mul_overflow(bytes, (size_t)ddp->world.size, &total))
+		return ddp_refuse(ddp, DDP_CALL_REFUSED_ALL_GATHER, DDP_ERR_ARGUMENT,
+				  "%zu bytes of each of %d ranks", bytes, ddp->world.size);
+	status = begin(&step, ddp, call, 0);
 	return status < 0 ? status : end(&step, all_gather(&step, send, recv, bytes));
 }
 
@@ -537,7 +543,7 @@ int ddp_agree(struct ddp *ddp, int status, const char *text)
 	if (status < 0)
 		return status;
 	if (least[1] == -least[2]) /* all ranks have the same text */
-		return ddp_error_set(&ddp->error, verdict.status, "%s", verdict.text);
-	return ddp_error_set(&ddp->error, verdict.status, "%s: %.900s", ddp_rank_name(ddp, first),
-			     verdict.text);
+		return ddp_report(ddp, verdict.status, "%s", verdict.text);
+	return ddp_report(ddp, verdict.status, "%s: %.900s", ddp_rank_name(ddp, first),
+			  verdict.text);
 }

@@ -1,44 +1,70 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * comm.h - the handle and its collectives, for gradient/ and state/
+ * comm.h - the handle and its collectives, for device/, gradient/ and state/
  *
- * comm/ implements the parts of ddp.h on the world, collectives and devices. It may call store/,
- * local/, wide/, device/ and the directories below them. None of those directories calls comm/,
- * except through a watch or a function pointer. gradient/ and state/ use a handle through ddp.h and
- * this header only. Start reading in world.c (ddp_init), then join.c.
+ * comm/ implements the parts of ddp.h on the world and collectives. It may call store/, local/,
+ * wide/ and the directories below them. None of those directories calls comm/, except through a
+ * watch or a function pointer. gradient/ and state/ use a handle through ddp.h and this header
+ * only. Start reading in world.c, then join.c.
  *
- *  world.c         ddp_init() to ddp_destroy()
+ *  world.c         ddp_init_with() to ddp_destroy()
  *  join.c          rendezvous, shared memory within nodes, topology, connections
  *  collective.c    collectives of host memory: within a group and between groups
- *  device-calls.c  collectives of device memory: by NCCL, or staged through host memory
  *  failure.c       how a failed rank's error reaches all other ranks
  *  compare.c recorder.c topology.c    need neither a store nor engines
- *  ddp-private.h   struct ddp, for these files only
+ *  ddp-private.h   struct ddp, for these files and device/ only
  */
 #ifndef DDP_COMM_H
 #define DDP_COMM_H
 
 #include "base/log.h"
+#include "base/type.h"
 
 /* --- Handle ------------------------------------------------------------------------------- */
 
-/*
- * End a public call with [status] and a formatted text: store both in the handle. If the status is
- * of the group "peer", also report the error to the other ranks and write this rank's failure
- * record.
- * Returns [status].
- */
-int ddp_fail_with(struct ddp *ddp, int status, const char *format, ...) DDP_FORMAT(3, 4);
+/* As ddp_init(). [join_device] is called at the end if ddp_options.device is set. */
+int ddp_init_with(struct ddp **ddp, const struct ddp_options *options,
+		  int (*join_device)(struct ddp *ddp));
 
 /*
- * Check at the start of a collective that this rank has joined the world and that no rank was lost.
+ * A public call that fails ends with one of the next three functions, which store [status] and a
+ * formatted text in the handle. They return [status]; but if the world has ended, now or before,
+ * they return the status of the error that ended it, and the handle keeps that error.
+ *
+ * ddp_fail_with(): this rank fails, and others may not: memory, data, a peer. Ends the world: the
+ * other ranks get DDP_ERR_ABORTED with this rank and its text, or, for a status of the group "peer",
+ * that error.
+ *
+ * ddp_refuse(): the collective call [kind] is refused for its arguments or the handle's state. Call
+ * it instead of the collective's exchanges. It is a collective itself: if all ranks refuse the call,
+ * the world continues; if a rank makes the call, all ranks get DDP_ERR_MISMATCH.
+ *
+ * ddp_report(): all ranks have agreed on the error, or the call is not collective. The world
+ * continues, unless the status is of the group "peer".
+ */
+int ddp_fail_with(struct ddp *ddp, int status, const char *format, ...) DDP_FORMAT(3, 4);
+int ddp_refuse(struct ddp *ddp, enum ddp_call_kind kind, int status, const char *format, ...)
+	DDP_FORMAT(4, 5);
+int ddp_report(struct ddp *ddp, int status, const char *format, ...) DDP_FORMAT(3, 4);
+
+/*
+ * Check that this process created [ddp], and did not inherit it as a forked child. Any thread may
+ * call this function.
+ * Returns 0, or DDP_ERR_STATE.
+ */
+int ddp_check_process(struct ddp *ddp);
+
+/*
+ * Check at the start of a collective that this process created the handle, that it has joined
+ * the world, and that no rank was lost.
  * Returns 0, or the handle's error.
  */
 int ddp_begin_call(struct ddp *ddp);
 
 /*
- * A thread that libddp has started holds this lock during its collectives. Meanwhile the program may
- * call ddp_abort() or ddp_exit(), which end the collective before they use the handle.
+ * A collective on host memory holds this lock, and a thread that libddp has started holds it from
+ * its first to its last one. Meanwhile another thread may call ddp_abort() or ddp_exit(), which end
+ * the collective before they use the handle.
  */
 void ddp_lock(struct ddp *ddp);
 void ddp_unlock(struct ddp *ddp);
@@ -92,37 +118,5 @@ int ddp_compare(struct ddp *ddp, const char *what, const struct ddp_items *items
  * DDP_ERR_x. Collective.
  */
 int ddp_find_differing(struct ddp *ddp, uint64_t number);
-
-/* --- Devices (device-calls.c) ------------------------------------------------------------- */
-
-/*
- * Functions from which gradient/ builds sums in device memory; device-engine.h describes them. A
- * stream is a void pointer; NULL is the library's own stream. All functions but the first two need
- * ddp_device_join(); the last four also need staged collectives. A function that returns an int
- * returns 0 or a DDP_ERR_x, with its text in the handle.
- */
-
-/* Returns the library's own stream; NULL before ddp_device_join(). */
-void *ddp_device_stream(struct ddp *ddp);
-
-/* Make [later] wait for the work enqueued on [earlier]. Does nothing before ddp_device_join(). */
-int ddp_device_order(struct ddp *ddp, void *later, void *earlier);
-int ddp_device_convert(struct ddp *ddp, void *stream, void *to, enum ddp_type to_type,
-		       const void *from, enum ddp_type from_type, size_t count, double factor);
-int ddp_device_count(struct ddp *ddp, void *stream, uint64_t *counter, uint64_t *word);
-int ddp_device_copy(struct ddp *ddp, void *to, const void *from, size_t bytes, void *stream);
-bool ddp_device_is_captured(struct ddp *ddp, void *stream);
-
-/*
- * Wait until [word], which the device increments on [stream], has reached [value]. Fails at the
- * time limit.
- */
-int ddp_device_await(struct ddp *ddp, void *stream, const uint64_t *word, uint64_t value);
-
-/*
- * As ddp_arena_create(), for memory that the device can access as well. Fails on all ranks or on
- * none. Collective.
- */
-int ddp_device_arena(struct ddp *ddp, size_t bytes, void **memory);
 
 #endif /* DDP_COMM_H */

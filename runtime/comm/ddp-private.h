@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ddp-private.h - struct ddp, and functions shared by the files of comm/
+ * ddp-private.h - struct ddp, and functions shared by the files of comm/ and device/
  *
  * comm.h has the interface for the directories above.
  */
@@ -12,15 +12,14 @@
 #include "base/log.h"
 #include "base/watch.h"
 #include "comm.h"
+#include "identity/identity.h"
 #include "local/group.h"
 #include "store/store.h"
 #include "topology.h"
 #include "wide/ring.h"
-#include "world/identity.h"
 
 struct ddp_arena;
 struct ddp_device;
-struct ddp_device_block;
 struct ddp_device_engine;
 struct ddp_kept;
 struct ddp_pace;
@@ -34,6 +33,7 @@ struct ddp_slow {
 	int rank, times;
 	time_t since;
 	uint64_t logged_ms; /* time of the last warning, in milliseconds of ddp_now(); 0: none */
+	unsigned int suspensions; /* ddp_watch_suspensions() at the last exchange */
 	/* for an exchange; allocated in advance, since no rank may fail alone in a collective */
 	struct ddp_pace *paces;
 };
@@ -45,6 +45,7 @@ struct ddp {
 	struct ddp_world world;
 	enum ddp_simd simd;
 	double timeout;
+	struct ddp_watch watch; /* time limit and check of a wait, which uses a copy */
 
 	enum ddp_sharing sharing; /* value of DDP_LOCAL */
 	bool shares;		  /* this rank shares memory with the other ranks of its node */
@@ -68,7 +69,8 @@ struct ddp {
 	char *staged;	       /* pinned buffer of staged collectives; NULL if NCCL is used */
 	char device_path[192]; /* result of ddp_device_path() */
 	uint64_t device_bytes; /* size of the device's memory */
-	struct ddp_device_block *device_blocks; /* memory of ddp_device_alloc() */
+	uint64_t device_used;  /* bytes of ddp_device_alloc() that are not freed */
+	uint64_t device_calls; /* number of collectives that NCCL has made */
 	/* set once the world is lost and pending work on the device has been aborted */
 	bool device_left;
 
@@ -77,8 +79,11 @@ struct ddp {
 	uint64_t sequence;	/* number of the last collective */
 	uint64_t store_checked; /* time of the last check for an abort in the store */
 	bool joined;		/* ddp_init() succeeded */
-	bool lost;		/* an error of the group "peer" happened */
-	pthread_mutex_t use;	/* see ddp_lock() */
+	bool lost;		/* the world has ended with error [end] */
+	struct ddp_error end;
+	pthread_mutex_t use; /* see ddp_lock() */
+	/* ddp_fork_generation() of the process that called ddp_init() */
+	unsigned int generation;
 
 	/* text with which other ranks can map the group's shared memory */
 	char ticket[DDP_GROUP_TICKET];
@@ -103,6 +108,9 @@ void ddp_leave_world(struct ddp *ddp, bool clean);
 /* --- collective.c ------------------------------------------------------------------------- */
 
 int ddp_own_member(const struct ddp *ddp);
+
+/* Check that all ranks request the same size from function [what]. Collective. */
+int ddp_agree_size(struct ddp *ddp, const char *what, size_t bytes);
 
 /* Free all arenas of [ddp]. Not collective. */
 void ddp_arenas_free(struct ddp *ddp);
@@ -136,28 +144,25 @@ int ddp_check_peers(void *owner, struct ddp_error *error);
 /* Returns "rank 3 on n2", valid until the next call. [owner] is a struct ddp. */
 const char *ddp_rank_name(void *owner, int rank);
 
-/*
- * Report this rank's error to the other ranks. Does nothing if an error was reported already, or if
- * there are no other ranks.
- */
-void ddp_publish_failure(struct ddp *ddp);
+/* Returns whether this process is a forked child of the process that created [ddp]. */
+bool ddp_is_inherited(const struct ddp *ddp);
 
 /*
- * End a public call with [status] and the text in ddp->error. If the status is of the group "peer",
- * report the error to the other ranks and write the failure record. Logs nothing.
- * Returns [status].
+ * As ddp_fail_with() and ddp_report(), with the text in ddp->error. [status] may be 0 or more, for
+ * success. Neither logs anything.
  */
 int ddp_fail_call(struct ddp *ddp, int status);
+int ddp_report_call(struct ddp *ddp, int status);
 
 /*
- * Exit with the exit status for [status]. Runs no atexit handlers or destructors, since a broken
- * engine might hang in one of them.
+ * Exit with the exit status for [status], as ddp_flush_and_exit() does. Runs no atexit handlers or
+ * destructors, since a broken engine might hang in one of them.
  */
 _Noreturn void ddp_leave(int status);
 
 /*
  * Log the error of [ddp], report it to the other ranks, write the failure record, and exit as
- * ddp_leave() does.
+ * ddp_leave() does. A forked child only logs the error and exits.
  */
 _Noreturn void ddp_leave_failed(struct ddp *ddp);
 

@@ -12,14 +12,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/bounded.h"
+#include "base/fork.h"
 #include "ddp-private.h"
 #include "recorder.h"
+#include "wide/exchange.h"
 
-/* Nanoseconds to wait for the end of another thread's collective, and between two checks. */
-#define STOP_TIME UINT64_C(2000000000)
+/* Seconds to wait for the end of another thread's collective; nanoseconds between two checks. */
+#define STOP_TIME 2
 #define STOP_PERIOD 500000
 
 /* Nanoseconds between checks of the store, to limit the load on its file system. */
@@ -60,6 +62,27 @@ static int check_lost(struct ddp *ddp, struct ddp_error *error)
 	return published < 0 ? published : status;
 }
 
+/* Start of a text in the store whose error is DDP_ERR_MISMATCH. The store adds a rank before it. */
+#define MISMATCH "mismatch: "
+
+static int reported_status(const char *reason)
+{
+	const char *text = strstr(reason, ": ");
+
+	return text && strncmp(text + 2, MISMATCH, strlen(MISMATCH)) == 0 ? DDP_ERR_MISMATCH
+									  : DDP_ERR_ABORTED;
+}
+
+/* A rank that refuses a collective on device memory does not take part in it, and NCCL would wait. */
+static int check_refusals(struct ddp *ddp, struct ddp_error *error)
+{
+	int status = ddp_group_check_refusals(ddp->group, ddp->device_calls, error);
+
+	if (status == 0 && ddp->column.size > 1)
+		status = ddp_column_check_refusals(&ddp->column, ddp->device_calls, error);
+	return status;
+}
+
 int ddp_check_peers(void *owner, struct ddp_error *error)
 {
 	struct ddp *ddp = owner;
@@ -77,6 +100,8 @@ int ddp_check_peers(void *owner, struct ddp_error *error)
 		 */
 		ddp_group_serve(ddp->group, 0);
 		status = ddp_group_aborted(ddp->group, error);
+		if (status == 0 && ddp->device_calls > 0)
+			status = check_refusals(ddp, error);
 		if (status == 0)
 			status = check_lost(ddp, error);
 	}
@@ -84,19 +109,38 @@ int ddp_check_peers(void *owner, struct ddp_error *error)
 		return status;
 	ddp->store_checked = now;
 	reason = ddp_store_aborted(ddp->store);
-	return reason ? ddp_error_set(error, DDP_ERR_ABORTED, "%s", reason) : 0;
+	return reason ? ddp_error_set(error, reported_status(reason), "%s", reason) : 0;
+}
+
+/* --- Forked children --------------------------------------------------------------------- */
+
+bool ddp_is_inherited(const struct ddp *ddp)
+{
+	return ddp->generation != ddp_fork_number;
+}
+
+int ddp_check_process(struct ddp *ddp)
+{
+	if (!ddp_is_inherited(ddp))
+		return 0;
+	return ddp_error_set(&ddp->error, DDP_ERR_STATE,
+			     "a forked child cannot use the handle of its parent");
 }
 
 /* --- Publication ------------------------------------------------------------------------- */
 
 static void publish_error(struct ddp *ddp, int status, const char *text)
 {
+	char prefixed[DDP_ERROR_SIZE + sizeof(MISMATCH)];
+
 	if (ddp->group)
 		ddp_group_abort(ddp->group, status, text);
 	if (ddp->host)
-		ddp->engine->note(ddp->host, text);
+		ddp_column_note(ddp->engine, ddp->host, status, text);
+	snprintf(prefixed, sizeof(prefixed), "%s%s", status == DDP_ERR_MISMATCH ? MISMATCH : "",
+		 text);
 	if (ddp->store)
-		ddp_store_abort(ddp->store, text);
+		ddp_store_abort(ddp->store, prefixed);
 }
 
 /* Before the first collective there is nothing to record. */
@@ -106,34 +150,6 @@ static void keep_record(struct ddp *ddp)
 		ddp_recorder_dump(ddp->recorder, ddp->error.text);
 }
 
-int ddp_fail_call(struct ddp *ddp, int status)
-{
-	if (status >= 0)
-		return status;
-	if (ddp->error.status != status)
-		ddp_error_set(&ddp->error, status, "%s", ddp_strerror(status));
-	if (ddp->lost || !ddp_is_peer_error(status))
-		return status;
-	ddp->lost = true;
-	if (ddp->identity.size > 1) {
-		keep_record(ddp);
-		publish_error(ddp, status, ddp->error.text);
-	}
-	return status;
-}
-
-int ddp_fail_with(struct ddp *ddp, int status, const char *format, ...)
-{
-	char text[DDP_ERROR_SIZE];
-	va_list arguments;
-
-	va_start(arguments, format);
-	vsnprintf(text, sizeof(text), format, arguments);
-	va_end(arguments);
-	ddp_error_set(&ddp->error, status, "%s", text);
-	return ddp_fail_call(ddp, status);
-}
-
 /* Format the text with which this rank aborts for [reason]. Any thread may call this. */
 static void format_abort(const struct ddp *ddp, const char *reason, char text[DDP_ERROR_SIZE])
 {
@@ -141,6 +157,83 @@ static void format_abort(const struct ddp *ddp, const char *reason, char text[DD
 
 	format_rank(ddp, ddp->identity.rank, name, sizeof(name));
 	snprintf(text, DDP_ERROR_SIZE, "%.128s aborted: %.880s", name, reason);
+}
+
+static void end_world(struct ddp *ddp)
+{
+	char text[DDP_ERROR_SIZE];
+
+	/* If a member has reported an error before, that is why this rank lost a peer. */
+	if (ddp_is_peer_error(ddp->error.status) && ddp->group)
+		(void)ddp_group_aborted(ddp->group, &ddp->error);
+	ddp->lost = true;
+	ddp->end = ddp->error;
+	if (ddp->identity.size <= 1)
+		return;
+	keep_record(ddp);
+	if (ddp_is_peer_error(ddp->error.status)) {
+		publish_error(ddp, ddp->error.status, ddp->error.text);
+		return;
+	}
+	format_abort(ddp, ddp->error.text, text);
+	publish_error(ddp, DDP_ERR_ABORTED, text);
+}
+
+/* End a public call with [status]. If [ends], an error ends the world. */
+static int end_call(struct ddp *ddp, int status, bool ends)
+{
+	if (status >= 0)
+		return status;
+	if (ddp_check_process(ddp) < 0)
+		return DDP_ERR_STATE;
+	if (ddp->error.status != status)
+		ddp_error_set(&ddp->error, status, "%s", ddp_strerror(status));
+	if (ddp->lost)
+		ddp->error = ddp->end;
+	else if (ends)
+		end_world(ddp);
+	return ddp->error.status;
+}
+
+int ddp_fail_call(struct ddp *ddp, int status)
+{
+	/* A world of one rank continues, since no other rank can have another result. */
+	return end_call(ddp, status, ddp->identity.size > 1 || ddp_is_peer_error(status));
+}
+
+int ddp_report_call(struct ddp *ddp, int status)
+{
+	return end_call(ddp, status, ddp_is_peer_error(status));
+}
+
+/* The arguments may point into the handle's error. */
+DDP_FORMAT(3, 0)
+static void set_error(struct ddp *ddp, int status, const char *format, va_list arguments)
+{
+	char text[DDP_ERROR_SIZE];
+
+	vsnprintf(text, sizeof(text), format, arguments);
+	ddp_error_set(&ddp->error, status, "%s", text);
+}
+
+int ddp_fail_with(struct ddp *ddp, int status, const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	set_error(ddp, status, format, arguments);
+	va_end(arguments);
+	return ddp_fail_call(ddp, status);
+}
+
+int ddp_report(struct ddp *ddp, int status, const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	set_error(ddp, status, format, arguments);
+	va_end(arguments);
+	return ddp_report_call(ddp, status);
 }
 
 void ddp_lock(struct ddp *ddp)
@@ -160,17 +253,16 @@ void ddp_unlock(struct ddp *ddp)
  */
 static bool stop_collective(struct ddp *ddp, const char *text)
 {
-	const struct timespec period = {0, STOP_PERIOD};
-	uint64_t end = ddp_now() + STOP_TIME;
+	struct ddp_watch watch = ddp_watch_start(STOP_TIME, NULL, NULL);
 
 	if (pthread_mutex_trylock(&ddp->use) == 0)
 		return true;
 	if (ddp->group)
 		ddp_group_abort(ddp->group, DDP_ERR_ABORTED, text);
 	while (pthread_mutex_trylock(&ddp->use) != 0) {
-		if (ddp_now() > end)
+		if (ddp_watch_check(&watch, NULL) < 0)
 			return false;
-		nanosleep(&period, NULL);
+		ddp_watch_sleep(&watch, STOP_PERIOD);
 	}
 	return true;
 }
@@ -181,6 +273,8 @@ void ddp_abort(struct ddp *ddp, const char *format, ...)
 	va_list arguments;
 	bool locked;
 
+	if (ddp_check_process(ddp) < 0)
+		return;
 	va_start(arguments, format);
 	vsnprintf(reason, sizeof(reason), format, arguments);
 	va_end(arguments);
@@ -192,22 +286,9 @@ void ddp_abort(struct ddp *ddp, const char *format, ...)
 		ddp_unlock(ddp);
 }
 
-void ddp_publish_failure(struct ddp *ddp)
-{
-	char text[DDP_ERROR_SIZE];
-
-	if (ddp->lost || ddp->identity.size <= 1 || !ddp->store)
-		return;
-	ddp->lost = true;
-	format_abort(ddp, ddp->error.text, text);
-	keep_record(ddp);
-	publish_error(ddp, DDP_ERR_ABORTED, text);
-}
-
 _Noreturn void ddp_leave(int status)
 {
-	fflush(NULL);
-	_exit(ddp_exit_status(status));
+	ddp_flush_and_exit(ddp_exit_status(status));
 }
 
 /*
@@ -225,15 +306,21 @@ _Noreturn void ddp_leave_failed(struct ddp *ddp)
 	const struct ddp_error own = ddp->error;
 	char text[DDP_ERROR_SIZE];
 
+	/* A forked child reports nothing to its parent's world. */
+	if (ddp_check_process(ddp) < 0) {
+		if (own.status < 0)
+			ddp_log_print(&ddp->log, DDP_LEVEL_ERROR, "failure", "%s", own.text);
+		ddp_leave(own.status);
+	}
 	/* No other thread may use the handle from here on, so the lock is not released. */
 	format_abort(ddp, own.text, text);
 	(void)stop_collective(ddp, text);
 	ddp->error = own;
 	ddp_log_print(&ddp->log, DDP_LEVEL_ERROR, "failure", "%s", ddp->error.text);
-	ddp_publish_failure(ddp);
+	(void)ddp_fail_call(ddp, ddp->error.status);
 	if (ddp->lost && ddp->host)
 		flush_notes(ddp);
-	ddp_leave(ddp->error.status);
+	ddp_leave(own.status);
 }
 
 _Noreturn void ddp_end(void *owner, int status, const char *text)

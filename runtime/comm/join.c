@@ -211,21 +211,25 @@ static int prepare_world(struct ddp *ddp, const struct ddp_watch *watch)
 static int publish_and_meet(struct ddp *ddp, const struct ddp_watch *watch,
 			    int (*prepare)(struct ddp *, const struct ddp_watch *))
 {
-	struct ddp_watch fence_watch = *watch;
+	struct ddp_watch failed_watch;
 	struct ddp_card card = own_card(ddp);
 	struct ddp_error failure = {0};
 	int status;
 
-	if (prepare(ddp, watch) < 0) {
+	ddp_watch_block(); /* by files, or while an engine resolves names */
+	status = prepare(ddp, watch);
+	ddp_watch_unblock();
+	if (status < 0) {
 		failure = ddp->error;
 		snprintf(card.failure, sizeof(card.failure), "%.*s", DDP_CARD_FAILURE - 1,
 			 failure.text);
+		failed_watch = ddp_watch_start(FAILED_WAIT, watch->check, watch->owner);
 		if (ddp->timeout > FAILED_WAIT)
-			fence_watch = ddp_watch_start(FAILED_WAIT, watch->check, watch->owner);
+			watch = &failed_watch;
 	}
 	status = ddp_store_put(ddp->store, KEY_CARD, &card, sizeof(card), &ddp->error);
 	if (status == 0)
-		status = ddp_store_fence(ddp->store, &fence_watch, &ddp->error);
+		status = ddp_store_fence(ddp->store, watch, &ddp->error);
 	if (failure.status == 0)
 		return status;
 	ddp->error = failure;
@@ -240,10 +244,11 @@ static int get_card(struct ddp *ddp, int rank, struct ddp_card *card)
 	if (status == 0 && size != sizeof(*card))
 		status = ddp_error_set(&ddp->error, DDP_ERR_MISMATCH,
 				       "rank %d runs another release of libddp", rank);
+	card->host[sizeof(card->host) - 1] = '\0';
 	card->failure[sizeof(card->failure) - 1] = '\0';
 	if (status == 0 && *card->failure)
-		status = ddp_error_set(&ddp->error, DDP_ERR_ABORTED, "from rank %d on %.*s: %s",
-				       rank, DDP_HOST_NAME - 1, card->host, card->failure);
+		status = ddp_error_set(&ddp->error, DDP_ERR_ABORTED, "from rank %d on %s: %s", rank,
+				       card->host, card->failure);
 	return status;
 }
 
@@ -396,10 +401,8 @@ static int read_cards(struct ddp *ddp, struct ddp_card *cards)
 {
 	int status = 0;
 
-	for (int rank = 0; rank < ddp->identity.size && status == 0; rank++) {
+	for (int rank = 0; rank < ddp->identity.size && status == 0; rank++)
 		status = get_card(ddp, rank, &cards[rank]);
-		cards[rank].host[DDP_HOST_NAME - 1] = '\0';
-	}
 	return status;
 }
 
@@ -530,7 +533,7 @@ static bool has_mates(const struct ddp *ddp)
 
 int ddp_join_world(struct ddp *ddp, const char *method)
 {
-	struct ddp_watch watch = ddp_watch_start(ddp->timeout, ddp_check_peers, ddp);
+	struct ddp_watch watch = ddp->watch;
 	int status = read_settings(ddp);
 
 	if (status == 0)

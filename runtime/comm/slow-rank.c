@@ -90,8 +90,9 @@ static void evaluate(struct ddp *ddp, const struct ddp_pace *paces)
 	int rank;
 
 	/* Too short a time says nothing. */
-	if (paces[0].all < MINIMUM)
-		return;
+	for (rank = 0; rank < ddp->identity.size; rank++)
+		if (paces[rank].all < MINIMUM)
+			return;
 	rank = ddp_slow_find(paces, ddp->identity.size, &median);
 	if (rank < 0) {
 		slow->times = 0;
@@ -113,14 +114,19 @@ int ddp_slow_exchange(struct ddp *ddp)
 	struct ddp_pace *paces = ddp->slow.paces;
 	struct ddp_pace own = ddp_recorder_pace(ddp->recorder);
 	uint64_t calls = ddp->sequence - ddp->slow.last, next;
+	unsigned int suspensions = ddp_watch_suspensions();
 	int status;
 
+	/* If all ranks were suspended, those between two collectives look slow. */
+	if (suspensions != ddp->slow.suspensions)
+		own = (struct ddp_pace){0, 0};
+	ddp->slow.suspensions = suspensions;
 	ddp->slow.next = UINT64_MAX; /* the exchange itself is a collective */
 	status = ddp_all_gather(ddp, &own, paces, sizeof(own));
 	if (status == 0) {
 		if (ddp->identity.rank == 0)
 			evaluate(ddp, paces);
-		next = calls * PERIOD / (paces[0].all + 1);
+		next = paces[0].all > 0 ? calls * PERIOD / paces[0].all : calls;
 		next = next > GROWTH * calls ? GROWTH * calls : next;
 		ddp->slow.last = ddp->sequence;
 		ddp->slow.next = ddp->sequence + (next > 0 ? next : 1);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* topology.c - divide the ranks into groups and columns, from their cards */
 #include "config.h"
 
 #include <stdlib.h>

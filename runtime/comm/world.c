@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * world.c - ddp_init() to ddp_destroy(): find this rank's identity, and create the handle
+ * world.c - ddp_init_with() to ddp_destroy(): find this rank's identity, and create the handle
  */
 #include "config.h"
 
@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fork.h"
 #include "base/settings.h"
 #include "ddp-private.h"
 #include "recorder.h"
@@ -61,7 +62,7 @@ static int count_devices(void)
 	return count;
 }
 
-static int read_identity(struct ddp *ddp)
+static int read_identity(struct ddp *ddp, const struct ddp_options *options)
 {
 	char hostname[256] = "localhost";
 	char directory[PATH_MAX];
@@ -72,8 +73,11 @@ static int read_identity(struct ddp *ddp)
 		.devices = count_devices(),
 	};
 
-	gethostname(hostname, sizeof(hostname) - 1);
+	gethostname(hostname, sizeof(hostname));
 	surroundings.directory = getcwd(directory, sizeof(directory)) ? directory : ".";
+	if (options->world_size != 0)
+		return ddp_identity_give(options, environ, &surroundings, &ddp->identity,
+					 &ddp->error);
 	return ddp_identity_read(environ, &surroundings, &ddp->identity, &ddp->error);
 }
 
@@ -102,29 +106,51 @@ static void fill_world(struct ddp *ddp)
 	};
 }
 
+/*
+ * Copy the caller's options to [options]. The caller may have been built with an older ddp.h, which
+ * lacks the last members; these become 0.
+ */
+static int copy_options(struct ddp *ddp, const struct ddp_options *given,
+			struct ddp_options *options)
+{
+	const size_t least = offsetof(struct ddp_options, rank); /* size in release 1.0 */
+
+	*options = (struct ddp_options)DDP_OPTIONS_INIT;
+	if (!given)
+		return 0;
+	if (given->size < least || given->size > sizeof(*options))
+		return ddp_error_set(&ddp->error, DDP_ERR_ARGUMENT,
+				     "ddp_init: options of %zu bytes, this libddp has %zu: begin "
+				     "with DDP_OPTIONS_INIT, and use a libddp that is not older "
+				     "than the ddp.h of the program",
+				     given->size, sizeof(*options));
+	memcpy(options, given, given->size);
+	return 0;
+}
+
 static int read_options(struct ddp *ddp, const struct ddp_options *options)
 {
-	int status = ddp_log_open(&ddp->log, &ddp->error);
+	int status = ddp_setting_seconds(DDP_SET_DDP_TIMEOUT, &ddp->timeout, &ddp->error);
 
 	if (status < 0)
 		return status;
-	if (options && options->size != sizeof(*options))
-		return ddp_error_set(&ddp->error, DDP_ERR_ARGUMENT,
-				     "ddp_init: options of %zu bytes, this libddp has %zu: begin "
-				     "with DDP_OPTIONS_INIT, and build against the ddp.h of the "
-				     "library that is used",
-				     options->size, sizeof(*options));
-	status = ddp_setting_seconds(DDP_SET_DDP_TIMEOUT, &ddp->timeout, &ddp->error);
-	if (status < 0)
-		return status;
-	if (options && options->timeout != 0) {
+	if (options->timeout != 0) {
 		if (!(options->timeout > 0) || options->timeout > 1e9)
 			return ddp_error_set(&ddp->error, DDP_ERR_ARGUMENT,
 					     "ddp_init: the timeout is %g s, but must be above 0",
 					     options->timeout);
 		ddp->timeout = options->timeout;
 	}
+	ddp->watch = ddp_watch_start(ddp->timeout, ddp_check_peers, ddp);
 	return ddp_simd_choose(&ddp->simd, &ddp->error);
+}
+
+/* Returns the rendezvous method; NULL: that of the environment. */
+static const char *choose_method(const struct ddp_options *options)
+{
+	if (options->method || options->world_size == 0)
+		return options->method;
+	return options->world_size > 1 ? "file" : "single";
 }
 
 /*
@@ -157,24 +183,31 @@ static int open_recorder(struct ddp *ddp, bool signals)
 
 /* --- ddp_init() to ddp_exit() ------------------------------------------------------------ */
 
-static int initialise(struct ddp *ddp, const struct ddp_options *options)
+static int initialise(struct ddp *ddp, const struct ddp_options *given,
+		      int (*join_device)(struct ddp *ddp))
 {
-	int status = read_options(ddp, options);
+	struct ddp_options options;
+	int status = ddp_log_open(&ddp->log, &ddp->error);
 
 	if (status == 0)
-		status = read_identity(ddp);
+		status = copy_options(ddp, given, &options);
+	if (status == 0)
+		status = read_options(ddp, &options);
+	if (status == 0)
+		status = read_identity(ddp, &options);
 	if (status < 0)
 		return status;
 	fill_world(ddp);
 	ddp_log_name(&ddp->log, ddp->identity.rank, ddp->identity.host);
-	status = open_recorder(ddp, !(options && options->no_signals));
+	status = open_recorder(ddp, !options.no_signals);
 	if (status == 0)
-		status = ddp_join_world(ddp, options ? options->method : NULL);
+		status = ddp_join_world(ddp, choose_method(&options));
 	if (status == 0)
 		status = ddp_barrier(ddp);	/* shows that all ranks can be reached */
 	(void)ddp_recorder_pace(ddp->recorder); /* discard the time of the rendezvous */
-	if (status == 0 && options && options->device)
-		status = ddp_device_join(ddp);
+	ddp->slow.suspensions = ddp_watch_suspensions();
+	if (status == 0 && options.device)
+		status = join_device(ddp);
 	if (status == 0)
 		ddp_log(ddp, DDP_LEVEL_INFO, "world",
 			"%d ranks on %d nodes, by %s, met by %s, between groups: %s",
@@ -196,7 +229,8 @@ static void make_lock(struct ddp *ddp)
 	pthread_mutexattr_destroy(&attributes);
 }
 
-int ddp_init(struct ddp **ddp, const struct ddp_options *options)
+int ddp_init_with(struct ddp **ddp, const struct ddp_options *options,
+		  int (*join_device)(struct ddp *ddp))
 {
 	int status;
 
@@ -204,11 +238,10 @@ int ddp_init(struct ddp **ddp, const struct ddp_options *options)
 	if (!*ddp)
 		return DDP_ERR_MEMORY;
 	make_lock(*ddp);
+	(*ddp)->generation = ddp_fork_generation();
 	(*ddp)->log = (struct ddp_log){.level = DDP_LEVEL_WARNING, .prefix = "ddp: ", .rank = -1};
-	status = ddp_fail_call(*ddp, initialise(*ddp, options));
+	status = ddp_fail_call(*ddp, initialise(*ddp, options, join_device));
 	(*ddp)->joined = status == 0;
-	if (status < 0)
-		ddp_publish_failure(*ddp); /* the other ranks wait for this one */
 	if (status < 0 && (*ddp)->group)
 		ddp_group_stop_serving((*ddp)->group);
 	return status;
@@ -218,7 +251,7 @@ void ddp_destroy(struct ddp *ddp)
 {
 	bool clean;
 
-	if (!ddp)
+	if (!ddp || ddp_is_inherited(ddp))
 		return;
 	/* After this barrier no rank uses the arenas, which are freed with the group. */
 	clean = ddp->joined && !ddp->lost && ddp_barrier(ddp) == 0;
@@ -239,7 +272,7 @@ void ddp_exit(struct ddp *ddp)
 		fputs("ddp: out of memory\n", stderr);
 		ddp_leave(DDP_ERR_MEMORY);
 	}
-	if (ddp->error.status < 0)
+	if (ddp->error.status < 0 || ddp_is_inherited(ddp))
 		ddp_leave_failed(ddp);
 	ddp_destroy(ddp);
 	exit(0);
@@ -247,7 +280,7 @@ void ddp_exit(struct ddp *ddp)
 
 void ddp_beat(struct ddp *ddp)
 {
-	if (!ddp->lost)
+	if (ddp_check_process(ddp) == 0 && !ddp->lost)
 		ddp_recorder_beat(ddp->recorder);
 }
 

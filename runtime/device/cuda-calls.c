@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* cuda-calls.c - device, streams, events and kernels for both device engines */
 #include "config.h"
 
 #include <stdio.h>
@@ -15,17 +16,17 @@
 /* --- Which device, on which host ----------------------------------------------------------- */
 
 /*
- * Set the host's identity in [card]. Like NCCL, use NCCL_HOSTID, if it is set, in place of host
+ * Set the host's identity in [gpu]. Like NCCL, use NCCL_HOSTID, if it is set, in place of host
  * name and boot ID.
  */
-static void identify_host(struct ddp_device_card *card)
+static void identify_host(struct ddp_gpu *gpu)
 {
 	const char *id = getenv("NCCL_HOSTID");
 	char boot[64] = "";
 	FILE *file;
 
-	if (gethostname(card->host, sizeof(card->host) - 1) < 0)
-		snprintf(card->host, sizeof(card->host), "(no name)");
+	if (gethostname(gpu->host, sizeof(gpu->host) - 1) < 0)
+		snprintf(gpu->host, sizeof(gpu->host), "(no name)");
 	file = id ? NULL : fopen(BOOT_ID, "re");
 	if (file) {
 		if (!fgets(boot, sizeof(boot), file))
@@ -34,40 +35,39 @@ static void identify_host(struct ddp_device_card *card)
 	}
 	/* If there is no boot ID, use the host's name. */
 	if (!id)
-		id = *boot ? boot : card->host;
-	card->boot = ddp_hash(DDP_HASH_INIT, id, strlen(id));
+		id = *boot ? boot : gpu->host;
+	gpu->boot = ddp_hash(DDP_HASH_INIT, id, strlen(id));
 }
 
-static int fill_card(struct ddp_device_card *card, const char *who, int index,
-		     struct ddp_error *error)
+static int fill_gpu(struct ddp_gpu *gpu, const char *who, int index, struct ddp_error *error)
 {
 	struct cudaDeviceProp properties = {.name = ""};
 
-	identify_host(card);
-	DDP_CARD_TRY(who, cudaGetDeviceProperties(&properties, index), error,
-		     "querying its properties");
-	ddp_card_uuid(card->uuid, sizeof(card->uuid), index, &properties);
-	snprintf(card->bus, sizeof(card->bus), "%04x:%02x:%02x", properties.pciDomainID & 0xffff,
+	identify_host(gpu);
+	DDP_GPU_TRY(who, cudaGetDeviceProperties(&properties, index), error,
+		    "querying its properties");
+	ddp_gpu_uuid(gpu->uuid, sizeof(gpu->uuid), index, &properties);
+	snprintf(gpu->bus, sizeof(gpu->bus), "%04x:%02x:%02x", properties.pciDomainID & 0xffff,
 		 properties.pciBusID & 0xff, properties.pciDeviceID & 0xff);
-	card->index = index;
-	card->bytes = properties.totalGlobalMem;
+	gpu->index = index;
+	gpu->bytes = properties.totalGlobalMem;
 	return 0;
 }
 
-int ddp_cuda_open(const char *who, int index, struct ddp_device_card *card, cudaStream_t *stream,
+int ddp_cuda_open(const char *who, int index, struct ddp_gpu *gpu, cudaStream_t *stream,
 		  cudaEvent_t *event, struct ddp_error *error)
 {
 	int least = 0, greatest = 0;
-	int status = fill_card(card, who, index, error);
+	int status = fill_gpu(gpu, who, index, error);
 
 	if (status)
 		return status;
-	DDP_CARD_TRY(who, cudaDeviceGetStreamPriorityRange(&least, &greatest), error,
-		     "selecting the device");
-	DDP_CARD_TRY(who, cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, greatest),
-		     error, "creating a stream");
-	DDP_CARD_TRY(who, cudaEventCreateWithFlags(event, cudaEventDisableTiming), error,
-		     "creating an event");
+	DDP_GPU_TRY(who, cudaDeviceGetStreamPriorityRange(&least, &greatest), error,
+		    "selecting the device");
+	DDP_GPU_TRY(who, cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, greatest),
+		    error, "creating a stream");
+	DDP_GPU_TRY(who, cudaEventCreateWithFlags(event, cudaEventDisableTiming), error,
+		    "creating an event");
 	return 0;
 }
 
@@ -78,15 +78,15 @@ int ddp_cuda_record(const char *who, cudaEvent_t event, cudaStream_t stream,
 {
 	enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
 
-	DDP_CARD_TRY(who, cudaStreamIsCapturing(stream, &capture), error,
-		     "checking the stream for a capture");
+	DDP_GPU_TRY(who, cudaStreamIsCapturing(stream, &capture), error,
+		    "checking the stream for a capture");
 	if (capture != cudaStreamCaptureStatusNone)
 		return ddp_error_set(
 			error, DDP_ERR_STATE,
 			"%s: the stream is being captured into a CUDA graph, and a graph "
 			"cannot wait for the host",
 			who);
-	DDP_CARD_TRY(who, cudaEventRecord(event, stream), error, "recording an event");
+	DDP_GPU_TRY(who, cudaEventRecord(event, stream), error, "recording an event");
 	return 0;
 }
 
@@ -122,7 +122,7 @@ int ddp_cuda_order(void *later, void *earlier, struct ddp_error *error)
 	if (event)
 		(void)cudaEventDestroy(event);
 	(void)cudaThreadExchangeStreamCaptureMode(&mode);
-	return ddp_card_error("device", result, error, "putting streams in order");
+	return ddp_gpu_error("device", result, error, "putting streams in order");
 }
 
 /* --- Kernels ------------------------------------------------------------------------------- */
@@ -146,13 +146,13 @@ int ddp_cuda_convert(void *stream, void *to, enum ddp_type to_type, const void *
 	if (count == 0)
 		return 0;
 	ddp_wire_kernel_convert(stream, to, to_type, from, from_type, count, factor);
-	return ddp_card_error("device", cudaGetLastError(), error, "converting gradients");
+	return ddp_gpu_error("device", cudaGetLastError(), error, "converting gradients");
 }
 
-int ddp_cuda_count(void *stream, uint64_t *counter, uint64_t *word, struct ddp_error *error)
+int ddp_cuda_count(void *stream, uint64_t *word, struct ddp_error *error)
 {
 	if (!ddp_wire_kernel_count)
 		return no_kernels("a count of sums", error);
-	ddp_wire_kernel_count(stream, counter, word);
-	return ddp_card_error("device", cudaGetLastError(), error, "counting sums");
+	ddp_wire_kernel_count(stream, word);
+	return ddp_gpu_error("device", cudaGetLastError(), error, "counting sums");
 }

@@ -3,22 +3,22 @@
 #ifndef DDP_DEVICE_CUDA_CALLS_H
 #define DDP_DEVICE_CUDA_CALLS_H
 
-#include "base/card-cuda.h"
+#include "base/gpu-cuda.h"
 #include "device-engine.h"
 
 /*
- * Describe this host and device [index], which must be current, in [card]. The caller sets the
- * card's rank and NCCL version. Also create a stream of the highest priority and an event on the
+ * Describe this host and device [index], which must be current, in [gpu]. The caller sets its
+ * rank and the version of NCCL. Also create a stream of the highest priority and an event on the
  * device. After an error, the caller destroys those of the two that were created. Returns 0 or the
- * status of ddp_card_error() for [who].
+ * status of ddp_gpu_error() for [who].
  */
-int ddp_cuda_open(const char *who, int index, struct ddp_device_card *card, cudaStream_t *stream,
+int ddp_cuda_open(const char *who, int index, struct ddp_gpu *gpu, cudaStream_t *stream,
 		  cudaEvent_t *event, struct ddp_error *error);
 
 /*
  * Record [event] at the end of [stream]. Returns DDP_ERR_STATE if the stream is being captured,
  * because the host cannot wait for a captured stream. Otherwise returns 0 or the status of
- * ddp_card_error() for [who].
+ * ddp_gpu_error() for [who].
  */
 int ddp_cuda_record(const char *who, cudaEvent_t event, cudaStream_t stream,
 		    struct ddp_error *error);
@@ -33,6 +33,6 @@ cudaError_t ddp_cuda_query(cudaEvent_t event);
 int ddp_cuda_order(void *later, void *earlier, struct ddp_error *error);
 int ddp_cuda_convert(void *stream, void *to, enum ddp_type to_type, const void *from,
 		     enum ddp_type from_type, size_t count, float factor, struct ddp_error *error);
-int ddp_cuda_count(void *stream, uint64_t *counter, uint64_t *word, struct ddp_error *error);
+int ddp_cuda_count(void *stream, uint64_t *word, struct ddp_error *error);
 
 #endif /* DDP_DEVICE_CUDA_CALLS_H */

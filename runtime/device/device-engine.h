@@ -2,17 +2,16 @@
 /*
  * device-engine.h - interface of the engines that move device memory between ranks
  *
- * device/ has the engines and cards.h, which chooses one engine for all ranks. An engine is a
- * module that fills in this table; comm/ opens it. device/ calls base/, gpu/, CUDA and NCCL, and
- * the watch that comm/ passes to it. Start reading here, then in gpu.c, the smaller engine;
+ * An engine is a module that fills in this table; device-calls.c opens it. Engines call base/,
+ * gpu/, CUDA and NCCL, and the watch that they get. Start reading in gpu.c, the smaller engine;
  * nccl-engine.c uses NCCL.
  *
- * ddp_nccl.so has all functions except pin(), copy(), captured() and await(). ddp_gpu.so needs no
- * NCCL, and has no collectives, health() or abort(): comm/device-calls.c builds collectives from
- * its copies and from the collectives of host memory.
+ * ddp_nccl.so has all functions except pin(), copy() and captured(). ddp_gpu.so needs no
+ * NCCL, and has no collectives, health() or abort(): device-calls.c builds collectives from its
+ * copies and from the collectives of host memory.
  *
  * This header uses no CUDA types. A stream is a void pointer; NULL is the engine's own stream.
- * Functions enqueue their work and return; only wait() and await() wait.
+ * Functions enqueue their work and return; only wait() waits.
  */
 #ifndef DDP_DEVICE_ENGINE_H
 #define DDP_DEVICE_ENGINE_H
@@ -21,7 +20,7 @@
 #include "base/module.h"
 #include "base/watch.h"
 
-#define DDP_DEVICE_VERSION 6
+#define DDP_DEVICE_VERSION 7
 
 enum { DDP_DEVICE_ID = 256 };
 
@@ -31,7 +30,7 @@ struct ddp_device; /* private to each engine */
  * Description of a rank's device. All ranks exchange their descriptions before they choose NCCL or
  * staged sums.
  */
-struct ddp_device_card {
+struct ddp_gpu {
 	int32_t rank;
 	int32_t index;	    /* the device's number on this rank */
 	int32_t version;    /* version of NCCL: 10000 major + 100 minor + patch; 0: no NCCL */
@@ -43,22 +42,30 @@ struct ddp_device_card {
 	uint64_t bytes;
 };
 
+/*
+ * Choose NCCL or staged sums from the [gpus] of all [size] ranks. Every rank gets the same result.
+ * Returns 0 for NCCL; 1 for staged sums, with the reason in [why], such as "2 ranks share GPU 0 on
+ * n1"; DDP_ERR_MISMATCH if the ranks have different versions of NCCL.
+ */
+int ddp_device_choose(const struct ddp_gpu *gpus, int size, char *why, size_t why_size,
+		      struct ddp_error *error);
+
 struct ddp_device_engine {
 	struct ddp_module_head head; /* kind "device" */
 
 	/*
-	 * Open device [index] and fill in [card], in which only the rank is set before. Does not
+	 * Open device [index] and fill in [gpu], in which only the rank is set before. Does not
 	 * communicate with other ranks.
 	 */
-	int (*open)(struct ddp_device **device, struct ddp_device_card *card, int rank, int size,
-		    int index, const struct ddp_log *log, struct ddp_error *error);
+	int (*open)(struct ddp_device **device, struct ddp_gpu *gpu, int rank, int size, int index,
+		    const struct ddp_log *log, struct ddp_error *error);
 
 	/* On rank 0: create the identity with which all ranks call connect(). */
 	int (*identity)(struct ddp_device *device, uint8_t id[DDP_DEVICE_ID],
 			struct ddp_error *error);
 
 	/*
-	 * Create the communicator of ranks that have one device each (cards.h). Fails at the
+	 * Create the communicator of ranks that have one device each (choice.c). Fails at the
 	 * watch's deadline. The watch's time limit also applies to later calls: such a call only
 	 * enqueues work, but may block inside the engine.
 	 */
@@ -74,12 +81,13 @@ struct ddp_device_engine {
 			  void *stream, struct ddp_error *error);
 
 	/*
-	 * alloc() returns zeroed device memory of this rank. free() accepts NULL, and close() frees
-	 * all remaining memory.
+	 * alloc() returns zeroed device memory of this rank. free() accepts NULL; else it sets
+	 * [bytes] to the size of the freed memory. close() frees all remaining memory.
 	 */
 	int (*alloc)(struct ddp_device *device, size_t bytes, void **memory,
-		     const struct ddp_watch *watch, struct ddp_error *error);
-	int (*free)(struct ddp_device *device, void *memory, struct ddp_error *error);
+		     struct ddp_error *error);
+	int (*free)(struct ddp_device *device, void *memory, size_t *bytes,
+		    struct ddp_error *error);
 
 	void *(*stream)(struct ddp_device *device);
 
@@ -90,14 +98,14 @@ struct ddp_device_engine {
 	 *  - convert(): convert [count] elements to another type, multiplied by [factor] in f32.
 	 *    One type is DDP_F32; the other is DDP_F32 or has 16 bits. If the types are equal, the
 	 *    conversion may be in place.
-	 *  - count(): increment [counter] on the device and store it in [word], which the host
-	 *    reads.
+	 *  - count(): increment [word], which is host memory that the device can access. Only one
+	 *    stream at a time may count in a word.
 	 */
 	int (*order)(void *later, void *earlier, struct ddp_error *error);
 	int (*convert)(void *stream, void *to, enum ddp_type to_type, const void *from,
 		       enum ddp_type from_type, size_t count, float factor,
 		       struct ddp_error *error);
-	int (*count)(void *stream, uint64_t *counter, uint64_t *word, struct ddp_error *error);
+	int (*count)(void *stream, uint64_t *word, struct ddp_error *error);
 
 	/*
 	 * ddp_gpu.so only. pin() maps host [memory] on the device, at the same address, until
@@ -114,18 +122,12 @@ struct ddp_device_engine {
 	bool (*captured)(struct ddp_device *device, void *stream);
 
 	/*
-	 * ddp_gpu.so only. Wait until [word] has reached [value]. count() on [stream] increments
-	 * [word].
+	 * Wait for the work that is enqueued on [stream]. If [word] is not NULL (ddp_gpu.so only),
+	 * wait only until count() on [stream] has incremented [word] to [value]. The watch, or an
+	 * error of the engine, ends the wait early.
 	 */
-	int (*await)(struct ddp_device *device, void *stream, const uint64_t *word, uint64_t value,
-		     const struct ddp_watch *watch, struct ddp_error *error);
-
-	/*
-	 * Wait for the work that is enqueued on [stream]. The watch, or an error of the engine,
-	 * ends the wait early.
-	 */
-	int (*wait)(struct ddp_device *device, void *stream, const struct ddp_watch *watch,
-		    struct ddp_error *error);
+	int (*wait)(struct ddp_device *device, void *stream, const uint64_t *word, uint64_t value,
+		    const struct ddp_watch *watch, struct ddp_error *error);
 
 	/*
 	 * ddp_nccl.so only. health() returns the error (DDP_ERR_x) of a collective that has failed

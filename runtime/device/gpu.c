@@ -20,6 +20,7 @@
 struct block {
 	struct block *next;
 	void *base;
+	size_t bytes;
 };
 
 struct ddp_device {
@@ -31,16 +32,16 @@ struct ddp_device {
 	struct block *memory, *pinned; /* lists of device memory and of pinned host memory */
 };
 
-#define TRY(device, ...) DDP_CARD_TRY((device)->who, __VA_ARGS__)
+#define TRY(device, ...) DDP_GPU_TRY((device)->who, __VA_ARGS__)
 
-/* Make the CUDA [call] while the device is current. The value is that of ddp_card_error(). */
-#define ON_DEVICE(device, call, ...)                                              \
-	__extension__({                                                           \
-		int was_ = ddp_card_enter((device)->index);                       \
-		int status_ = ddp_card_error((device)->who, (call), __VA_ARGS__); \
-                                                                                  \
-		ddp_card_leave((device)->index, was_);                            \
-		status_;                                                          \
+/* Make the CUDA [call] while the device is current. The value is that of ddp_gpu_error(). */
+#define ON_DEVICE(device, call, ...)                                             \
+	__extension__({                                                          \
+		int was_ = ddp_gpu_enter((device)->index);                       \
+		int status_ = ddp_gpu_error((device)->who, (call), __VA_ARGS__); \
+                                                                                 \
+		ddp_gpu_leave((device)->index, was_);                            \
+		status_;                                                         \
 	})
 
 static cudaStream_t stream_of(const struct ddp_device *device, void *stream)
@@ -50,14 +51,14 @@ static cudaStream_t stream_of(const struct ddp_device *device, void *stream)
 
 /* --- Memory -------------------------------------------------------------------------------- */
 
-static int note(struct block **list, void *base, struct ddp_error *error)
+static int note(struct block **list, void *base, size_t bytes, struct ddp_error *error)
 {
 	struct block *block = malloc(sizeof(*block));
 
 	if (!block)
 		return ddp_error_set(error, DDP_ERR_MEMORY,
 				     "out of memory for the list of device memory");
-	*block = (struct block){*list, base};
+	*block = (struct block){*list, base, bytes};
 	*list = block;
 	return 0;
 }
@@ -71,9 +72,9 @@ static int allocate(struct ddp_device *device, size_t bytes, void **memory, stru
 	result = cudaMemsetAsync(*memory, 0, bytes, device->stream);
 	if (result == cudaSuccess)
 		result = cudaStreamSynchronize(device->stream);
-	status = ddp_card_error(device->who, result, error, "clearing %zu bytes", bytes);
+	status = ddp_gpu_error(device->who, result, error, "clearing %zu bytes", bytes);
 	if (!status)
-		status = note(&device->memory, *memory, error);
+		status = note(&device->memory, *memory, bytes, error);
 	if (status) {
 		(void)cudaFree(*memory);
 		*memory = NULL;
@@ -82,18 +83,18 @@ static int allocate(struct ddp_device *device, size_t bytes, void **memory, stru
 }
 
 static int alloc_memory(struct ddp_device *device, size_t bytes, void **memory,
-			const struct ddp_watch *watch, struct ddp_error *error)
+			struct ddp_error *error)
 {
-	int was = ddp_card_enter(device->index), status;
+	int was = ddp_gpu_enter(device->index), status;
 
-	(void)watch;
 	*memory = NULL;
 	status = allocate(device, bytes, memory, error);
-	ddp_card_leave(device->index, was);
+	ddp_gpu_leave(device->index, was);
 	return status;
 }
 
-static int free_memory(struct ddp_device *device, void *memory, struct ddp_error *error)
+static int free_memory(struct ddp_device *device, void *memory, size_t *bytes,
+		       struct ddp_error *error)
 {
 	struct block **link = &device->memory, *found;
 
@@ -106,6 +107,7 @@ static int free_memory(struct ddp_device *device, void *memory, struct ddp_error
 		return ddp_error_set(error, DDP_ERR_ARGUMENT,
 				     "%s: %p was not allocated by the engine", device->who, memory);
 	*link = found->next;
+	*bytes = found->bytes;
 	free(found);
 	return ON_DEVICE(device, cudaFree(memory), error, "freeing memory");
 }
@@ -119,15 +121,15 @@ static int pin_now(struct ddp_device *device, void *memory, size_t bytes, struct
 
 	TRY(device, cudaHostRegister(memory, bytes, flags), error,
 	    "pinning %zu bytes of host memory for staged sums", bytes);
-	status = ddp_card_error(device->who, cudaHostGetDevicePointer(&there, memory, 0), error,
-				"mapping pinned memory");
+	status = ddp_gpu_error(device->who, cudaHostGetDevicePointer(&there, memory, 0), error,
+			       "mapping pinned memory");
 	if (!status && there != memory)
 		status = ddp_error_set(
 			error, DDP_ERR_UNSUPPORTED,
 			"%s: pinned memory has another address on the device than on the host",
 			device->who);
 	if (!status)
-		status = note(&device->pinned, memory, error);
+		status = note(&device->pinned, memory, bytes, error);
 	if (status)
 		(void)cudaHostUnregister(memory);
 	return status;
@@ -135,9 +137,9 @@ static int pin_now(struct ddp_device *device, void *memory, size_t bytes, struct
 
 static int pin(struct ddp_device *device, void *memory, size_t bytes, struct ddp_error *error)
 {
-	int was = ddp_card_enter(device->index), status = pin_now(device, memory, bytes, error);
+	int was = ddp_gpu_enter(device->index), status = pin_now(device, memory, bytes, error);
 
-	ddp_card_leave(device->index, was);
+	ddp_gpu_leave(device->index, was);
 	return status;
 }
 
@@ -174,7 +176,7 @@ static int poll_event(struct ddp_device *device, cudaEvent_t event, const uint64
 				"%s: a stream ended before it had copied the gradients",
 				device->who);
 		if (result != cudaErrorNotReady)
-			return ddp_card_error(device->who, result, error, "waiting for the stream");
+			return ddp_gpu_error(device->who, result, error, "waiting for the stream");
 		status = ddp_watch_poll(watch, &poll, error);
 		if (status == DDP_ERR_TIMEOUT && !(error && error->text[0]))
 			return ddp_error_set(error, status, "%s: the stream did not end in %g s",
@@ -184,7 +186,7 @@ static int poll_event(struct ddp_device *device, cudaEvent_t event, const uint64
 	}
 }
 
-/* If the stream has an error, await() will report it. */
+/* If the stream has an error, wait() will report it. */
 static bool is_captured(struct ddp_device *device, void *stream)
 {
 	enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
@@ -194,28 +196,22 @@ static bool is_captured(struct ddp_device *device, void *stream)
 	return status != cudaStreamCaptureStatusNone;
 }
 
-static int await(struct ddp_device *device, void *stream, const uint64_t *word, uint64_t value,
-		 const struct ddp_watch *watch, struct ddp_error *error)
+static int wait_stream(struct ddp_device *device, void *stream, const uint64_t *word,
+		       uint64_t value, const struct ddp_watch *watch, struct ddp_error *error)
 {
 	struct ddp_error cause = {0, ""};
 	int status, was;
 
 	if (word && __atomic_load_n(word, __ATOMIC_ACQUIRE) >= value)
 		return 0;
-	was = ddp_card_enter(device->index);
+	was = ddp_gpu_enter(device->index);
 	status = ddp_cuda_record(device->who, device->waited, stream_of(device, stream), &cause);
-	ddp_card_leave(device->index, was);
+	ddp_gpu_leave(device->index, was);
 	if (!status)
 		status = poll_event(device, device->waited, word, value, watch, &cause);
 	if (status && error)
 		*error = cause;
 	return status;
-}
-
-static int wait_stream(struct ddp_device *device, void *stream, const struct ddp_watch *watch,
-		       struct ddp_error *error)
-{
-	return await(device, stream, NULL, 0, watch, error);
 }
 
 /* --- Opening and closing ------------------------------------------------------------------- */
@@ -259,7 +255,7 @@ static void close_device(struct ddp_device *device)
 	free(device);
 }
 
-static int open_device(struct ddp_device **device, struct ddp_device_card *card, int rank, int size,
+static int open_device(struct ddp_device **device, struct ddp_gpu *gpu, int rank, int size,
 		       int index, const struct ddp_log *log, struct ddp_error *error)
 {
 	struct ddp_device *new;
@@ -269,7 +265,7 @@ static int open_device(struct ddp_device **device, struct ddp_device_card *card,
 	(void)size;
 	*device = NULL;
 	snprintf(who, sizeof(who), "rank %d", rank);
-	status = ddp_card_check("gpu", who, index, error);
+	status = ddp_gpu_check("gpu", who, index, error);
 	if (status)
 		return status;
 	new = calloc(1, sizeof(*new));
@@ -278,9 +274,9 @@ static int open_device(struct ddp_device **device, struct ddp_device_card *card,
 	new->index = index;
 	new->log = log;
 	snprintf(new->who, sizeof(new->who), "rank %d, device %d", rank, index);
-	was = ddp_card_enter(index);
-	status = ddp_cuda_open(new->who, index, card, &new->stream, &new->waited, error);
-	ddp_card_leave(index, was);
+	was = ddp_gpu_enter(index);
+	status = ddp_cuda_open(new->who, index, gpu, &new->stream, &new->waited, error);
+	ddp_gpu_leave(index, was);
 	if (status) {
 		close_device(new);
 		return status;
@@ -307,7 +303,6 @@ DDP_API const struct ddp_device_engine ddp_module = {
 	.pin = pin,
 	.copy = copy,
 	.captured = is_captured,
-	.await = await,
 	.wait = wait_stream,
 	.close = close_device,
 };

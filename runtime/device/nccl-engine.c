@@ -24,7 +24,7 @@
 #include <string.h>
 
 #include "base/bounded.h"
-#include "base/card-cuda.h"
+#include "base/gpu-cuda.h"
 #include "base/type.h"
 #include "cuda-calls.h"
 
@@ -108,7 +108,7 @@ struct ddp_device {
 	uint64_t sequence;
 };
 
-#define TRY(device, ...) DDP_CARD_TRY((device)->who, __VA_ARGS__)
+#define TRY(device, ...) DDP_GPU_TRY((device)->who, __VA_ARGS__)
 
 /* --- Failures ------------------------------------------------------------------------------ */
 
@@ -424,7 +424,7 @@ static int await_event(struct ddp_device *device, const struct ddp_watch *watch,
 		if (status || result == cudaSuccess)
 			return status;
 		if (result != cudaErrorNotReady)
-			return ddp_card_error(device->who, result, error, "waiting for the stream");
+			return ddp_gpu_error(device->who, result, error, "waiting for the stream");
 		status = ddp_watch_poll(watch, &poll, error);
 	}
 	if (status == DDP_ERR_TIMEOUT && !error->text[0])
@@ -432,12 +432,13 @@ static int await_event(struct ddp_device *device, const struct ddp_watch *watch,
 	return status;
 }
 
-static int wait_stream(struct ddp_device *device, void *stream, const struct ddp_watch *watch,
-		       struct ddp_error *error)
+static int wait_stream(struct ddp_device *device, void *stream, const uint64_t *word,
+		       uint64_t value, const struct ddp_watch *watch, struct ddp_error *error)
 {
 	struct ddp_error failure = {0, ""};
 	int status = check_health(device, &failure);
 
+	(void)word, (void)value;
 	if (!status)
 		status = ddp_cuda_record(device->who, device->waited, stream_of(device, stream),
 					 &failure);
@@ -468,8 +469,8 @@ static void check_work(struct ddp_device *device)
 			place->sequence = 0;
 		pthread_mutex_unlock(&device->lock);
 		if (result != cudaSuccess) {
-			int status = ddp_card_error(device->who, result, &failure, WORK,
-						    WORK_OF(oldest));
+			int status =
+				ddp_gpu_error(device->who, result, &failure, WORK, WORK_OF(oldest));
 
 			(void)fail(device, status, &failure, NULL);
 			return;
@@ -477,26 +478,35 @@ static void check_work(struct ddp_device *device)
 	}
 }
 
+/* The call that the watchdog last found inside NCCL. */
+struct observed {
+	uint64_t sequence; /* 0: none */
+	struct ddp_watch watch;
+};
+
 /*
  * Abort a call that takes longer than the limit. A call that only enqueues work can block if NCCL
  * must first connect ranks.
  */
-static void check_call(struct ddp_device *device)
+static void check_call(struct ddp_device *device, struct observed *call)
 {
 	struct ddp_error failure = {0, ""};
 	struct work work;
-	double seconds;
 
 	pthread_mutex_lock(&device->lock);
 	work = device->entering;
 	pthread_mutex_unlock(&device->lock);
-	seconds = work.since ? (double)(ddp_now() - work.since) * 1e-9 : 0;
-	if (!work.since || seconds < device->limit)
+	if (!work.since)
+		return;
+	if (call->sequence != work.sequence)
+		*call = (struct observed){work.sequence,
+					  ddp_watch_start(device->limit, NULL, NULL)};
+	if (ddp_watch_check(&call->watch, NULL) == 0)
 		return;
 	ddp_error_set(&failure, DDP_ERR_TIMEOUT,
 		      "%s: " WORK " among %d ranks could not be enqueued "
-		      "in %.1f s (limit %g s): NCCL waits for a rank that did not call it",
-		      device->who, WORK_OF(work), device->size, seconds, device->limit);
+		      "in %g s: NCCL waits for a rank that did not call it",
+		      device->who, WORK_OF(work), device->size, device->limit);
 	(void)fail(device, DDP_ERR_TIMEOUT, &failure, NULL);
 	(void)begin_abort(device);
 }
@@ -505,11 +515,12 @@ static void run_watchdog(void *arguments)
 {
 	struct ddp_device *device = *(struct ddp_device **)arguments;
 	struct ddp_watch forever = ddp_watch_start(1e9, NULL, NULL);
+	struct observed call = {0};
 
 	(void)cudaSetDevice(device->index);
 	while (!atomic_load(&device->stop)) {
 		if (check_health(device, NULL) == 0) {
-			check_call(device);
+			check_call(device, &call);
 			check_work(device);
 		}
 		for (int i = 0; i < 10 && !atomic_load(&device->stop); i++)
@@ -530,7 +541,7 @@ static int make_identity(struct ddp_device *device, uint8_t id[DDP_DEVICE_ID],
 			 struct ddp_error *error)
 {
 	ncclUniqueId unique;
-	int status, was = ddp_card_enter(device->index);
+	int status, was = ddp_gpu_enter(device->index);
 
 	memset(id, 0, DDP_DEVICE_ID);
 	status = nccl_error(device, ncclGetUniqueId(&unique), error,
@@ -538,7 +549,7 @@ static int make_identity(struct ddp_device *device, uint8_t id[DDP_DEVICE_ID],
 			    "NCCL_SOCKET_IFNAME chooses the interface)");
 	if (!status)
 		memcpy(id, &unique, sizeof(unique));
-	ddp_card_leave(device->index, was);
+	ddp_gpu_leave(device->index, was);
 	return status;
 }
 
@@ -607,8 +618,8 @@ static void join_ranks(void *arguments)
 	struct ddp_device *device = joining->device;
 	ncclComm_t comm = NULL;
 
-	if (ddp_card_error(device->who, cudaSetDevice(device->index), &joining->error,
-			   "taking it") < 0 ||
+	if (ddp_gpu_error(device->who, cudaSetDevice(device->index), &joining->error, "taking it") <
+		    0 ||
 	    form(joining, &comm) < 0)
 		return;
 	pthread_mutex_lock(&device->lock);
@@ -641,11 +652,11 @@ static int join_all(struct ddp_device *device, struct joining *joining,
 		*error = joining->error;
 	if (status || joining->error.status || device->size == 1)
 		return status ? status : joining->error.status;
-	status = wait_stream(device, NULL, watch, error);
+	status = wait_stream(device, NULL, NULL, 0, watch, error);
 	if (status)
 		return status;
-	return ddp_card_error(device->who, cudaFree(joining->memory), error, "freeing %d bytes",
-			      WARM_BYTES);
+	return ddp_gpu_error(device->who, cudaFree(joining->memory), error, "freeing %d bytes",
+			     WARM_BYTES);
 }
 
 static int connect_ranks(struct ddp_device *device, const uint8_t id[DDP_DEVICE_ID],
@@ -701,14 +712,13 @@ static void run_task(void *arguments)
 }
 
 static int alloc_memory(struct ddp_device *device, size_t bytes, void **memory,
-			const struct ddp_watch *watch, struct ddp_error *error)
+			struct ddp_error *error)
 {
 	struct ddp_error failure = {0, ""};
 	struct memory *new;
 	cudaError_t result;
 	int status, was;
 
-	(void)watch;
 	*memory = NULL;
 	status = check_health(device, error);
 	if (status)
@@ -718,19 +728,19 @@ static int alloc_memory(struct ddp_device *device, size_t bytes, void **memory,
 		return ddp_error_set(error, DDP_ERR_MEMORY,
 				     "out of memory for the list of device memory");
 	new->bytes = bytes;
-	was = ddp_card_enter(device->index);
+	was = ddp_gpu_enter(device->index);
 	status = nccl_error(device, ncclMemAlloc(&new->base, new->bytes), &failure,
 			    "allocating %zu bytes", new->bytes);
 	if (!status) {
 		result = cudaMemsetAsync(new->base, 0, new->bytes, device->stream);
 		if (result == cudaSuccess)
 			result = cudaStreamSynchronize(device->stream);
-		status = ddp_card_error(device->who, result, &failure, "clearing %zu bytes",
-					new->bytes);
+		status = ddp_gpu_error(device->who, result, &failure, "clearing %zu bytes",
+				       new->bytes);
 		if (status)
 			(void)give_back(device, new, NULL);
 	}
-	ddp_card_leave(device->index, was);
+	ddp_gpu_leave(device->index, was);
 	if (status) {
 		free(new);
 		return ddp_error_set(error, DDP_ERR_MEMORY, "%s", failure.text);
@@ -741,7 +751,8 @@ static int alloc_memory(struct ddp_device *device, size_t bytes, void **memory,
 	return 0;
 }
 
-static int free_memory(struct ddp_device *device, void *memory, struct ddp_error *error)
+static int free_memory(struct ddp_device *device, void *memory, size_t *bytes,
+		       struct ddp_error *error)
 {
 	struct ddp_watch watch = ddp_watch_start(FREE_SECONDS, NULL, NULL);
 	struct ddp_error failure = {0, ""};
@@ -760,6 +771,7 @@ static int free_memory(struct ddp_device *device, void *memory, struct ddp_error
 	status = check_health(device, error);
 	if (status)
 		return status;
+	*bytes = found->bytes;
 	found->freed = device->captured;
 	if (found->freed)
 		return 0;
@@ -852,10 +864,9 @@ static void close_device(struct ddp_device *device)
 /* --- Opening ------------------------------------------------------------------------------- */
 
 /* Create all objects that need no communication with other ranks. */
-static int create_objects(struct ddp_device *device, struct ddp_device_card *card,
-			  struct ddp_error *error)
+static int create_objects(struct ddp_device *device, struct ddp_gpu *gpu, struct ddp_error *error)
 {
-	int status = ddp_cuda_open(device->who, device->index, card, &device->stream,
+	int status = ddp_cuda_open(device->who, device->index, gpu, &device->stream,
 				   &device->waited, error);
 
 	if (status)
@@ -867,7 +878,7 @@ static int create_objects(struct ddp_device *device, struct ddp_device_card *car
 	return 0;
 }
 
-static int open_device(struct ddp_device **device, struct ddp_device_card *card, int rank, int size,
+static int open_device(struct ddp_device **device, struct ddp_gpu *gpu, int rank, int size,
 		       int index, const struct ddp_log *log, struct ddp_error *error)
 {
 	struct ddp_device *new;
@@ -876,7 +887,7 @@ static int open_device(struct ddp_device **device, struct ddp_device_card *card,
 
 	*device = NULL;
 	snprintf(who, sizeof(who), "rank %d", rank);
-	status = ddp_card_check("nccl", who, index, error);
+	status = ddp_gpu_check("nccl", who, index, error);
 	if (status)
 		return status;
 	if (ncclGetVersion(&version) != ncclSuccess)
@@ -896,14 +907,14 @@ static int open_device(struct ddp_device **device, struct ddp_device_card *card,
 	new->log = log;
 	new->version = version;
 	pthread_mutex_init(&new->lock, NULL);
-	was = ddp_card_enter(index);
-	status = create_objects(new, card, error);
-	ddp_card_leave(index, was);
+	was = ddp_gpu_enter(index);
+	status = create_objects(new, gpu, error);
+	ddp_gpu_leave(index, was);
 	if (status) {
 		close_device(new);
 		return status;
 	}
-	card->version = version;
+	gpu->version = version;
 	*device = new;
 	return 0;
 }

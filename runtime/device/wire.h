@@ -17,11 +17,8 @@ extern "C" {
 void ddp_wire_kernel_convert(void *stream, void *to, enum ddp_type to_type, const void *from,
 			     enum ddp_type from_type, size_t count, float factor);
 
-/*
- * Increment [counter] in device memory, and store it in [word], which is host memory that the
- * device maps.
- */
-void ddp_wire_kernel_count(void *stream, uint64_t *counter, uint64_t *word);
+/* Increment [word], which is host memory that the device maps. */
+void ddp_wire_kernel_count(void *stream, uint64_t *word);
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* buckets.c - assign gradients to buckets, and offsets to their views */
 #include "config.h"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* gradients.c - sum gradients bucket by bucket while the backward pass runs */
 #include "config.h"
 
 #include <math.h>
@@ -11,7 +12,7 @@
 #include "base/checksum.h"
 #include "base/kernel.h"
 #include "buckets.h"
-#include "comm/comm.h"
+#include "device/device-sums.h"
 #include "statistics.h"
 #include "virtual.h"
 
@@ -36,21 +37,17 @@ struct ddp_gradients {
 	struct ddp_virtual *virtual; /* sums of virtual ranks; NULL: no virtual ranks */
 	struct worker *worker; /* NULL with one group: the thread would only compete for the core */
 
-	bool device;  /* arena and [packed] are in device memory */
-	void *stream; /* device: the stream of the sums */
-	void *from;   /* device: the stream on which gradients became ready last */
-	/* device: number of summed buckets, in device memory and in host memory */
-	uint64_t *counter, *progress;
+	bool device;	    /* arena and [packed] are in device memory */
+	void *stream;	    /* device: the stream of the sums */
+	void *from;	    /* device: the stream on which gradients became ready last */
+	uint64_t *progress; /* device: number of summed buckets, for the caller; may be NULL */
 
 	/*
 	 * Staged sums: [stream] copies each bucket to host memory. The bucket is packed and summed
 	 * there, and [stream] copies the sums back.
 	 */
-	bool staged;
-	char *host;	   /* copy of the arena in host memory */
-	uint64_t *arrived; /* number of buckets copied to [host]; written by the device */
-	uint64_t copies;   /* number of such copies enqueued so far */
-	bool captured;	   /* a CUDA graph contains these copies */
+	struct ddp_stage stage; /* its host memory is NULL if sums are not staged */
+	bool captured;		/* a CUDA graph contains the copies to the host */
 
 	size_t marked;	 /* parameters that are ready in this step */
 	size_t launched; /* buckets whose sum has started in this step */
@@ -138,17 +135,22 @@ static int sum_on_device(const struct ddp_gradients *gradients, void *data, size
 	return convert_on_device(gradients, data, type, data, type, count, scale);
 }
 
+static bool is_summed_on_device(const struct ddp_gradients *gradients)
+{
+	return gradients->device && !gradients->stage.host;
+}
+
 static int sum(const struct ddp_gradients *gradients, void *data, size_t count, enum ddp_type type,
 	       double scale)
 {
-	if (gradients->device && !gradients->staged)
+	if (is_summed_on_device(gradients))
 		return sum_on_device(gradients, data, count, type, scale);
 	return ddp_all_reduce_scaled(gradients->ddp, data, data, count, type, DDP_SUM, scale);
 }
 
 static int sum_packed(const struct ddp_gradients *gradients, void *data, size_t count)
 {
-	bool on_device = gradients->device && !gradients->staged;
+	bool on_device = is_summed_on_device(gradients);
 	double divisor = wire_divisor(gradients), before = 1 / divisor;
 	double after = gradients->scale * divisor;
 	int status = 0;
@@ -178,7 +180,7 @@ static int sum_bucket(struct ddp_gradients *gradients, uint64_t job)
 	const struct ddp_bucket *bucket =
 		&gradients->layout.buckets[job % gradients->layout.bucket_count];
 	size_t end = bucket->offset + bucket->count, exact = gradients->exact;
-	char *arena = gradients->staged ? gradients->host : gradients->arena;
+	char *arena = gradients->stage.host ? gradients->stage.host : gradients->arena;
 	char *data = arena + bucket->offset * gradients->size;
 	size_t packed;
 	int status = 0;
@@ -276,6 +278,9 @@ static void worker_destroy(struct worker *worker)
 {
 	if (!worker)
 		return;
+	/* The thread does not run in a forked child. */
+	if (ddp_check_process(worker->gradients->ddp) < 0)
+		goto out;
 	pthread_mutex_lock(&worker->mutex);
 	worker->stop = true;
 	pthread_cond_broadcast(&worker->changed);
@@ -283,6 +288,7 @@ static void worker_destroy(struct worker *worker)
 	pthread_join(worker->thread, NULL);
 	pthread_cond_destroy(&worker->changed);
 	pthread_mutex_destroy(&worker->mutex);
+out:
 	free(worker);
 }
 
@@ -329,21 +335,21 @@ static int check_options(struct ddp_error *error, const struct ddp_gradients_opt
 {
 	if (options->type != DDP_F32 && options->type != DDP_F64)
 		return ddp_error_set(error, DDP_ERR_ARGUMENT,
-				     "gradients: the type of the views is DDP_F32 or DDP_F64");
+				     "the type of the views is DDP_F32 or DDP_F64");
 	if (options->device && options->type != DDP_F32)
 		return ddp_error_set(error, DDP_ERR_ARGUMENT,
-				     "gradients: on a device the type of the views is DDP_F32");
+				     "on a device the type of the views is DDP_F32");
 	if (options->wire != options->type && options->wire != DDP_BF16 && options->wire != DDP_F16)
 		return ddp_error_set(error, DDP_ERR_ARGUMENT,
-				     "gradients: the type on the wire is that of the views, "
+				     "the type on the wire is that of the views, "
 				     "DDP_BF16 or DDP_F16");
 	if (options->virtual_ranks > 0 && options->wire != options->type)
 		return ddp_error_set(error, DDP_ERR_ARGUMENT,
-				     "gradients: virtual ranks are summed as doubles: the "
+				     "virtual ranks are summed as doubles: the "
 				     "type on the wire is that of the views");
 	if (options->virtual_ranks > 0 && options->device)
 		return ddp_error_set(error, DDP_ERR_UNSUPPORTED,
-				     "gradients: virtual ranks are summed in host memory, "
+				     "virtual ranks are summed in host memory, "
 				     "not on a device");
 	return 0;
 }
@@ -354,7 +360,7 @@ static int read_options(struct ddp_error *error, const struct ddp_gradients_opti
 	*options = (struct ddp_gradients_options)DDP_GRADIENTS_OPTIONS_INIT;
 	if (given && !is_known(given->size))
 		return ddp_error_set(error, DDP_ERR_ARGUMENT,
-				     "gradients: options of %zu bytes, not %zu: "
+				     "options of %zu bytes, not %zu: "
 				     "begin with DDP_GRADIENTS_OPTIONS_INIT",
 				     given->size, sizeof(*given));
 	if (given)
@@ -366,11 +372,11 @@ static int check_parameters(struct ddp_error *error, const struct ddp_parameter 
 			    size_t count)
 {
 	if (count == 0)
-		return ddp_error_set(error, DDP_ERR_ARGUMENT, "gradients: no parameters");
+		return ddp_error_set(error, DDP_ERR_ARGUMENT, "no parameters");
 	for (size_t i = 0; i < count; i++) {
 		if (!parameters[i].name)
-			return ddp_error_set(error, DDP_ERR_ARGUMENT,
-					     "gradients: parameter %zu has no name", i);
+			return ddp_error_set(error, DDP_ERR_ARGUMENT, "parameter %zu has no name",
+					     i);
 	}
 	return 0;
 }
@@ -383,9 +389,8 @@ static int lay_out(struct ddp_gradients *gradients, const struct ddp_gradients_o
 	int status;
 
 	if (options->exact > count)
-		return ddp_error_set(error, DDP_ERR_ARGUMENT,
-				     "gradients: %zu exact parameters of %zu", options->exact,
-				     count);
+		return ddp_error_set(error, DDP_ERR_ARGUMENT, "%zu exact parameters of %zu",
+				     options->exact, count);
 	if (first == 0)
 		first = limit < DDP_BUCKET_FIRST_BYTES ? limit : DDP_BUCKET_FIRST_BYTES;
 	status = ddp_layout_create(&gradients->layout, parameters, count, gradients->size, first,
@@ -543,7 +548,9 @@ int ddp_gradients_create(struct ddp_gradients **result, struct ddp *ddp,
 	return status;
 fail:
 	ddp_gradients_destroy(gradients);
-	return ddp_fail_with(ddp, status, "%s", error.text);
+	if (status == DDP_ERR_MEMORY)
+		return ddp_fail_with(ddp, status, "%s", error.text);
+	return ddp_refuse(ddp, DDP_CALL_REFUSED_GRADIENTS_CREATE, status, "%s", error.text);
 }
 
 void ddp_gradients_destroy(struct ddp_gradients *gradients)
@@ -593,48 +600,42 @@ size_t ddp_gradients_buckets(const struct ddp_gradients *gradients)
 
 /* --- Device memory ---------------------------------------------------------------------- */
 
-/*
- * Compute the offsets of the packed bucket and of the counter, which follow the arena in the
- * caller's device memory. Both are multiples of DEVICE_ALIGNMENT.
- * Returns the bytes of device memory in total.
- */
-static size_t find_parts(const struct ddp_gradients *gradients, size_t *packed, size_t *counter)
+/* Returns the bytes of the arena, which begins the caller's device memory. */
+static size_t arena_bytes(const struct ddp_gradients *gradients)
 {
-	size_t mask = DEVICE_ALIGNMENT - 1, largest = 0;
+	size_t bytes = gradients->layout.elements * gradients->size;
 
-	if (gradients->wire != gradients->type && gradients->ranks > 1)
-		largest = ddp_layout_largest(&gradients->layout) * ddp_type_size(gradients->wire);
-	*packed = (gradients->layout.elements * gradients->size + mask) & ~mask;
-	*counter = (*packed + largest + mask) & ~mask;
-	return *counter + DEVICE_ALIGNMENT;
+	return bytes + DEVICE_ALIGNMENT - bytes % DEVICE_ALIGNMENT;
 }
 
+static size_t packed_bytes(const struct ddp_gradients *gradients)
+{
+	if (gradients->wire == gradients->type || gradients->ranks == 1)
+		return 0;
+	return ddp_layout_largest(&gradients->layout) * ddp_type_size(gradients->wire);
+}
+
+/* The caller may clear this memory between steps, so it has nothing that must survive a step. */
 size_t ddp_gradients_bytes(const struct ddp_gradients *gradients)
 {
-	size_t packed, counter;
-
-	return gradients->device ? find_parts(gradients, &packed, &counter) : 0;
+	return gradients->device ? arena_bytes(gradients) + packed_bytes(gradients) : 0;
 }
 
 /* Allocate host memory for staged sums. It is freed with the world. Collective. */
 static int allocate_staging(struct ddp_gradients *gradients)
 {
 	struct ddp *ddp = gradients->ddp;
-	size_t largest = ddp_layout_largest(&gradients->layout) * ddp_type_size(gradients->wire);
-	size_t packed, counter;
+	size_t bytes = arena_bytes(gradients), packed = packed_bytes(gradients);
 	void *host, *narrow = NULL;
-	int status;
+	int status = ddp_device_arena(ddp, bytes + sizeof(uint64_t), &host);
 
-	(void)find_parts(gradients, &packed, &counter);
-	status = ddp_device_arena(ddp, packed + DEVICE_ALIGNMENT, &host);
-	if (status == 0 && gradients->wire != gradients->type)
-		status = ddp_arena_create(ddp, largest ? largest : 1, &narrow);
+	if (status == 0 && packed > 0)
+		status = ddp_arena_create(ddp, packed, &narrow);
 	if (status < 0)
 		return status;
-	gradients->host = host;
-	gradients->arrived = (uint64_t *)(void *)(gradients->host + packed);
 	gradients->packed = narrow;
-	gradients->staged = true;
+	gradients->stage.host = host;
+	gradients->stage.arrived = (uint64_t *)(void *)(gradients->stage.host + bytes);
 	return 0;
 }
 
@@ -643,101 +644,63 @@ int ddp_gradients_place(struct ddp_gradients *gradients, void *memory, void *str
 {
 	struct ddp *ddp = gradients->ddp;
 	bool joined = *ddp_device_path(ddp), several = gradients->ranks > 1;
-	size_t packed, counter;
+	int status = ddp_check_process(ddp);
 
+	if (status < 0)
+		return status;
 	if (!gradients->device || !memory)
-		return ddp_fail_with(ddp, DDP_ERR_ARGUMENT, "gradients: %s",
-				     memory ? "not created for a device" : "memory is NULL");
+		return ddp_refuse(ddp, DDP_CALL_REFUSED_GRADIENTS_PLACE, DDP_ERR_ARGUMENT, "%s",
+				  memory ? "not created for a device" : "memory is NULL");
 	if (several && !joined)
-		return ddp_fail_with(ddp, DDP_ERR_STATE,
-				     "gradients on devices need ddp_device_join(), or "
-				     "ddp_options.device at ddp_init");
+		return ddp_refuse(ddp, DDP_CALL_REFUSED_GRADIENTS_PLACE, DDP_ERR_STATE,
+				  "gradients on devices need ddp_device_join(), or "
+				  "ddp_options.device at ddp_init");
 	if (!stream)
 		stream = ddp_device_stream(ddp);
-	(void)find_parts(gradients, &packed, &counter);
-	if (several && !ddp_device_captures(ddp) && !gradients->staged) {
-		int status = allocate_staging(gradients);
-
+	if (several && !ddp_device_captures(ddp) && !gradients->stage.host) {
+		status = allocate_staging(gradients);
 		if (status < 0)
 			return status;
 	}
-	gradients->arena = memory;
-	gradients->captured = false;
-	if (gradients->staged)
-		*gradients->arrived = gradients->copies = 0;
-	else
-		gradients->packed = gradients->arena + packed;
-	gradients->stream = stream;
-	gradients->counter = (uint64_t *)(void *)(gradients->arena + counter);
+	if (gradients->arena != memory)
+		gradients->captured = false; /* graphs copy the memory with which they were made */
+	if (progress)
+		*progress = 0;
+	gradients->arena = gradients->stage.device = memory;
+	if (!gradients->stage.host)
+		gradients->packed = gradients->arena + arena_bytes(gradients);
+	gradients->stream = gradients->stage.stream = stream;
 	gradients->progress = progress;
 	return 0;
 }
 
 /* --- Steps ------------------------------------------------------------------------------ */
 
-/* Point [arena] and [host] to [bucket] in the arena and in its host copy. Returns its bytes. */
-static size_t locate(const struct ddp_gradients *gradients, size_t bucket, char **arena,
-		     char **host)
-{
-	const struct ddp_bucket *found = &gradients->layout.buckets[bucket];
-
-	*arena = gradients->arena + found->offset * gradients->size;
-	*host = gradients->host + found->offset * gradients->size;
-	return found->count * gradients->size;
-}
-
-/* Enqueue the copy of [bucket] to the host, followed by an increment of [arrived]. */
-static int enqueue_copy(struct ddp_gradients *gradients, size_t bucket)
-{
-	struct ddp *ddp = gradients->ddp;
-	char *arena, *host;
-	size_t bytes = locate(gradients, bucket, &arena, &host);
-	int status = ddp_device_copy(ddp, host, arena, bytes, gradients->stream);
-
-	if (status == 0)
-		status = ddp_device_count(ddp, gradients->stream, gradients->counter,
-					  gradients->arrived);
-	if (ddp_device_is_captured(ddp, gradients->stream))
-		gradients->captured = true;
-	else
-		gradients->copies++;
-	return status;
-}
-
 /*
- * Wait until [stream] has made copy [number], sum [bucket], and enqueue the copy back to the
- * device.
+ * Sum all buckets of this step, whose copies to the host are on stream [waited]. While one bucket
+ * is summed, later ones are copied.
  */
-static int sum_staged(struct ddp_gradients *gradients, size_t bucket, uint64_t number, void *stream)
+static int sum_staged(struct ddp_gradients *gradients, void *waited)
 {
+	struct ddp_stage *stage = &gradients->stage;
 	struct ddp *ddp = gradients->ddp;
-	char *arena, *host;
-	size_t bytes = locate(gradients, bucket, &arena, &host);
-	int status;
-
-	status = ddp_device_await(ddp, stream, gradients->arrived, number);
-	if (status == 0)
-		status = sum_bucket(gradients, bucket);
-	if (status == 0)
-		status = ddp_device_copy(ddp, arena, host, bytes, gradients->stream);
-	if (status == 0 && gradients->progress)
-		__atomic_fetch_add(gradients->progress, 1, __ATOMIC_RELEASE);
-	return status;
-}
-
-/* Sum all buckets of this step. While one bucket is summed, [stream] copies later ones. */
-static int sum_all_staged(struct ddp_gradients *gradients, void *stream)
-{
-	size_t count = gradients->layout.bucket_count;
-	uint64_t before = gradients->copies - count;
 	int status = 0;
 
-	for (size_t bucket = 0; status == 0 && bucket < count; bucket++)
-		status = sum_staged(gradients, bucket, before + bucket + 1, stream);
-	if (status == 0 &&
-	    __atomic_load_n(gradients->arrived, __ATOMIC_ACQUIRE) > gradients->copies)
-		status = ddp_fail_with(
-			gradients->ddp, DDP_ERR_STATE,
+	for (size_t bucket = 0; status == 0 && bucket < gradients->launched; bucket++) {
+		const struct ddp_bucket *found = &gradients->layout.buckets[bucket];
+
+		status = ddp_stage_await(ddp, stage, waited);
+		if (status == 0)
+			status = sum_bucket(gradients, bucket);
+		if (status == 0)
+			status = ddp_stage_return(ddp, stage, found->offset * gradients->size,
+						  found->count * gradients->size);
+		if (status == 0 && gradients->progress)
+			__atomic_fetch_add(gradients->progress, 1, __ATOMIC_RELEASE);
+	}
+	if (status == 0 && __atomic_load_n(stage->arrived, __ATOMIC_ACQUIRE) > stage->awaited)
+		return ddp_fail_with(
+			ddp, DDP_ERR_STATE,
 			"a graph that copies gradients was launched in a step without sums");
 	return status;
 }
@@ -747,17 +710,18 @@ static int enqueue(struct ddp_gradients *gradients, size_t bucket)
 {
 	struct ddp *ddp = gradients->ddp;
 	void *stream = gradients->stream;
-	int status;
+	const struct ddp_bucket *found = &gradients->layout.buckets[bucket];
+	int status = ddp_device_order(ddp, stream, gradients->from);
 
-	status = ddp_device_order(ddp, stream, gradients->from);
 	if (status < 0 || gradients->ranks == 1)
 		return status;
-	if (gradients->staged)
-		return enqueue_copy(gradients, bucket);
+	if (gradients->stage.host)
+		return ddp_stage_send(ddp, &gradients->stage, found->offset * gradients->size,
+				      found->count * gradients->size);
 	status = sum_bucket(gradients, bucket);
 	if (status < 0 || !gradients->progress)
 		return status;
-	return ddp_device_count(ddp, stream, gradients->counter, gradients->progress);
+	return ddp_device_count(ddp, stream, gradients->progress);
 }
 
 /*
@@ -791,25 +755,32 @@ static int fail_parameter(struct ddp_gradients *gradients, int status, const cha
 		worker_wait(gradients->worker);
 	if (index < gradients->layout.view_count)
 		name = name_of(gradients, index);
-	return ddp_fail_with(gradients->ddp, status, "gradients: parameter %zu %s%s%s", index, name,
-			     *name ? " " : "", text);
+	return ddp_report(gradients->ddp, status, "gradients: parameter %zu %s%s%s", index, name,
+			  *name ? " " : "", text);
 }
 
 /*
- * Fail if the gradients are not in the memory that the call requires: device memory ([device]) or
- * host memory. Also fail if device memory was not placed yet.
+ * Fail in a forked child, or if the gradients are not in the memory that the call requires: device
+ * memory ([device]) or host memory. Also fail if device memory was not placed yet. Only [finish]
+ * waits for other ranks.
  */
-static int expect_memory(struct ddp_gradients *gradients, bool device)
+static int expect_memory(struct ddp_gradients *gradients, bool device, bool finish)
 {
-	if (gradients->device == device && gradients->arena)
-		return 0;
-	return ddp_fail_with(
-		gradients->ddp, DDP_ERR_STATE,
-		gradients->device == device
-			? "gradients: device memory needs ddp_gradients_place() first"
-		: device ? "gradients: for host memory call ddp_gradients_ready(), not _ready_on()"
-			 : "gradients: for device memory call ddp_gradients_ready_on() and "
-			   "_finish_on()");
+	const char *why = gradients->device == device ? "device memory needs ddp_gradients_place()"
+			  : device ? "for host memory call ddp_gradients_ready() and _finish()"
+				   : "for device memory call ddp_gradients_ready_on() and "
+				     "_finish_on()";
+
+	int status = ddp_check_process(gradients->ddp);
+
+	if (status < 0 || (gradients->device == device && gradients->arena))
+		return status;
+	if (gradients->worker)
+		worker_wait(gradients->worker);
+	if (finish)
+		return ddp_refuse(gradients->ddp, DDP_CALL_REFUSED_GRADIENTS_FINISH, DDP_ERR_STATE,
+				  "%s", why);
+	return ddp_report(gradients->ddp, DDP_ERR_STATE, "gradients: %s", why);
 }
 
 static void reset(struct ddp_gradients *gradients)
@@ -825,6 +796,7 @@ static void reset(struct ddp_gradients *gradients)
  */
 static int end_capture(struct ddp_gradients *gradients)
 {
+	gradients->captured = true;
 	reset(gradients);
 	return ddp_device_order(gradients->ddp, gradients->from, gradients->stream);
 }
@@ -846,7 +818,7 @@ static int ready(struct ddp_gradients *gradients, size_t index)
 	while (gradients->status == 0 && gradients->launched < layout->bucket_count &&
 	       layout->buckets[gradients->launched].waiting == 0)
 		launch(gradients);
-	if (gradients->staged && gradients->status == 0 &&
+	if (gradients->stage.host && gradients->status == 0 &&
 	    gradients->launched == layout->bucket_count &&
 	    ddp_device_is_captured(gradients->ddp, gradients->from))
 		return end_capture(gradients);
@@ -855,7 +827,7 @@ static int ready(struct ddp_gradients *gradients, size_t index)
 
 int ddp_gradients_ready(struct ddp_gradients *gradients, size_t index)
 {
-	int status = expect_memory(gradients, false);
+	int status = expect_memory(gradients, false, false);
 
 	return status < 0 ? status : ready(gradients, index);
 }
@@ -864,9 +836,9 @@ int ddp_gradients_ready(struct ddp_gradients *gradients, size_t index)
  * Set the stream after which the sums are ordered. If the stream changes, first order the sums
  * after the previous one.
  */
-static int set_stream(struct ddp_gradients *gradients, void *stream)
+static int set_stream(struct ddp_gradients *gradients, void *stream, bool finish)
 {
-	int status = expect_memory(gradients, true);
+	int status = expect_memory(gradients, true, finish);
 
 	if (status == 0 && gradients->marked > 0 && gradients->from != stream)
 		status = ddp_device_order(gradients->ddp, gradients->stream, gradients->from);
@@ -876,7 +848,7 @@ static int set_stream(struct ddp_gradients *gradients, void *stream)
 
 int ddp_gradients_ready_on(struct ddp_gradients *gradients, size_t index, void *stream)
 {
-	int status = set_stream(gradients, stream);
+	int status = set_stream(gradients, stream, false);
 
 	return status < 0 ? status : ready(gradients, index);
 }
@@ -888,15 +860,14 @@ static int wait_sums(struct ddp_gradients *gradients)
 	/* The caller launched a graph that contains the copies. */
 	if (gradients->captured && gradients->marked == 0) {
 		gradients->launched = gradients->layout.bucket_count;
-		gradients->copies += gradients->launched;
 		stream = gradients->from;
 	}
 	while (gradients->launched < gradients->layout.bucket_count)
 		launch(gradients);
 	if (gradients->worker)
 		gradients->status = worker_wait(gradients->worker);
-	if (gradients->staged && gradients->status == 0)
-		gradients->status = sum_all_staged(gradients, stream);
+	if (gradients->stage.host && gradients->status == 0)
+		gradients->status = sum_staged(gradients, stream);
 	return gradients->status;
 }
 
@@ -912,7 +883,7 @@ static int finish(struct ddp_gradients *gradients)
 
 int ddp_gradients_finish(struct ddp_gradients *gradients)
 {
-	int status = expect_memory(gradients, false);
+	int status = expect_memory(gradients, false, true);
 
 	if (status == 0)
 		status = finish(gradients);
@@ -922,7 +893,7 @@ int ddp_gradients_finish(struct ddp_gradients *gradients)
 
 int ddp_gradients_finish_on(struct ddp_gradients *gradients, void *stream)
 {
-	int status = set_stream(gradients, stream);
+	int status = set_stream(gradients, stream, true);
 
 	if (status == 0)
 		status = finish(gradients);
@@ -947,18 +918,19 @@ void ddp_gradients_set_sync(struct ddp_gradients *gradients, bool sync)
 
 /* --- Norm ------------------------------------------------------------------------------- */
 
-static bool is_in_host_memory(const struct ddp_gradients *gradients)
+/* Returns whether this process may compute with the views. Else sets the handle's error. */
+static bool has_views(const struct ddp_gradients *gradients)
 {
 	if (!gradients->device)
-		return true;
-	(void)ddp_fail_with(gradients->ddp, DDP_ERR_UNSUPPORTED,
-			    "gradients: norm and clip work in host memory, not on a device");
+		return ddp_check_process(gradients->ddp) == 0;
+	(void)ddp_report(gradients->ddp, DDP_ERR_UNSUPPORTED,
+			 "gradients: norm and clip work in host memory, not on a device");
 	return false;
 }
 
 double ddp_gradients_norm(const struct ddp_gradients *gradients)
 {
-	if (!is_in_host_memory(gradients))
+	if (!has_views(gradients))
 		return NAN;
 	return ddp_norm(gradients->arena, gradients->type, gradients->layout.elements);
 }
@@ -967,7 +939,7 @@ double ddp_gradients_clip(struct ddp_gradients *gradients, double limit)
 {
 	double norm = ddp_gradients_norm(gradients);
 
-	if (!gradients->device)
+	if (has_views(gradients))
 		ddp_scale(gradients->arena, gradients->type, gradients->layout.elements,
 			  ddp_clip_factor(norm, limit));
 	return norm;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* statistics.c - norm, clipping, loss scaling, moments and evaluation */
 #include "config.h"
 
 #include <math.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* virtual.c - round gradients to multiples of one quantum, and sum them exactly */
 #include "config.h"
 
 #include <limits.h>
@@ -39,21 +40,22 @@ struct ddp_virtual {
 
 /* --- Creation ---------------------------------------------------------------------------- */
 
+/* All ranks have the same number, see compare_options() in gradients.c. */
 static int refuse(struct ddp *ddp, size_t ranks)
 {
 	size_t size = (size_t)ddp_world(ddp)->size, less = ranks;
 
 	if (ranks > DDP_VIRTUAL_MOST)
-		return ddp_fail_with(ddp, DDP_ERR_ARGUMENT,
-				     "gradients: %zu virtual ranks: must be at most %d", ranks,
-				     DDP_VIRTUAL_MOST);
+		return ddp_report(ddp, DDP_ERR_ARGUMENT,
+				  "gradients: %zu virtual ranks: must be at most %d", ranks,
+				  DDP_VIRTUAL_MOST);
 	while (less > size || ranks % less != 0)
 		less--;
-	return ddp_fail_with(
-		ddp, DDP_ERR_ARGUMENT,
-		"gradients: %zu ranks cannot share %zu virtual ranks evenly: start %zu "
-		"rank%s, or use %zu virtual ranks",
-		size, ranks, less, less == 1 ? "" : "s", (ranks + size - 1) / size * size);
+	return ddp_report(ddp, DDP_ERR_ARGUMENT,
+			  "gradients: %zu ranks cannot share %zu virtual ranks evenly: start %zu "
+			  "rank%s, or use %zu virtual ranks",
+			  size, ranks, less, less == 1 ? "" : "s",
+			  (ranks + size - 1) / size * size);
 }
 
 /* Largest number of bits such that [ranks] integers of at most 2^bits add up to 2^53 at most. */

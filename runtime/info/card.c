@@ -18,7 +18,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include "base/card-memory.h"
+#include "base/gpu-memory.h"
 #include "base/mps.h"
 #include "base/text.h"
 #include "info.h"
@@ -97,7 +97,7 @@ static bool open_driver(struct driver *driver, int index, struct info_card *card
 /* Fill in UUID, name, memory, versions and MPS. Without a driver, [card] does not change. */
 static void fill_device(struct info_card *card)
 {
-	unsigned char id[DDP_CARD_UUID], whole[DDP_CARD_UUID];
+	unsigned char id[DDP_GPU_UUID], whole[DDP_GPU_UUID];
 	struct driver driver;
 	uint64_t total;
 	size_t bytes;
@@ -106,15 +106,15 @@ static void fill_device(struct info_card *card)
 	if (!open_driver(&driver, card->device, card))
 		return;
 	if (driver.uuid(id, driver.device) == 0)
-		ddp_card_print_uuid(card->uuid, sizeof(card->uuid), id,
-				    driver.whole_uuid(whole, driver.device) == 0 &&
-					    memcmp(id, whole, sizeof(id)) != 0);
+		ddp_gpu_print_uuid(card->uuid, sizeof(card->uuid), id,
+				   driver.whole_uuid(whole, driver.device) == 0 &&
+					   memcmp(id, whole, sizeof(id)) != 0);
 	/*
 	 * Use the driver's total, because shares are fractions of it. The management library's
 	 * total is larger.
 	 */
 	if (card->uuid[0])
-		(void)ddp_card_memory(card->uuid, &total, &card->free);
+		(void)ddp_gpu_memory(card->uuid, &total, &card->free);
 	if (driver.total(&bytes, driver.device) == 0)
 		card->total = bytes;
 	if (driver.name(card->device_name, (int)sizeof(card->device_name), driver.device) != 0)
@@ -136,10 +136,10 @@ void info_card_context(struct info_card *card)
 	void *context;
 
 	if (!card->uuid[0] || !open_driver(&driver, card->device, card) ||
-	    !ddp_card_memory(card->uuid, &total, &before) ||
+	    !ddp_gpu_memory(card->uuid, &total, &before) ||
 	    driver.retain(&context, driver.device) != 0)
 		return;
-	if (ddp_card_memory(card->uuid, &total, &after) && after < before)
+	if (ddp_gpu_memory(card->uuid, &total, &after) && after < before)
 		card->context = before - after;
 	driver.release(driver.device);
 }

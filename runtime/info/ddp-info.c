@@ -27,7 +27,8 @@ struct options {
 	int json, test, device, strict, check, here, preflight; /* set to 1 by getopt_long() */
 	size_t most; /* limit of the self-test, in bytes; 0: not given */
 	const char *nodes, *partition, *node_config;
-	double limit; /* seconds; 0: not given */
+	const char *plan; /* of --preflight; NULL: not given */
+	double limit;	  /* seconds; 0: not given */
 };
 
 static const char usage[] =
@@ -52,8 +53,10 @@ static const char usage[] =
 	"  --limit SECONDS          time limit for slurmctld, and for each srun, 1 to 3600 [60]\n"
 	"  --here                   check only this host, without srun\n"
 	"\n"
-	"--preflight [FILE...]      run the node tests of ddp-run --preflight, with one process on\n"
-	"                           each node; prints one line for each result, see ddp-info(1)\n"
+	"--preflight[=SECONDS[,full]] [FILE...]\n"
+	"                           run the tests of ddp-run --preflight, with one process on each\n"
+	"                           node, for at most SECONDS [30]; prints one line for each result,\n"
+	"                           see ddp-info(1)\n"
 	"\n"
 	"Exit status: 0 no errors; 1 wrong sums or a WRONG verdict, or stdout cannot be written;\n"
 	"2 invalid options; 3 warnings, with --strict; 65 and above an error of libddp, see ddp(7).\n";
@@ -120,7 +123,7 @@ static int parse(int argc, char **argv, struct options *options)
 				      {"strict", no_argument, &options->strict, true},
 				      {"check", no_argument, &options->check, true},
 				      {"here", no_argument, &options->here, true},
-				      {"preflight", no_argument, &options->preflight, true},
+				      {"preflight", optional_argument, NULL, 'f'},
 				      {"max-bytes", required_argument, NULL, 'm'},
 				      {"nodelist", required_argument, NULL, 'w'},
 				      {"partition", required_argument, NULL, 'p'},
@@ -157,6 +160,10 @@ static int parse(int argc, char **argv, struct options *options)
 			break;
 		case 'n':
 			options->node_config = optarg;
+			break;
+		case 'f':
+			options->preflight = true;
+			options->plan = optarg;
 			break;
 		case 'h':
 			fputs(usage, stdout);
@@ -279,7 +286,7 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	if (options.preflight)
-		return finish(info_preflight(argv + optind));
+		return finish(info_preflight(options.plan, argv + optind));
 	if (options.check)
 		return finish(check(&options));
 	if (ddp_init(&ddp, NULL) < 0)

@@ -84,7 +84,7 @@ bool info_copy(struct info_copier *copier, void *device, void *host, size_t byte
 /*
  * Set first, mates and sharers of the [cards] of all [size] ranks, in rank order. A GPU is
  * identified by its node and UUID (a MIG slice has its own UUID); without a driver, by its node and
- * Slurm's index on the node. NCCL_HOSTID is ignored, unlike in device/cards.h, which serves NCCL:
+ * Slurm's index on the node. NCCL_HOSTID is ignored, unlike in device/choice.c, which serves NCCL:
  * ranks with different values may still share a GPU.
  */
 void info_sharing_find(struct info_card *cards, int size);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* node-tests.c - tests of one node of the preflight, and the programme that it runs with other nodes */
 #include "config.h"
 
 #include "node-tests.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -13,10 +15,10 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/watch.h"
 #include "contract.h"
 
@@ -29,20 +31,10 @@
 enum {
 	SIDE = 96, /* rows and columns of the matrices */
 	THREADS_MOST = 1024,
+	REPETITIONS = 3,	/* of the test of CPUs, if the node is tested again */
 	SPACE_LEAST = 16 << 20, /* free bytes that the directory must have */
 	PATH_SIZE = 4096
 };
-
-static int rank;
-static const char *rendezvous;
-static int phase;
-static double phase_limit = 10; /* time limit of each test in the current phase, in seconds */
-static int gpus;		/* number of GPUs of this node whose sums are tested */
-
-static void say_fact(const char *test, double value, const char *unit)
-{
-	info_preflight_say("fact", test, "", value, unit, "%s", "");
-}
 
 /* --- Memory and CPUs ----------------------------------------------------------------------- */
 
@@ -187,6 +179,13 @@ static int describe_cpus(char *kind, size_t size)
 	if (file)
 		fclose(file);
 	snprintf(kind, size, "%d x %s", count, *name ? name : "CPU");
+	/* Slurm may allocate some of a node's CPUs, so this is the number that the node has. */
+	info_preflight_say("config", "CPUs", name, (double)sysconf(_SC_NPROCESSORS_ONLN), "", "%s",
+			   "");
+	info_preflight_say("config", "RAM", name,
+			   (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) /
+				   (1 << 30),
+			   "GiB", "%s", "");
 	return count < THREADS_MOST ? count : THREADS_MOST;
 }
 
@@ -212,7 +211,7 @@ static double count_throttled(void)
 	return sum;
 }
 
-static void test_cpus(void)
+static int test_cpus(void *data, int unused)
 {
 	static struct thread threads[THREADS_MOST];
 	char kind[96];
@@ -220,10 +219,9 @@ static void test_cpus(void)
 	double throttled = count_throttled(), rate, cpu = 0, took = 0;
 	size_t wrong = 0;
 
-	info_preflight_begin("memory");
+	(void)data, (void)unused;
 	rate = run_threads(threads, count, run_copy, COPY_TIME);
 	info_preflight_say("rate", "memory", kind, rate * 2 * COPY_PIECE * 1e-9, "GB/s", "%s", "");
-	info_preflight_begin("product");
 	fill_matrices();
 	rate = run_threads(threads, count, run_product, PRODUCT_TIME);
 	for (int i = 0; i < count; i++) {
@@ -243,6 +241,7 @@ static void test_cpus(void)
 				   "GFLOP/s", "%s", "");
 	if (took > 0)
 		info_preflight_say("rate", "CPU time", kind, 100 * cpu / took, "%", "%s", "");
+	return 0;
 }
 
 /* --- Files and clock ----------------------------------------------------------------------- */
@@ -260,7 +259,6 @@ static bool test_space(const char *test, const char *path)
 	struct statvfs space;
 	double bytes;
 
-	info_preflight_begin(test);
 	if (statvfs(path, &space) < 0) {
 		info_preflight_say("failed", test, "", (double)NAN, "", "%s: %s", path,
 				   strerror(errno));
@@ -268,7 +266,7 @@ static bool test_space(const char *test, const char *path)
 	}
 	bytes = (double)space.f_bavail * (double)space.f_frsize;
 	if (bytes >= SPACE_LEAST) {
-		say_fact(test, bytes / (1 << 20), "MiB");
+		info_preflight_say("fact", test, "", bytes / (1 << 20), "MiB", "%s", "");
 		return true;
 	}
 	info_preflight_say("failed", test, "", bytes / (1 << 20), "MiB",
@@ -277,14 +275,16 @@ static bool test_space(const char *test, const char *path)
 }
 
 /* Test that the user can write a file in the working directory. */
-static void test_directory(void)
+static int test_directory(void *data, int i)
 {
-	char name[64];
+	char name[128];
 	int fd, failed = 0;
 
+	(void)data, (void)i;
 	if (!test_space("directory", "."))
-		return;
-	snprintf(name, sizeof(name), ".ddp-preflight-%d-%d", rank, (int)getpid());
+		return 0;
+	snprintf(name, sizeof(name), ".ddp-preflight-%s-%d", getenv("SLURMD_NODENAME") ?: "",
+		 (int)getpid());
 	fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	/* With a quota, or over NFS, an error may occur only in write() or close(). */
 	if (fd < 0 || write(fd, "", 1) != 1)
@@ -297,6 +297,13 @@ static void test_directory(void)
 		info_preflight_say("failed", "directory", "", (double)NAN, "",
 				   "cannot write a file in %s: %s", absolute("."),
 				   strerror(failed));
+	return 0;
+}
+
+static int test_shm(void *data, int i)
+{
+	(void)data, (void)i;
+	return !test_space("/dev/shm", "/dev/shm");
 }
 
 /* Find [name] as execvp() does. Returns false and sets errno if there is no such program. */
@@ -320,13 +327,15 @@ static bool find_program(const char *name, char path[PATH_SIZE])
 }
 
 /* Test that [files] can be read. The test reads them, because NFS checks permissions only then. */
-static void test_files(char *const *files)
+static int test_files(void *data, int unused)
 {
+	char *const *files = data;
+
+	(void)unused;
 	for (int i = 0; files[i]; i++) {
 		char path[PATH_SIZE], byte;
 		int fd = -1;
 
-		info_preflight_begin("program");
 		if (i > 0)
 			snprintf(path, sizeof(path), "%s", files[i]);
 		if ((i > 0 || find_program(files[i], path)) &&
@@ -339,132 +348,182 @@ static void test_files(char *const *files)
 		if (fd >= 0)
 			close(fd);
 	}
-}
-
-/*
- * Report the offset of this node's clock from [launch], the time on the launch host. The offset
- * includes the delay of the message, which ddp-run subtracts.
- */
-static void test_clock(double launch)
-{
-	if (launch > 0)
-		info_preflight_say("fact", "clock", "", ddp_date(NULL) - launch, "s", "%s", "");
-}
-
-/* --- GPUs ---------------------------------------------------------------------------------- */
-
-/*
- * Test the GPUs in a child process: if this process used the driver itself, it could not fork other
- * processes that use it. Returns the number of GPUs that passed.
- */
-static int test_gpus(void)
-{
-	pid_t pid = info_preflight_fork();
-	int status = 0;
-
-	if (pid == 0)
-		_exit(info_preflight_gpus());
-	if (pid < 0)
-		info_preflight_say("failed", "devices", "", (double)NAN, "", "fork: %s",
-				   strerror(errno));
-	else if (waitpid(pid, &status, 0) == pid && WIFEXITED(status))
-		return WEXITSTATUS(status);
-	if (WIFSIGNALED(status))
-		info_preflight_say("failed", "devices", "", (double)NAN, "",
-				   "the tests of GPUs were ended by signal %d", WTERMSIG(status));
 	return 0;
 }
 
-/* Returns the path of a directory [name] in which the ranks of a test meet. */
-static const char *meeting(char path[PATH_SIZE], const char *name, int number)
+static int test_gpus(void *data, int i)
 {
-	snprintf(path, PATH_SIZE, "%s/%s-%d-%d", rendezvous, name, phase, number);
-	return path;
+	(void)data, (void)i;
+	return info_preflight_gpus();
 }
 
-static void test_node(char *const *files, double launch)
+/* --- The programme ------------------------------------------------------------------------- */
+
+#define TIME 30.0     /* default of the programme's time, in seconds */
+#define NODE_PART 0.5 /* part of it that a test of the node may take */
+#define SUM_PART 0.3  /* part of it that a sum may take, after all nodes have arrived */
+/* Nanoseconds between two listings of a directory, and between two changes of it. */
+#define LIST_FIRST UINT64_C(2000000)
+#define LIST_LAST UINT64_C(20000000)
+#define CHANGE_EVERY UINT64_C(1000000000)
+
+struct programme {
+	const char *rendezvous; /* NULL: the nodes share no directory */
+	int rank, size;
+	int gpus;      /* number of GPUs of this node whose sums are tested */
+	bool is_again; /* these nodes are tested for a second time */
+	double seconds;
+	struct ddp_watch end;
+};
+
+static void test_node(struct programme *programme, char *const *files)
 {
+	const struct {
+		const char *test;
+		int (*run)(void *data, int i);
+	} tests[] = {{"program", test_files},
+		     {"directory", test_directory},
+		     {"/dev/shm", test_shm},
+		     {"product", test_cpus},
+		     {"GPU product", test_gpus}};
+	double limit = programme->seconds * NODE_PART;
 	char path[PATH_SIZE];
 
-	test_clock(launch);
-	test_files(files);
-	test_directory();
-	test_space("/dev/shm", "/dev/shm");
-	test_cpus();
-	gpus = test_gpus();
-	if (gpus > 1 && rendezvous)
-		info_preflight_gpu_sum("GPU sum", meeting(path, "node", rank), 0, 1, &gpus,
-				       phase_limit);
+	/* Other processes seldom disturb all repetitions, and ddp-run uses the best rate. */
+	for (int i = 0; i < REPETITIONS && programme->is_again && 4 * i < programme->seconds; i++)
+		(void)info_preflight_run("product", 1, test_cpus, NULL, limit, &programme->end);
+	for (size_t i = 0; i < sizeof(tests) / sizeof(tests[0]); i++)
+		programme->gpus = info_preflight_run(tests[i].test, 1, tests[i].run, (void *)files,
+						     limit, &programme->end);
+	if (programme->gpus > 1 && programme->rendezvous) {
+		snprintf(path, sizeof(path), "%s/node-%d", programme->rendezvous, programme->rank);
+		info_preflight_gpu_sum("GPU sum", path, 0, 1, &programme->gpus, limit,
+				       &programme->end);
+	}
 }
-
-/* --- Commands ------------------------------------------------------------------------------ */
 
 /*
- * Returns entry [index] of the numbers in [list], or -1 if [list] is shorter. Sets [count] to the
- * number of entries that are not negative.
+ * Returns the lowest rank of [first] to [last] that has not announced itself in [directory]; -1: all
+ * have.
  */
-static int read_entry(const char *list, int index, int *count)
+static int find_missing(const char *directory, int first, int last)
 {
-	int entry = -1;
-	char *end;
+	bool *present = calloc((size_t)last + 1, sizeof(*present));
+	DIR *dir = opendir(directory);
+	int missing = first;
 
-	*count = 0;
-	for (int i = 0;; i++, list = end) {
-		long value = strtol(list, &end, 10);
+	for (struct dirent *entry; dir && present && (entry = readdir(dir));) {
+		char *end;
+		long rank = strtol(entry->d_name, &end, 10);
 
-		if (end == list)
-			return entry;
-		*count += value >= 0;
-		if (i == index)
-			entry = (int)value;
+		if (end != entry->d_name && !*end && rank >= 0 && rank <= last)
+			present[rank] = true;
+	}
+	while (present && missing <= last && present[missing])
+		missing++;
+	if (dir)
+		closedir(dir);
+	free(present);
+	return missing > last ? -1 : missing;
+}
+
+/*
+ * Announce this node in [directory], and wait for the nodes [first] to [last]. Nodes list the
+ * directory, since an NFS client shows a changed listing sooner than a name that was missing before;
+ * see store/file-store.c. Returns false at the end of the programme's time.
+ */
+static bool meet(const struct programme *programme, const char *test, const char *directory,
+		 int round, int first, int last)
+{
+	char name[24], path[PATH_SIZE + 32];
+	uint64_t pause = LIST_FIRST, changed = ddp_now();
+	int written = -1, missing, file;
+
+	snprintf(name, sizeof(name), "%d", programme->rank);
+	snprintf(path, sizeof(path), "%s/%s", directory, name);
+	if ((mkdir(directory, 0700) < 0 && errno != EEXIST) ||
+	    (file = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600)) < 0) {
+		info_preflight_say("failed", "rendezvous", "", (double)NAN, "",
+				   "cannot write %s: %s", path, strerror(errno));
+		return false;
+	}
+	close(file);
+	while ((missing = find_missing(directory, first, last)) >= 0) {
+		if (missing != written)
+			info_preflight_say("wait", test, "", round, "", "%d", missing);
+		written = missing;
+		if (ddp_watch_check(&programme->end, NULL) < 0)
+			return false;
+		ddp_watch_sleep(&programme->end, pause);
+		pause = pause < LIST_LAST ? 2 * pause : pause;
+		if (ddp_now() - changed < CHANGE_EVERY)
+			continue;
+		snprintf(path, sizeof(path), ".change-%d", programme->rank);
+		ddp_file_change_directory(directory, path);
+		changed = ddp_now();
+	}
+	info_preflight_say("met", test, "", round, "", "%d", first);
+	return true;
+}
+
+/* Run the rounds of pairs, and the sum of all nodes, until the end of the programme's time. */
+static void test_sums(struct programme *programme, int rounds)
+{
+	double limit = programme->seconds * SUM_PART;
+	char met[PATH_SIZE], sum[PATH_SIZE + 8];
+	int rank = programme->rank, size = programme->size;
+
+	for (int round = 0; round <= rounds && size > 1; round++) {
+		bool is_pair = round < rounds;
+		int partner = is_pair ? info_preflight_partner(size, round, rank) : 0;
+		int low = partner < rank ? partner : rank;
+
+		if (partner < 0)
+			continue;
+		snprintf(met, sizeof(met), "%s/round-%d-%d", programme->rendezvous, round,
+			 is_pair ? low : 0);
+		snprintf(sum, sizeof(sum), "%s-sum", met);
+		if (is_pair && meet(programme, "pair", met, round, partner, partner))
+			info_preflight_sum("pair", sum, rank != low, 2, &programme->gpus, limit,
+					   &programme->end);
+		else if (!is_pair && meet(programme, "all", met, round, 0, size - 1))
+			info_preflight_sum("all", sum, rank, size, &programme->gpus, limit,
+					   &programme->end);
+		if (ddp_watch_check(&programme->end, NULL) < 0)
+			return;
 	}
 }
 
-static void run_command(const char *command, char *const *files)
+/* Returns the number in the first of two variables that is set, or [otherwise]. */
+static int number_of(const char *name, const char *slurm, int otherwise)
 {
-	char word[16], path[PATH_SIZE];
-	int used = 0, count, entry;
-	double launch;
+	const char *value = getenv(name) ?: getenv(slurm);
 
-	if (sscanf(command, "%15s %d %lf %lf%n", word, &phase, &phase_limit, &launch, &used) < 4)
-		return;
-	entry = read_entry(command + used, rank, &count);
-	if (strcmp(word, "node") == 0) {
-		if (entry >= 0)
-			test_node(files, launch);
-	} else if (entry >= 0 && !rendezvous) {
-		info_preflight_say("untested", word, "", (double)NAN, "",
-				   "the nodes share no directory, see --ddp-rdzv");
-	} else if (entry >= 0 && strcmp(word, "pair") == 0) {
-		info_preflight_sum("pair", meeting(path, "pair", entry < rank ? entry : rank),
-				   entry < rank, 2, &gpus, phase_limit);
-	} else if (entry >= 0 && strcmp(word, "all") == 0) {
-		info_preflight_sum("all", meeting(path, "all", 0), entry, count, &gpus,
-				   phase_limit);
-	}
-	info_preflight_say("done", "", "", phase, "", "%s", "");
+	return value ? atoi(value) : otherwise;
 }
 
-int info_preflight(char *const *files)
+int info_preflight(const char *plan, char *const *files)
 {
+	struct programme programme = {.rank = number_of(DDP_NAME(DDP_RANK), "SLURM_PROCID", 0),
+				      .size = number_of(DDP_NAME(DDP_SIZE), "SLURM_STEP_NUM_TASKS",
+							1),
+				      .seconds = plan && atof(plan) > 0 ? atof(plan) : TIME};
 	const char *node = getenv("SLURMD_NODENAME");
-	const char *number = getenv(DDP_NAME(DDP_RANK)) ?: getenv("SLURM_PROCID");
 	const char *directory = getenv(DDP_NAME(DDP_RENDEZVOUS));
-	char host[256] = "", *line = NULL;
-	bool directed = false;
-	size_t size = 0;
+	int rounds = info_preflight_rounds(programme.size, plan && strstr(plan, ",full"));
+	char host[256] = "";
 
-	rank = number ? atoi(number) : 0;
-	info_preflight_set_rank(rank);
-	rendezvous = directory ? strdup(directory) : NULL;
+	programme.end = ddp_watch_start(programme.seconds, NULL, NULL);
+	programme.rendezvous = directory ? strdup(directory) : NULL;
+	info_preflight_set_rank(programme.rank);
 	(void)gethostname(host, sizeof(host) - 1);
-	info_preflight_say("hello", "", "", ddp_date(NULL), "", "%s", node ? node : host);
-	while (getline(&line, &size, stdin) > 0) {
-		directed = true;
-		run_command(line, files);
-	}
-	if (!directed)
-		test_node(files, 0);
-	free(line);
+	info_preflight_say("hello", "start", "", rounds, "", "%s", node ? node : host);
+	test_node(&programme, files);
+	if (programme.rendezvous)
+		test_sums(&programme, rounds);
+	else if (rounds > 0)
+		info_preflight_say("untested", "pair", "", (double)NAN, "",
+				   "the nodes share no directory, see --ddp-rdzv");
+	info_preflight_say("end", "", "", (double)NAN, "", "%s", "");
 	return 0;
 }

@@ -1,60 +1,88 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * node-tests.h - ddp-info --preflight: tests of one node, which ddp-run controls through srun
- * (run/preflight.c)
+ * node-tests.h - ddp-info --preflight: the programme of tests of one node (run/preflight.c starts
+ * it on all nodes)
  *
- * One process runs on each node. It writes each result as a line on stdout as soon as the test has
- * ended, so that a node that hangs loses only its later results. Fields are separated by tabs:
+ * One process runs on each node. Its programme follows from its rank, the number of nodes and the
+ * time, so nothing is read from stdin: tests of the node, pairs of nodes in rounds, and a sum over
+ * all nodes. The process itself only waits and writes lines: each test is a child process with a
+ * time limit, so a test that hangs stops neither the lines nor the next tests. The limit of a test
+ * with other nodes begins when all of them have arrived. A wait for another node ends with the
+ * programme.
  *
- * 	ddp-preflight <rank> <event> <test> <kind> <value> <unit> <text>
+ * Each result is one line on stdout, written at once. Fields are separated by tabs:
  *
- * The events are hello (the process has started; text: name of the node; value: time of its
- * clock), begin (a test begins), done (a phase has ended; value: its number), and the results of
- * tests: rate (ddp-run compares rates of the same test and kind; for a pair, the text may begin with
- * the rate without waits for a CPU), fact (passed), slow, failed, silent (a peer did not answer),
- * and untested (text: the reason).
+ * 	ddp-preflight <rank> <time> <event> <test> <kind> <value> <unit> <text>
  *
- * Commands are lines on stdin, the same for all nodes. LIMIT is in seconds. TIME is the time on the
- * host that runs ddp-run:
+ * The time is that of the node's clock, in seconds since 1970. The events are:
  *
- * 	node <phase> LIMIT TIME e0 e1 ...  run the tests of the node if entry i is not -1, for rank i
- * 	pair <phase> LIMIT TIME p0 p1 ...  all-reduce with a partner: entry i is the partner of rank i; -1: none
- * 	all <phase> LIMIT TIME r0 r1 ...   all-reduce: entry i is the number of rank i in it; -1: not in it
- *
- * The process ends at the end of stdin. If stdin has no command, it runs the tests of the node
- * first.
+ * 	hello	  the process has started; value: number of rounds; text: name of the node
+ * 	wait	  the node has announced itself, and waits; value: round; text: rank of a missing node
+ * 	met	  the missing nodes have arrived; value: round; text: rank of the first
+ * 	rate	  result that is compared with those of the same test and kind
+ * 	config	  result that should be equal on all nodes of the same kind
+ * 	fact	  the test has passed
+ * 	slow, failed, silent	the text says why; silent: no answer within the limit
+ * 	untested  text: the reason
+ * 	end	  the process ends after its programme, or at its end of time
  */
 #ifndef DDP_INFO_NODE_TESTS_H
 #define DDP_INFO_NODE_TESTS_H
 
 #include <math.h>
-#include <sys/types.h>
 
 #include "base/text.h"
+#include "base/watch.h"
+
+enum { INFO_GPUS_MOST = 64 };
 
 /*
- * Run the tests. [files] is a NULL-terminated list: the program, and other files that every node
- * must be able to read. Returns the exit status.
+ * Returns the number of rounds in which each of [nodes] has a different partner: ceil(log2 n) + 1.
+ * With [full], returns the number of rounds in which all pairs are tested.
  */
-int info_preflight(char *const *files);
+static inline int info_preflight_rounds(int nodes, bool full)
+{
+	int all = nodes < 2 ? 0 : nodes - 1 + nodes % 2, rounds = 1;
+
+	for (int reached = 1; reached < nodes; reached *= 2)
+		rounds++;
+	return full || rounds > all ? all : rounds;
+}
+
+/*
+ * Returns the partner of [node] in [round] (from 0) of a round-robin tournament of [nodes]; -1: the
+ * number of nodes is odd, and the node has no partner. In the first info_preflight_rounds(nodes,
+ * true) rounds, no pair occurs twice.
+ *
+ * This is the circle method: two nodes are partners if the sum of their numbers is 2 * round, modulo
+ * the size of the circle. If the number of nodes is even, the last node is outside of the circle.
+ */
+static inline int info_preflight_partner(int nodes, int round, int node)
+{
+	int circle = nodes - 1 + nodes % 2, at = round % circle;
+	int partner = node == circle ? at : (2 * at + circle - node) % circle;
+
+	if (partner == node)
+		partner = circle;
+	return partner < nodes ? partner : -1;
+}
+
+/*
+ * Run the programme. [plan] is "SECONDS[,full][,again]"; NULL: "30". With "again", tests of CPUs are
+ * repeated. [files] is a NULL-terminated list: the program, and other files that every node must be
+ * able to read. Returns the exit status.
+ */
+int info_preflight(const char *plan, char *const *files);
 
 /* preflight-lines.c: set the rank of this process in the step, which info_preflight_say() prints. */
 void info_preflight_set_rank(int rank);
 
 /*
- * Print one line. NAN as [value] means that there is no value. Safe to call from several threads.
+ * Print one line. NAN as [value] means that there is no value. Safe to call from several threads
+ * and processes.
  */
 void info_preflight_say(const char *event, const char *test, const char *kind, double value,
 			const char *unit, const char *format, ...) DDP_FORMAT(6, 7);
-
-/* Report that [test] begins. */
-static inline void info_preflight_begin(const char *test)
-{
-	info_preflight_say("begin", test, "", (double)NAN, "", "%s", "");
-}
-
-/* Like fork(), but the child is killed if this process ends. */
-pid_t info_preflight_fork(void);
 
 /*
  * preflight-gpu.c: test all GPUs that this process sees. If Slurm allocated no GPU and there is no
@@ -67,15 +95,24 @@ int info_preflight_gpus(void);
 void info_preflight_gpu_name(int index, char *name, size_t size);
 
 /*
- * sum-tests.c: all-reduce in host memory, as node [number] of [size]. The nodes meet in
- * [directory]. If all nodes have GPUs, then do the same in GPU memory, as test "GPU [test]".
- * [limit] is the time limit for each of the two. Sets [gpus] to 0 if sums on GPUs cannot be tested.
+ * sum-tests.c: run [test] as [count] child processes, at most INFO_GPUS_MOST, for at most [limit]
+ * seconds of awake time, and not after [end]. Child i exits with the result of work([data], i).
+ * Prints a line if a child was ended by a signal, or by [limit]. Returns the highest result; -1: a
+ * child has none.
+ */
+int info_preflight_run(const char *test, int count, int (*work)(void *data, int i), void *data,
+		       double limit, const struct ddp_watch *end);
+
+/*
+ * All-reduce in host memory, as node [number] of [size], which meet in [directory]. If all nodes
+ * have GPUs, then do the same in GPU memory, as test "GPU [test]". [limit] is the time limit for
+ * each of the two. Sets [gpus] to 0 if sums on GPUs cannot be tested.
  */
 void info_preflight_sum(const char *test, const char *directory, int number, int size, int *gpus,
-			double limit);
+			double limit, const struct ddp_watch *end);
 
 /* All-reduce over [gpus] GPUs of each node, with one process for each GPU. */
 void info_preflight_gpu_sum(const char *test, const char *directory, int number, int size,
-			    int *gpus, double limit);
+			    int *gpus, double limit, const struct ddp_watch *end);
 
 #endif /* DDP_INFO_NODE_TESTS_H */

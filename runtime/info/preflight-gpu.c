@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/card-memory.h"
+#include "base/gpu-memory.h"
 #include "base/watch.h"
 
 #define COPY_BYTES ((size_t)64 << 20)
@@ -38,7 +38,6 @@ enum {
 	THREADS = 256,	 /* threads per block */
 	BLOCKS_EACH = 2, /* blocks per multiprocessor */
 	PRODUCTS = 100000,
-	GPUS_MOST = 64,
 	AMPERE = 8, /* compute capability of the first GPUs with bf16 */
 	/* Values of CUdevice_attribute. */
 	ATTRIBUTE_PROCESSORS = 16,
@@ -77,6 +76,7 @@ static const char kernel[] =
 
 #define DRIVER_CALLS(X)                                                                          \
 	X(init, (unsigned), "cuInit")                                                            \
+	X(version, (int *), "cuDriverGetVersion")                                                \
 	X(count, (int *), "cuDeviceGetCount")                                                    \
 	X(get, (int *device, int index), "cuDeviceGet")                                          \
 	X(name, (char *, int, int device), "cuDeviceGetName")                                    \
@@ -224,7 +224,7 @@ static int test_copy(const struct gpu *gpu)
  * Report the rate of the PCIe link in one direction, which ddp-run compares with other nodes.
  * NVML's maximum is the lower of the GPU's maximum and the slot's.
  */
-static void test_link(const struct gpu *gpu, const struct ddp_card_health *health)
+static void test_link(const struct gpu *gpu, const struct ddp_gpu_health *health)
 {
 	static const double lane[] = {0, 0.25, 0.5, 0.985, 1.969, 3.938, 7.563}; /* GB/s */
 	unsigned generation = health->generation;
@@ -241,11 +241,11 @@ static void test_link(const struct gpu *gpu, const struct ddp_card_health *healt
  */
 static void test_health(const struct gpu *gpu)
 {
-	struct ddp_card_health health;
+	struct ddp_gpu_health health;
 	const char *event = "fact";
 	char text[160] = "";
 
-	if (!ddp_card_read_health(gpu->uuid, &health))
+	if (!ddp_gpu_read_health(gpu->uuid, &health))
 		return;
 	if (health.ecc_errors > 0)
 		snprintf(text, sizeof(text), ": %llu uncorrected ECC errors", health.ecc_errors);
@@ -337,14 +337,14 @@ static int test_product(const struct gpu *gpu)
 
 static int test_calls(struct gpu *gpu)
 {
-	unsigned char id[DDP_CARD_UUID];
+	unsigned char id[DDP_GPU_UUID];
 	void *context;
 
 	TRY(driver.get(&gpu->device, gpu->index));
 	TRY(driver.name(gpu->name, (int)sizeof(gpu->name), gpu->device));
 	TRY(driver.uuid(id, gpu->device));
 	TRY(driver.attribute(&gpu->processors, ATTRIBUTE_PROCESSORS, gpu->device));
-	ddp_card_print_uuid(gpu->uuid, sizeof(gpu->uuid), id, false);
+	ddp_gpu_print_uuid(gpu->uuid, sizeof(gpu->uuid), id, false);
 	TRY(driver.retain(&context, gpu->device));
 	TRY(driver.current(context));
 	TRY(test_copy(gpu));
@@ -391,8 +391,9 @@ void info_preflight_gpu_name(int index, char *name, size_t size)
 
 int info_preflight_gpus(void)
 {
-	static struct gpu gpus[GPUS_MOST];
-	int given = count_given(), seen = 0, result;
+	static struct gpu gpus[INFO_GPUS_MOST];
+	int given = count_given(), seen = 0, version, result;
+	char name[64];
 
 	if (!load_driver()) {
 		if (given > 0)
@@ -400,7 +401,6 @@ int info_preflight_gpus(void)
 					   "not tested: there is no CUDA driver");
 		return 0;
 	}
-	info_preflight_begin("devices");
 	result = driver.init(0);
 	if (result == 0)
 		result = driver.count(&seen);
@@ -412,9 +412,12 @@ int info_preflight_gpus(void)
 				   result ? ": " : "", result ? error_text(result) : "");
 		return 0;
 	}
-	info_preflight_say("fact", "devices", "", seen, "", "%s", "");
-	info_preflight_begin("GPU product");
-	for (int i = 0; i < seen && i < GPUS_MOST; i++) {
+	info_preflight_gpu_name(0, name, sizeof(name));
+	info_preflight_say("config", "devices", name, seen, "", "%s", "");
+	if (driver.version(&version) == 0)
+		info_preflight_say("config", "CUDA driver", name, version / 1000.0, "CUDA", "%s",
+				   "");
+	for (int i = 0; i < seen && i < INFO_GPUS_MOST; i++) {
 		gpus[i] = (struct gpu){.index = i};
 		if (pthread_create(&gpus[i].thread, NULL, test_gpu, &gpus[i]) != 0) {
 			gpus[i].thread = pthread_self();
@@ -422,8 +425,8 @@ int info_preflight_gpus(void)
 					   "cannot start a thread for GPU %d", i);
 		}
 	}
-	for (int i = 0; i < seen && i < GPUS_MOST; i++)
+	for (int i = 0; i < seen && i < INFO_GPUS_MOST; i++)
 		if (!pthread_equal(gpus[i].thread, pthread_self()))
 			pthread_join(gpus[i].thread, NULL);
-	return seen < GPUS_MOST ? seen : GPUS_MOST;
+	return seen < INFO_GPUS_MOST ? seen : INFO_GPUS_MOST;
 }

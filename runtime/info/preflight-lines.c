@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* preflight-lines.c - the lines with which the tests of a node report to ddp-run, and the processes of tests */
+/* preflight-lines.c - the lines with which the tests of a node report to ddp-run */
 #include "config.h"
 
 #include "node-tests.h"
 
-#include <math.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <sys/prctl.h>
-#include <unistd.h>
+
+#include "base/watch.h"
 
 static int step_rank;
 
@@ -32,19 +30,7 @@ void info_preflight_say(const char *event, const char *test, const char *kind, d
 			*at = ' ';
 	if (!isnan(value))
 		snprintf(number, sizeof(number), "%.6f", value);
-	printf("ddp-preflight\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", step_rank, event, test, kind, number,
-	       unit, text);
+	printf("ddp-preflight\t%d\t%.6f\t%s\t%s\t%s\t%s\t%s\t%s\n", step_rank, ddp_date(NULL),
+	       event, test, kind, number, unit, text);
 	fflush(stdout);
-}
-
-pid_t info_preflight_fork(void)
-{
-	pid_t parent = getpid(), pid = fork();
-
-	if (pid == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		if (getppid() != parent)
-			_exit(1);
-	}
-	return pid;
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* selftest.c - check and time all-reduce calls on vectors of several sizes */
 #include "config.h"
 
 #include <stdlib.h>
@@ -48,52 +49,52 @@ static int compare(const void *a, const void *b)
 }
 
 /* Memory in which vectors are summed. */
-struct place {
+struct vector {
 	struct ddp *ddp;
 	void *memory; /* an arena, or GPU memory */
 	float *data;  /* the vector in host memory: the arena itself, or a copy of GPU memory */
 	struct info_copier *copier; /* NULL if the vector is in an arena */
 };
 
-static int refuse_copy(const struct place *place)
+static int refuse_copy(const struct vector *vector)
 {
-	ddp_abort(place->ddp, "ddp-info cannot copy between host and GPU memory");
-	return ddp_barrier(place->ddp);
+	ddp_abort(vector->ddp, "ddp-info cannot copy between host and GPU memory");
+	return ddp_barrier(vector->ddp);
 }
 
 /* Copy the vector to the GPU or, with [back], from it. Does nothing for an arena. */
-static int copy(const struct place *place, size_t bytes, bool back)
+static int copy(const struct vector *vector, size_t bytes, bool back)
 {
-	if (!place->copier || info_copy(place->copier, place->memory, place->data, bytes, back))
+	if (!vector->copier || info_copy(vector->copier, vector->memory, vector->data, bytes, back))
 		return 0;
-	return refuse_copy(place);
+	return refuse_copy(vector);
 }
 
-static int sum(const struct place *place, size_t count)
+static int sum(const struct vector *vector, size_t count)
 {
-	void *memory = place->memory;
+	void *memory = vector->memory;
 	int status;
 
-	if (!place->copier)
-		return ddp_all_reduce(place->ddp, memory, memory, count, DDP_F32, DDP_SUM);
-	status = ddp_device_all_reduce(place->ddp, memory, memory, count, DDP_F32, DDP_SUM, NULL);
-	return status < 0 ? status : ddp_device_wait(place->ddp, NULL);
+	if (!vector->copier)
+		return ddp_all_reduce(vector->ddp, memory, memory, count, DDP_F32, DDP_SUM);
+	status = ddp_device_all_reduce(vector->ddp, memory, memory, count, DDP_F32, DDP_SUM, NULL);
+	return status < 0 ? status : ddp_device_wait(vector->ddp, NULL);
 }
 
-static int verify(const struct place *place, size_t count, uint64_t *wrong)
+static int verify(const struct vector *vector, size_t count, uint64_t *wrong)
 {
-	const struct ddp_world *world = ddp_world(place->ddp);
+	const struct ddp_world *world = ddp_world(vector->ddp);
 	size_t bytes = count * sizeof(float);
 	int64_t total;
 	int status;
 
 	for (size_t i = 0; i < count; i++)
-		place->data[i] = value(world->rank, i);
-	if ((status = copy(place, bytes, false)) < 0 || (status = sum(place, count)) < 0 ||
-	    (status = copy(place, bytes, true)) < 0)
+		vector->data[i] = value(world->rank, i);
+	if ((status = copy(vector, bytes, false)) < 0 || (status = sum(vector, count)) < 0 ||
+	    (status = copy(vector, bytes, true)) < 0)
 		return status;
-	total = (int64_t)count_wrong(place->data, count, world->size);
-	status = ddp_all_reduce(place->ddp, &total, &total, 1, DDP_I64, DDP_SUM);
+	total = (int64_t)count_wrong(vector->data, count, world->size);
+	status = ddp_all_reduce(vector->ddp, &total, &total, 1, DDP_I64, DDP_SUM);
 	*wrong = (uint64_t)total;
 	return status;
 }
@@ -102,7 +103,7 @@ static int verify(const struct place *place, size_t count, uint64_t *wrong)
  * Set this rank's median and best time in [timing], then replace them by the maximum over all
  * ranks.
  */
-static int time_size(const struct place *place, struct info_timing *timing)
+static int time_size(const struct vector *vector, struct info_timing *timing)
 {
 	double times[ROUNDS_MOST], both[2];
 	size_t count = timing->bytes / sizeof(float);
@@ -110,15 +111,15 @@ static int time_size(const struct place *place, struct info_timing *timing)
 	int status;
 
 	for (size_t i = 0; i < count; i++)
-		place->data[i] = 0;
-	status = copy(place, timing->bytes, false);
+		vector->data[i] = 0;
+	status = copy(vector, timing->bytes, false);
 	for (int i = 0; i < rounds && status == 0; i++) {
 		double started;
 
-		status = ddp_barrier(place->ddp);
+		status = ddp_barrier(vector->ddp);
 		started = ddp_seconds();
 		if (status == 0)
-			status = sum(place, count);
+			status = sum(vector, count);
 		times[i] = ddp_seconds() - started;
 	}
 	if (status < 0)
@@ -126,13 +127,13 @@ static int time_size(const struct place *place, struct info_timing *timing)
 	qsort(times, (size_t)rounds, sizeof(times[0]), compare);
 	both[0] = times[rounds / 2];
 	both[1] = times[0];
-	status = ddp_all_reduce(place->ddp, both, both, 2, DDP_F64, DDP_MAX);
+	status = ddp_all_reduce(vector->ddp, both, both, 2, DDP_F64, DDP_MAX);
 	timing->median = both[0];
 	timing->best = both[1];
 	return status;
 }
 
-static int run(const struct place *place, size_t limit, struct info_selftest *test)
+static int run(const struct vector *vector, size_t limit, struct info_selftest *test)
 {
 	int status = 0;
 
@@ -140,36 +141,36 @@ static int run(const struct place *place, size_t limit, struct info_selftest *te
 		struct info_timing *timing = &test->timings[test->count++];
 
 		*timing = (struct info_timing){.bytes = bytes};
-		status = verify(place, bytes / sizeof(float), &timing->wrong);
+		status = verify(vector, bytes / sizeof(float), &timing->wrong);
 		if (status == 0)
-			status = time_size(place, timing);
+			status = time_size(vector, timing);
 	}
 	return status;
 }
 
 int info_selftest_run(struct info_selftest *test, struct ddp *ddp, size_t limit)
 {
-	struct place place = {.ddp = ddp};
+	struct vector vector = {.ddp = ddp};
 	int status;
 
 	test->count = 0;
 	if (!test->device) {
-		status = ddp_arena_create(ddp, limit, &place.memory);
-		place.data = place.memory;
+		status = ddp_arena_create(ddp, limit, &vector.memory);
+		vector.data = vector.memory;
 		if (status == 0)
-			status = run(&place, limit, test);
-		return status < 0 ? status : ddp_arena_destroy(ddp, place.memory);
+			status = run(&vector, limit, test);
+		return status < 0 ? status : ddp_arena_destroy(ddp, vector.memory);
 	}
-	status = ddp_device_alloc(ddp, limit, &place.memory);
+	status = ddp_device_alloc(ddp, limit, &vector.memory);
 	if (status < 0)
 		return status;
-	place.data = malloc(limit);
-	place.copier = info_copier_open(ddp_world(ddp)->device);
+	vector.data = malloc(limit);
+	vector.copier = info_copier_open(ddp_world(ddp)->device);
 	/* If this rank cannot copy, abort, because the other ranks would wait for this rank. */
-	status = place.data && place.copier ? run(&place, limit, test) : refuse_copy(&place);
+	status = vector.data && vector.copier ? run(&vector, limit, test) : refuse_copy(&vector);
 	if (status == 0)
-		status = ddp_device_free(ddp, place.memory);
-	free(place.data);
+		status = ddp_device_free(ddp, vector.memory);
+	free(vector.data);
 	return status;
 }
 

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/devices.h"
+#include "launch/devices.h"
 #include "site.h"
 
 /*

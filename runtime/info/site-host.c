@@ -778,14 +778,10 @@ static void check_network(struct inspection *host)
 /* Check the variables that the plugin set in this task, and the directory that srun created. */
 static void check_step(struct inspection *host)
 {
-	const char *error = getenv("DDP_ERROR");
 	const char *rank = getenv("DDP_RANK");
 	const char *directory = getenv("DDP_RENDEZVOUS");
 
-	if (error)
-		site_add_verdict(host->lines, SITE_WRONG, "step",
-				 "libddp does not start with this error", "%s", error);
-	else if (!rank)
+	if (!rank)
 		site_add_verdict(
 			host->lines, SITE_WRONG, "step",
 			"check the plugstack.conf that slurmd reads here, and slurmd's log",

@@ -15,7 +15,7 @@
 
 #include "base/command.h"
 #include "base/text.h"
-#include "options.h"
+#include "launch/options.h"
 
 enum site_level { SITE_OK, SITE_WARNING, SITE_WRONG };
 

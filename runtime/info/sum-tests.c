@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -25,27 +26,108 @@
 #include "info.h"
 #include "node-tests.h"
 
-#define SUM_TIME 0.4   /* seconds */
-#define MOST_NAMED 1.1 /* [most] is reported if it exceeds the rate by this factor */
+#define SUM_TIME 0.4  /* seconds */
+#define WAIT_MOST 0.1 /* part of an all-reduce that its ranks may wait for a CPU */
 #define SUM_BYTES ((size_t)1 << 18)
 #define GPU_BYTES_LEAST ((size_t)1 << 20)
 #define GPU_BYTES_MOST ((size_t)64 << 20)
 
 enum {
-	SUMS = 4, /* number of all-reduces between two checks of the time */
-	GPUS_MOST = 64,
+	POLL = 5000000, /* nanoseconds between two checks of child processes */
+	SUMS = 4,	/* number of all-reduces between two checks of the time */
 	NAME_SIZE = 64,
 	PATH_SIZE = 4096,
-	EXIT_UNTESTED = 2 /* exit status of a GPU's process if libddp has no engine for the GPU */
+	EXIT_UNTESTED = 1 /* exit status of a GPU's process if libddp has no engine for the GPU */
 };
 
 /* A rank of a test: for node [node] of [nodes], or for one of the [gpus] GPUs of that node. */
-struct place {
+struct test_rank {
 	const char *test, *directory;
 	int node, nodes;
 	int gpu, gpus; /* gpu -1: the rank of the node */
 	double limit;
 };
+
+/* --- Child processes ----------------------------------------------------------------------- */
+
+/* Returns the process id of a child that exits with work([data], i); negative: an error. */
+static pid_t start_child(int (*work)(void *data, int i), void *data, int i)
+{
+	pid_t parent = getpid(), pid = fork();
+
+	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		_exit(getppid() == parent ? work(data, i) : EXIT_FAILURE);
+	}
+	return pid;
+}
+
+/*
+ * Reap the [children] that have ended, and set their numbers to 0. Unless [result] is NULL, update the
+ * result of the test. Returns the number of children that are left.
+ */
+static int reap(const char *test, pid_t *children, int count, int *result)
+{
+	int left = 0, status;
+
+	for (int i = 0; i < count; i++) {
+		if (children[i] <= 0 || waitpid(children[i], &status, WNOHANG) != children[i]) {
+			left += children[i] > 0;
+			continue;
+		}
+		children[i] = 0;
+		if (!result)
+			continue;
+		if (WIFEXITED(status) && *result >= 0 && WEXITSTATUS(status) > *result)
+			*result = WEXITSTATUS(status);
+		if (!WIFSIGNALED(status))
+			continue;
+		info_preflight_say("failed", test, "", (double)NAN, "",
+				   "process %d of the test was ended by signal %d", i,
+				   WTERMSIG(status));
+		*result = -1;
+	}
+	return left;
+}
+
+int info_preflight_run(const char *test, int count, int (*work)(void *data, int i), void *data,
+		       double limit, const struct ddp_watch *end)
+{
+	struct ddp_watch watch = ddp_watch_start(limit, NULL, NULL);
+	pid_t children[INFO_GPUS_MOST];
+	int result = 0, late = 0;
+
+	for (int i = 0; i < count; i++) {
+		children[i] = start_child(work, data, i);
+		if (children[i] > 0)
+			continue;
+		info_preflight_say("failed", test, "", (double)NAN, "", "fork: %s",
+				   strerror(errno));
+		result = -1;
+	}
+	while (reap(test, children, count, &result) > 0) {
+		late = ddp_watch_check(&watch, NULL);
+		if (late < 0 || ddp_watch_check(end, NULL) < 0)
+			break;
+		ddp_watch_sleep(&watch, POLL);
+	}
+	if (late < 0)
+		info_preflight_say("silent", test, "", (double)NAN, "", "no answer in %.0f s",
+				   limit);
+	for (int i = 0; i < count; i++)
+		if (children[i] > 0) {
+			result = -1;
+			kill(children[i], SIGKILL);
+		}
+	/* A process holds its GPU until it has ended, which a driver may delay. */
+	watch = ddp_watch_start(1, NULL, NULL);
+	while (result < 0 && ddp_watch_check(&watch, NULL) == 0 &&
+	       reap(test, children, count, NULL) > 0)
+		ddp_watch_sleep(&watch, POLL);
+	return result;
+}
+
+/* --- Worlds -------------------------------------------------------------------------------- */
 
 static void set_number(const char *name, int value)
 {
@@ -53,23 +135,24 @@ static void set_number(const char *name, int value)
 }
 
 /* Set the variables from which ddp_init() reads the world. */
-static void set_world(const struct place *place)
+static void set_world(const struct test_rank *test_rank)
 {
-	int each = place->gpu < 0 ? 1 : place->gpus, local = place->gpu < 0 ? 0 : place->gpu;
+	int each = test_rank->gpu < 0 ? 1 : test_rank->gpus,
+	    local = test_rank->gpu < 0 ? 0 : test_rank->gpu;
 
-	set_number(DDP_NAME(DDP_RANK), place->node * each + local);
-	set_number(DDP_NAME(RANK), place->node * each + local);
-	set_number(DDP_NAME(DDP_NODE_RANK), place->node);
-	set_number(DDP_NAME(DDP_SIZE), place->nodes * each);
-	set_number(DDP_NAME(WORLD_SIZE), place->nodes * each);
-	set_number(DDP_NAME(GROUP_WORLD_SIZE), place->nodes);
+	set_number(DDP_NAME(DDP_RANK), test_rank->node * each + local);
+	set_number(DDP_NAME(RANK), test_rank->node * each + local);
+	set_number(DDP_NAME(DDP_NODE_RANK), test_rank->node);
+	set_number(DDP_NAME(DDP_SIZE), test_rank->nodes * each);
+	set_number(DDP_NAME(WORLD_SIZE), test_rank->nodes * each);
+	set_number(DDP_NAME(GROUP_WORLD_SIZE), test_rank->nodes);
 	set_number(DDP_NAME(DDP_LOCAL_RANK), local);
 	set_number(DDP_NAME(DDP_LOCAL_SIZE), each);
-	setenv(DDP_NAME(DDP_RENDEZVOUS), place->directory, 1);
-	if (place->gpu < 0)
+	setenv(DDP_NAME(DDP_RENDEZVOUS), test_rank->directory, 1);
+	if (test_rank->gpu < 0)
 		unsetenv(DDP_NAME(DDP_DEVICE));
 	else
-		set_number(DDP_NAME(DDP_DEVICE), place->gpu);
+		set_number(DDP_NAME(DDP_DEVICE), test_rank->gpu);
 	unsetenv(DDP_NAME(DDP_SHARE));
 	unsetenv(DDP_NAME(DDP_HEARTBEAT));
 	/* Slurm's variables describe the whole step, not this world. */
@@ -77,24 +160,26 @@ static void set_world(const struct place *place)
 	unsetenv("SLURM_STEP_NUM_TASKS");
 }
 
-static int join(struct ddp **ddp, const struct place *place)
+static int join(struct ddp **ddp, const struct test_rank *test_rank)
 {
 	struct ddp_options options = DDP_OPTIONS_INIT;
 
-	set_world(place);
-	options.timeout = place->limit;
+	set_world(test_rank);
+	/* The parent process ends a test at its limit. */
+	options.timeout = 2 * test_rank->limit;
 	options.no_signals = true;
 	return ddp_init(ddp, &options);
 }
 
-static void say_failed(const struct place *place, int status, const struct ddp *ddp, size_t wrong)
+static void say_failed(const struct test_rank *test_rank, int status, const struct ddp *ddp,
+		       size_t wrong)
 {
 	if (wrong > 0)
-		info_preflight_say("failed", place->test, "", (double)NAN, "",
+		info_preflight_say("failed", test_rank->test, "", (double)NAN, "",
 				   "%zu elements of a sum are wrong", wrong);
 	else
-		info_preflight_say(status == DDP_ERR_TIMEOUT ? "silent" : "failed", place->test, "",
-				   (double)NAN, "", "%s",
+		info_preflight_say(status == DDP_ERR_TIMEOUT ? "silent" : "failed", test_rank->test,
+				   "", (double)NAN, "", "%s",
 				   ddp ? ddp_error(ddp) : ddp_strerror(status));
 }
 
@@ -135,12 +220,13 @@ static double waited_s(void)
 
 /*
  * Sets [rate] to the bytes per second of the fastest of several all-reduces, since other jobs may
- * use the network and the CPUs. The time of the slowest rank counts. Sets [most] to the rate
- * without the time for which a rank waited for a CPU, an upper bound for the rate of the network.
+ * use the network and the CPUs. The time of the slowest rank counts. Only all-reduces in which the
+ * ranks hardly waited for a CPU are considered. If there are none, the rate is that of busy CPUs, and
+ * says nothing about the network: sets [is_busy].
  */
-static int measure(struct ddp *ddp, float *data, double *rate, double *most)
+static int measure(struct ddp *ddp, float *data, double *rate, bool *is_busy)
 {
-	double best = (double)INFINITY, least = 0, started = ddp_seconds();
+	double best[2] = {(double)INFINITY, (double)INFINITY}, started = ddp_seconds();
 	/* The last element of [times] is the time since the start, so that all ranks stop together. */
 	double times[SUMS + 1] = {0}, waits[SUMS];
 	int status = 0;
@@ -158,20 +244,20 @@ static int measure(struct ddp *ddp, float *data, double *rate, double *most)
 		if (status == 0)
 			status = ddp_all_reduce(ddp, times, times, SUMS + 1, DDP_F64, DDP_MAX);
 		if (status == 0)
-			status = ddp_all_reduce(ddp, waits, waits, SUMS, DDP_F64, DDP_SUM);
-		for (int i = 0; i < SUMS && status == 0; i++)
-			if (times[i] < best) {
-				best = times[i];
-				least = fmax(best - waits[i], best / 1000);
-			}
+			status = ddp_all_reduce(ddp, waits, waits, SUMS, DDP_F64, DDP_MAX);
+		for (int i = 0; i < SUMS && status == 0; i++) {
+			double *least = &best[waits[i] > WAIT_MOST * times[i]];
+
+			*least = fmin(*least, times[i]);
+		}
 	}
-	*rate = (double)SUM_BYTES / best;
-	*most = (double)SUM_BYTES / least;
+	*is_busy = isinf(best[0]);
+	*rate = (double)SUM_BYTES / best[*is_busy];
 	return status;
 }
 
 /* Sets [gpus] to the minimum number of GPUs on a node. */
-static int reduce(struct ddp *ddp, size_t *wrong, double *rate, double *most, double *gpus)
+static int reduce(struct ddp *ddp, size_t *wrong, double *rate, bool *is_busy, double *gpus)
 {
 	float *data = malloc(SUM_BYTES);
 	const struct ddp_world *world = ddp_world(ddp);
@@ -184,7 +270,7 @@ static int reduce(struct ddp *ddp, size_t *wrong, double *rate, double *most, do
 	}
 	if (status == 0) {
 		*wrong = count_wrong(data, world->size);
-		status = measure(ddp, data, rate, most);
+		status = measure(ddp, data, rate, is_busy);
 	}
 	if (status == 0)
 		status = ddp_all_reduce(ddp, gpus, gpus, 1, DDP_F64, DDP_MIN);
@@ -192,50 +278,60 @@ static int reduce(struct ddp *ddp, size_t *wrong, double *rate, double *most, do
 	return status;
 }
 
-void info_preflight_sum(const char *test, const char *directory, int number, int size, int *gpus,
-			double limit)
+/* Run the test in a child process. Returns the number of GPUs that each node has. */
+static int run_host(void *data, int i)
 {
-	struct place place = {.test = test,
-			      .directory = directory,
-			      .node = number,
-			      .nodes = size,
-			      .gpu = -1,
-			      .limit = limit};
+	const struct test_rank *test_rank = data;
 	struct ddp *ddp = NULL;
 	size_t wrong = 0;
-	double rate = 0, most = 0, least = *gpus;
-	char text[80] = "";
-	int status;
+	double rate = 0, gpus = test_rank->gpus;
+	bool is_busy = false;
+	int status = join(&ddp, test_rank);
 
-	info_preflight_begin(test);
-	if (mkdir(directory, 0700) < 0 && errno != EEXIST) {
-		info_preflight_say("failed", test, "", (double)NAN, "", "cannot make %s: %s",
-				   directory, strerror(errno));
-		return;
-	}
-	status = join(&ddp, &place);
-	/* The time limit of the test restarts here. */
-	info_preflight_begin(test);
+	(void)i;
 	if (status == 0)
-		status = reduce(ddp, &wrong, &rate, &most, &least);
-	if (most > MOST_NAMED * rate)
-		snprintf(text, sizeof(text),
-			 "%.0f MB/s without the waits of its processes for a CPU", most * 1e-6);
-	if (status == 0 && wrong == 0)
-		info_preflight_say("rate", test, "", rate * 1e-6, "MB/s", "%s", text);
+		status = reduce(ddp, &wrong, &rate, &is_busy, &gpus);
+	if (status < 0 || wrong > 0)
+		say_failed(test_rank, status, ddp, wrong);
 	else
-		say_failed(&place, status, ddp, wrong);
+		info_preflight_say(is_busy ? "fact" : "rate", test_rank->test,
+				   is_busy ? "busy CPUs" : "", rate * 1e-6, "MB/s", "%s", "");
 	ddp_destroy(ddp);
-	if (status == 0 && least > 0) {
-		char name[24], path[PATH_SIZE];
-		int tested = (int)least;
+	return status < 0 || gpus < 0 ? 0 : (int)gpus;
+}
 
-		snprintf(name, sizeof(name), "GPU %s", test);
-		snprintf(path, sizeof(path), "%s-gpus", directory);
-		info_preflight_gpu_sum(name, path, number, size, &tested, limit);
-		if (tested == 0)
-			*gpus = 0;
-	}
+static bool make_directory(const char *test, const char *directory)
+{
+	if (mkdir(directory, 0700) == 0 || errno == EEXIST)
+		return true;
+	info_preflight_say("failed", test, "", (double)NAN, "", "cannot make %s: %s", directory,
+			   strerror(errno));
+	return false;
+}
+
+void info_preflight_sum(const char *test, const char *directory, int number, int size, int *gpus,
+			double limit, const struct ddp_watch *end)
+{
+	struct test_rank test_rank = {.test = test,
+				      .directory = directory,
+				      .node = number,
+				      .nodes = size,
+				      .gpu = -1,
+				      .gpus = *gpus,
+				      .limit = limit};
+	char name[24], path[PATH_SIZE];
+	int tested;
+
+	if (!make_directory(test, directory))
+		return;
+	tested = info_preflight_run(test, 1, run_host, &test_rank, limit, end);
+	if (tested <= 0)
+		return;
+	snprintf(name, sizeof(name), "GPU %s", test);
+	snprintf(path, sizeof(path), "%s-gpus", directory);
+	info_preflight_gpu_sum(name, path, number, size, &tested, limit, end);
+	if (tested == 0)
+		*gpus = 0;
 }
 
 /* --- In GPU memory ------------------------------------------------------------------------- */
@@ -307,110 +403,68 @@ static int reduce_on_gpu(struct ddp *ddp, int gpu, size_t *wrong, double *rate)
  * Write a kind such as "8 x NVIDIA H100 80GB HBM3, NCCL 2.28.9", since ddp-run compares only rates
  * of equal GPUs over the same path.
  */
-static int describe(struct ddp *ddp, const struct place *place, char kind[96])
+static int describe(struct ddp *ddp, const struct test_rank *test_rank, char kind[96])
 {
 	const char *path = ddp_device_path(ddp);
 	int size = ddp_world(ddp)->size, status;
 	char name[NAME_SIZE] = "", *names = calloc((size_t)size, NAME_SIZE);
 	bool is_mixed = false;
 
-	info_preflight_gpu_name(place->gpu, name, sizeof(name));
+	info_preflight_gpu_name(test_rank->gpu, name, sizeof(name));
 	status = ddp_agree(ddp, names ? 0 : DDP_ERR_MEMORY, NULL);
 	if (status == 0)
 		status = ddp_all_gather(ddp, name, names, NAME_SIZE);
 	for (int i = 1; i < size && status == 0; i++)
 		is_mixed = is_mixed || memcmp(names, names + i * NAME_SIZE, NAME_SIZE) != 0;
-	snprintf(kind, 96, "%d x %s, %.*s", place->gpus, is_mixed ? "several kinds" : name,
+	snprintf(kind, 96, "%d x %s, %.*s", test_rank->gpus, is_mixed ? "several kinds" : name,
 		 (int)strcspn(path, ","), path);
 	free(names);
 	return status;
 }
 
 /* Run the test in the process of one GPU. Returns the exit status. */
-static int run_gpu(const struct place *place)
+static int run_gpu(void *data, int gpu)
 {
+	struct test_rank *test_rank = data;
 	struct ddp *ddp = NULL;
 	char kind[96] = "";
 	size_t wrong = 0;
 	double rate = 0;
-	int status = join(&ddp, place);
 	bool untested;
+	int status;
 
+	test_rank->gpu = gpu;
+	status = join(&ddp, test_rank);
 	if (status == 0)
 		status = ddp_device_join(ddp);
 	/* These errors say nothing about the program, which may use another version of NCCL. */
 	untested = status == DDP_ERR_UNSUPPORTED || status == DDP_ERR_MISMATCH;
 	if (untested)
-		info_preflight_say("untested", place->test, "", (double)NAN, "", "%.*s",
+		info_preflight_say("untested", test_rank->test, "", (double)NAN, "", "%.*s",
 				   (int)strcspn(ddp_error(ddp), ";"), ddp_error(ddp));
 	if (status == 0)
-		status = describe(ddp, place, kind);
+		status = describe(ddp, test_rank, kind);
 	if (status == 0)
-		status = reduce_on_gpu(ddp, place->gpu, &wrong, &rate);
+		status = reduce_on_gpu(ddp, gpu, &wrong, &rate);
 	if (!untested && (status < 0 || wrong > 0))
-		say_failed(place, status, ddp, wrong);
+		say_failed(test_rank, status, ddp, wrong);
 	else if (!untested && ddp_world(ddp)->rank == 0)
-		info_preflight_say("rate", place->test, kind, rate * 1e-9, "GB/s", "%s", "");
+		info_preflight_say("rate", test_rank->test, kind, rate * 1e-9, "GB/s", "%s", "");
 	ddp_destroy(ddp);
 	return untested ? EXIT_UNTESTED : 0;
 }
 
-/* Wait for the processes until [end]. Returns whether one of them could not test its GPU. */
-static bool wait_for(const struct place *place, pid_t *workers, double end)
-{
-	bool untested = false;
-	int left = place->gpus, status;
-
-	while (left > 0 && ddp_seconds() < end) {
-		for (int i = 0; i < place->gpus; i++) {
-			if (workers[i] <= 0 || waitpid(workers[i], &status, WNOHANG) != workers[i])
-				continue;
-			workers[i] = 0;
-			left--;
-			if (WIFSIGNALED(status))
-				info_preflight_say("failed", place->test, "", (double)NAN, "",
-						   "the process of GPU %d was ended by signal %d",
-						   i, WTERMSIG(status));
-			untested |= WIFEXITED(status) && WEXITSTATUS(status) == EXIT_UNTESTED;
-		}
-		usleep(5000);
-	}
-	for (int i = 0; i < place->gpus; i++)
-		if (workers[i] > 0)
-			kill(workers[i], SIGKILL);
-	/* A process holds its GPU until it has ended, which a driver may delay. */
-	for (int i = 0; i < place->gpus; i++)
-		while (workers[i] > 0 && waitpid(workers[i], NULL, WNOHANG) == 0 &&
-		       ddp_seconds() < end + 1)
-			usleep(5000);
-	if (left > 0)
-		info_preflight_say("silent", place->test, "", (double)NAN, "", "%s", "");
-	return untested;
-}
-
 void info_preflight_gpu_sum(const char *test, const char *directory, int number, int size,
-			    int *gpus, double limit)
+			    int *gpus, double limit, const struct ddp_watch *end)
 {
-	struct place place = {.test = test,
-			      .directory = directory,
-			      .node = number,
-			      .nodes = size,
-			      .gpus = *gpus < GPUS_MOST ? *gpus : GPUS_MOST,
-			      .limit = limit};
-	pid_t workers[GPUS_MOST] = {0};
-	double end = ddp_seconds() + limit;
+	struct test_rank test_rank = {.test = test,
+				      .directory = directory,
+				      .node = number,
+				      .nodes = size,
+				      .gpus = *gpus,
+				      .limit = limit};
 
-	info_preflight_begin(test);
-	if (mkdir(directory, 0700) < 0 && errno != EEXIST) {
-		info_preflight_say("failed", test, "", (double)NAN, "", "cannot make %s: %s",
-				   directory, strerror(errno));
-		return;
-	}
-	for (place.gpu = 0; place.gpu < place.gpus; place.gpu++) {
-		workers[place.gpu] = info_preflight_fork();
-		if (workers[place.gpu] == 0)
-			_exit(run_gpu(&place));
-	}
-	if (wait_for(&place, workers, end))
+	if (make_directory(test, directory) &&
+	    info_preflight_run(test, *gpus, run_gpu, &test_rank, limit, end) == EXIT_UNTESTED)
 		*gpus = 0;
 }

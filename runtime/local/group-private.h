@@ -20,6 +20,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "base/fork.h"
 #include "base/keyed-hash.h"
 #include "group.h"
 
@@ -31,7 +32,7 @@ enum {
 	DDP_LINE_PAYLOAD = 48,
 	DDP_SEPARATION = 128, /* bytes between data of different writers: two cache lines */
 	DDP_ALIGN = 64,	      /* alignment of slices, in bytes */
-	DDP_CALL_NAME = 24,
+	DDP_CALL_NAME = 120,
 	DDP_CPU_WORDS = 64, /* 64-bit words of a CPU set: 4096 CPUs */
 	DDP_SEGMENT_HEAD = 4096,
 	DDP_BUFFER_BYTES = 128 << 10,
@@ -76,15 +77,15 @@ enum ddp_action {
 struct ddp_line {
 	/* published step; stored last, and also the futex word */
 	_Alignas(DDP_SEPARATION) _Atomic uint32_t step;
-	uint32_t unused;
-	uint64_t digest; /* hash of the call */
+	uint32_t sequence; /* number of the collective */
+	uint64_t digest;   /* hash of the call */
 	char payload[DDP_LINE_PAYLOAD];
 };
 
-/* Description of the call, for messages. Only [digest] is compared. */
+/* Description of the call, for messages. Only the digest and the number in the line are compared. */
 struct ddp_notice {
 	uint64_t digest;
-	uint32_t action;
+	uint32_t action, kind;
 	uint32_t type, op;
 	/* root's member number; number of slices for the two halves of an all-reduce */
 	int32_t root;
@@ -101,7 +102,8 @@ struct ddp_slot {
 	_Alignas(DDP_SEPARATION) _Atomic uint32_t sleepers;
 	_Alignas(DDP_SEPARATION) struct ddp_notice notices[DDP_LINES];
 	_Alignas(DDP_SEPARATION) _Atomic uint32_t state;
-	_Atomic uint32_t away; /* not 0 while this member waits for other groups */
+	_Atomic uint32_t away;	 /* not 0 while this member waits for other groups */
+	_Atomic uint32_t checks; /* number of checks of this member's waits */
 	int32_t pid;
 	uint64_t start; /* start time of the process, by ddp_process_start(); 0: unknown */
 	uint64_t pids;	/* pid namespace of [pid] */
@@ -156,8 +158,12 @@ struct ddp_group {
 
 	uint32_t step;		     /* last step that this member published */
 	uint64_t digest;	     /* hash of the current call */
+	uint32_t sequence;	     /* number of the current call's collective */
 	const struct ddp_call *call; /* current call, or NULL */
 	uint32_t first;		     /* first step of the call */
+	/* sum of the missing members' [checks], and awake time at which it last changed in this call */
+	uint32_t checks, checked_step;
+	uint64_t checked;
 	/* bytes that this member will probably write to the next step's buffer */
 	size_t expected;
 

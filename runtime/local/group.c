@@ -283,7 +283,7 @@ void ddp_group_destroy(struct ddp_group *group)
 			close(group->pidfds[m]);
 	for (int m = 0; group->links && m < group->size; m++)
 		if (group->links[m] >= 0)
-			close(group->links[m]);
+			ddp_fork_close_socket(group->links[m]);
 	ddp_passing_close(group->passing);
 	ddp_segment_close(&group->segment);
 	free(group->to);
@@ -392,9 +392,10 @@ static int region_agree(struct ddp_group *group, struct report *report,
 }
 
 /*
- * Each member allocates the pages of its own part on its NUMA node, before the others map them. If
- * the region is [sparse], pages are allocated on first use instead. After each phase that can fail,
- * members agree, so that all of them have the region or none has.
+ * [region] is NULL if this member has no memory for it. Each member allocates the pages of its own
+ * part on its NUMA node, before the others map them. If the region is [sparse], pages are allocated
+ * on first use instead. After each phase that can fail, members agree, so that all of them have the
+ * region or none has.
  */
 static int map_region(struct ddp_group *group, struct ddp_region *region, bool sparse,
 		      const struct ddp_watch *watch, struct ddp_error *error)
@@ -402,7 +403,10 @@ static int map_region(struct ddp_group *group, struct ddp_region *region, bool s
 	struct report report = {.status = 0};
 	int status;
 
-	if (group->index == 0)
+	if (!region)
+		report.status =
+			ddp_error_set(&report.error, DDP_ERR_MEMORY, "no memory for an arena");
+	else if (group->index == 0)
 		report.status = region_segment(group, region, report.ticket, &report.error);
 	status = region_agree(group, &report, watch, error);
 	if (status < 0)
@@ -430,8 +434,6 @@ static int region_create(struct ddp_region **region, struct ddp_group *group, si
 	int status;
 
 	*region = NULL;
-	if (!new)
-		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for an arena");
 	status = ddp_call_begin(group, &call, DDP_ACTION_REGION, bytes, 0, error);
 	if (status == 0)
 		status = ddp_call_end(group, map_region(group, new, sparse, watch, error));

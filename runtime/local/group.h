@@ -55,7 +55,7 @@ struct ddp_call {
 	uint32_t kind; /* number chosen by the caller for all-reduce, broadcast, ... */
 	uint32_t type, op;
 	uint64_t count;
-	uint64_t sequence; /* number of the collective in the world, for messages */
+	uint64_t sequence; /* number of the collective in the world */
 	const char *name;  /* "all-reduce", for messages */
 };
 
@@ -105,8 +105,8 @@ void ddp_group_leave(struct ddp_group *group);
 
 /*
  * Announce that this member waits for other groups ([away] is true), or no longer does. Meanwhile,
- * members that wait for this one extend their deadline by another time limit and some seconds,
- * since this member will report the missing rank.
+ * members that wait for this one wait past their deadline, since this member will report the missing
+ * rank. They stop if this member has not checked its own wait for a time limit.
  */
 void ddp_group_away(struct ddp_group *group, bool away);
 
@@ -121,6 +121,14 @@ void ddp_group_abort(struct ddp_group *group, int status, const char *text);
  * time.
  */
 int ddp_group_aborted(const struct ddp_group *group, struct ddp_error *error);
+
+/*
+ * Check whether a member refuses its next call (ddp_call_is_refusal()) after fewer device
+ * collectives, as counted in [count] of its call, than this member has made. Such a member does not
+ * take part in one of these. For waits that are not in a call of the group.
+ * Returns 0, or DDP_ERR_MISMATCH with the member and its call.
+ */
+int ddp_group_check_refusals(const struct ddp_group *group, uint64_t made, struct ddp_error *error);
 
 /*
  * Check the processes of members that have not left. Returns 0, or DDP_ERR_PEER with a member that

@@ -42,17 +42,10 @@ static void wake_all(struct ddp_group *group)
 			futex_wake(&group->slots[m]->lines[i].step);
 }
 
-enum { NOT_OPENED = -1, NOT_POSSIBLE = -2, LIST_SIZE = 512, TEXT_SIZE = 128 };
+enum { NOT_OPENED = -1, NOT_POSSIBLE = -2, LIST_SIZE = 512, TEXT_SIZE = 192 };
 
-/* Nanoseconds to wait for the text of an abort that another member is writing. */
-#define CLAIM_TIME 100000000u
-
-/*
- * Nanoseconds, in addition to a second time limit, that a wait for members that are away may take.
- * Such members wait up to one more time limit for a report from the group whose rank is missing,
- * and up to 16 s more for answers (GRACE_WIDE, and three times ANSWER_S of wide/exchange.c).
- */
-#define AWAY_EXTENSION UINT64_C(20000000000)
+/* Seconds to wait for the text of an abort that another member is writing. */
+#define CLAIM_TIME 0.1
 
 /* --- Abort -------------------------------------------------------------------------------- */
 
@@ -64,7 +57,7 @@ void ddp_group_abort(struct ddp_group *group, int status, const char *text)
 	if (!atomic_compare_exchange_strong(&head->claimed, &nobody, 1))
 		return;
 	snprintf(head->text, sizeof(head->text), "%s", text);
-	atomic_store(&head->aborted, status < 0 ? status : DDP_ERR_ABORTED);
+	atomic_store(&head->aborted, status);
 	wake_all(group);
 }
 
@@ -85,13 +78,13 @@ int ddp_group_aborted(const struct ddp_group *group, struct ddp_error *error)
 static int group_fail(struct ddp_group *group, const struct ddp_error *cause,
 		      struct ddp_error *error)
 {
-	uint64_t end = ddp_now() + CLAIM_TIME;
+	struct ddp_watch watch = ddp_watch_start(CLAIM_TIME, NULL, NULL);
 	int status;
 
 	ddp_group_abort(group, cause->status, cause->text);
 	do {
 		status = ddp_group_aborted(group, error);
-	} while (status == 0 && ddp_now() < end);
+	} while (status == 0 && ddp_watch_check(&watch, NULL) == 0);
 	/* The member that set [claimed] ended before it wrote the text. */
 	return status < 0 ? status : ddp_error_set(error, cause->status, "%s", cause->text);
 }
@@ -149,6 +142,27 @@ static bool misses_only_away(const struct ddp_group *group)
 	return true;
 }
 
+/*
+ * Returns whether a missing member has checked its own wait within the time limit. If not, the
+ * member's process hangs or is stopped.
+ */
+static bool is_checking(struct ddp_group *group, const struct ddp_watch *watch)
+{
+	uint64_t now = ddp_watch_now(watch);
+	uint32_t checks = 0;
+
+	for (int m = 0; m < group->size; m++)
+		if (m != group->index && !has_arrived(group, m))
+			checks += atomic_load(&group->slots[m]->checks);
+	/* At the first check of a call, [checked] is that of an earlier call, or of another thread. */
+	if (checks != group->checks || group->checked_step != group->first) {
+		group->checks = checks;
+		group->checked = now;
+		group->checked_step = group->first;
+	}
+	return (double)(now - group->checked) < watch->limit * 1e9;
+}
+
 static int set_timeout_error(const struct ddp_group *group, const struct ddp_watch *watch,
 			     struct ddp_error *cause)
 {
@@ -166,7 +180,8 @@ static int set_timeout_error(const struct ddp_group *group, const struct ddp_wat
 						 missing ? ", " : "", group->ranks[m]);
 		missing++;
 	}
-	format_call(group, " ", has_started ? "did not go on in" : "did not arrive in", where);
+	format_call(group, " ", has_started || all ? "did not go on in" : "did not arrive in",
+		    where);
 	return ddp_error_set(cause, DDP_ERR_TIMEOUT, "rank%s %s on %s%s in %g s (%d of %d did)",
 			     missing > 1 ? "s" : "", list, group->host,
 			     *where ? where : " did not come to the group", watch->limit,
@@ -254,6 +269,7 @@ static int set_lost_error(const struct ddp_group *group, int member, const char 
 
 int ddp_group_check_members(struct ddp_group *group, struct ddp_error *error)
 {
+	atomic_fetch_add(&group->slots[group->index]->checks, 1);
 	for (int m = 0; m < group->size; m++) {
 		group->polls[m] = (struct pollfd){.fd = -1, .events = POLLIN};
 		if (m == group->index || !can_be_lost(group, m))
@@ -283,7 +299,6 @@ int ddp_group_check_members(struct ddp_group *group, struct ddp_error *error)
 static int find_cause(struct ddp_group *group, int member, const struct ddp_watch *watch,
 		      struct ddp_error *cause)
 {
-	uint64_t extension;
 	int status, check;
 
 	ddp_error_clear(cause);
@@ -298,8 +313,7 @@ static int find_cause(struct ddp_group *group, int member, const struct ddp_watc
 		return set_lost_error(group, member, "has left", cause);
 	if (check == 0)
 		return 0;
-	extension = (uint64_t)(watch->limit * 1e9) + AWAY_EXTENSION;
-	if (misses_only_away(group) && ddp_now() < watch->deadline + extension)
+	if (misses_only_away(group) && is_checking(group, watch))
 		return 0;
 	return set_timeout_error(group, watch, cause);
 }
@@ -325,7 +339,7 @@ static int check_wait(struct ddp_group *group, int member, const struct ddp_watc
 
 /* --- Calls -------------------------------------------------------------------------------- */
 
-enum { CALL_TEXT = 160 };
+enum { CALL_TEXT = 256 };
 
 static uint64_t mix(uint64_t digest, uint64_t word)
 {
@@ -354,11 +368,14 @@ int ddp_call_begin(struct ddp_group *group, const struct ddp_call *call, enum dd
 	group->call = call;
 	group->first = group->step + 1;
 	group->digest = digest_call(call, action, bytes, root);
-	if (notice->digest == group->digest)
+	group->sequence = (uint32_t)call->sequence;
+	/* The names of refusals with equal digests differ. */
+	if (notice->digest == group->digest && !ddp_call_is_refusal(call->kind))
 		return 0;
 	*notice = (struct ddp_notice){
 		.digest = group->digest,
 		.action = action,
+		.kind = call->kind,
 		.type = call->type,
 		.op = call->op,
 		.root = root,
@@ -372,11 +389,14 @@ int ddp_call_begin(struct ddp_group *group, const struct ddp_call *call, enum dd
 /* --- Members with different calls --------------------------------------------------------- */
 
 /*
- * Format a member's [notice]. It is in shared memory, so its strings and indices are not trusted.
+ * Format the call that [member] has announced in its notice and line of [parity]. They are in shared
+ * memory, so strings and indices are not trusted.
  */
-static void format_notice(const struct ddp_group *group, const struct ddp_notice *notice,
+static void format_notice(const struct ddp_group *group, int member, unsigned parity,
 			  char text[CALL_TEXT])
 {
+	const struct ddp_notice *notice = &group->slots[member]->notices[parity];
+	uint32_t sequence = group->slots[member]->lines[parity].sequence;
 	const char *name = notice->name;
 	int width = DDP_CALL_NAME - 1;
 	int root =
@@ -403,24 +423,49 @@ static void format_notice(const struct ddp_group *group, const struct ddp_notice
 	default:
 		snprintf(text, CALL_TEXT, "%.*s", width, name);
 	}
+	if (sequence)
+		snprintf(text + strlen(text), CALL_TEXT - strlen(text), " #%u", sequence);
 }
 
 /*
- * Abort because the digest in [member]'s line differs from this member's. Returns DDP_ERR_MISMATCH.
+ * Abort because [member]'s line contains another call than this member's. Returns DDP_ERR_MISMATCH.
  */
 static int call_mismatch(struct ddp_group *group, int member, struct ddp_error *error)
 {
 	unsigned parity = group->first % DDP_LINES;
-	const struct ddp_notice *own = &group->slots[group->index]->notices[parity];
-	const struct ddp_notice *other = &group->slots[member]->notices[parity];
 	char first[CALL_TEXT], second[CALL_TEXT];
 	struct ddp_error cause;
 
-	format_notice(group, own, first);
-	format_notice(group, other, second);
+	format_notice(group, group->index, parity, first);
+	format_notice(group, member, parity, second);
 	ddp_error_set(&cause, DDP_ERR_MISMATCH, "rank %d on %s calls %s, rank %d calls %s",
 		      group->ranks[group->index], group->host, first, group->ranks[member], second);
 	return group_fail(group, &cause, error);
+}
+
+int ddp_group_check_refusals(const struct ddp_group *group, uint64_t made, struct ddp_error *error)
+{
+	uint32_t next = group->step + 1;
+	char refusal[CALL_TEXT];
+
+	/* No member reuses the line of the next step, or its notice, before this member's next step. */
+	for (int m = 0; m < group->size; m++) {
+		const struct ddp_slot *slot = group->slots[m];
+		const struct ddp_notice *notice = &slot->notices[next % DDP_LINES];
+
+		if (atomic_load_explicit(&slot->lines[next % DDP_LINES].step,
+					 memory_order_acquire) != next ||
+		    !ddp_call_is_refusal(notice->kind) || notice->count >= made)
+			continue;
+		format_notice(group, m, next % DDP_LINES, refusal);
+		return ddp_error_set(error, DDP_ERR_MISMATCH,
+				     "rank %d on %s calls %s after %llu collectives on device "
+				     "memory, rank %d made %llu",
+				     group->ranks[m], group->host, refusal,
+				     (unsigned long long)notice->count, group->ranks[group->index],
+				     (unsigned long long)made);
+	}
+	return 0;
 }
 
 /* --- Waiting for a line ----------------------------------------------------------------- */
@@ -502,11 +547,11 @@ static int sleep_for(struct ddp_group *group, int member, const struct ddp_watch
 		     struct ddp_error *error)
 {
 	const struct ddp_line *line = &group->slots[member]->lines[group->step % DDP_LINES];
-	uint64_t length = FIRST_SLEEP, checked = ddp_now();
+	uint64_t length = FIRST_SLEEP, now = ddp_watch_now(watch), checked = now;
 
 	while (!line_arrived(group, line)) {
 		struct futex futex = find_futex(group, member);
-		uint64_t now = ddp_now(), most = DDP_WATCH_PERIOD;
+		uint64_t most = DDP_WATCH_PERIOD;
 
 		if (now - checked >= DDP_WATCH_PERIOD || now >= watch->deadline) {
 			int status = check_wait(group, member, watch, error);
@@ -527,6 +572,7 @@ static int sleep_for(struct ddp_group *group, int member, const struct ddp_watch
 			futex_sleep(futex.word, futex.value, length);
 		if (atomic_load(&group->head->aborted) != 0)
 			return line_arrived(group, line) ? 0 : ddp_group_aborted(group, error);
+		now = ddp_watch_now(watch);
 		length *= 2;
 	}
 	return 0;
@@ -591,6 +637,7 @@ static void publish(struct ddp_group *group)
 	uint32_t arrived;
 
 	line->digest = group->digest;
+	line->sequence = group->sequence;
 	group->step++;
 	atomic_store_explicit(&line->step, group->step, memory_order_release);
 	if (group->spins) {
@@ -625,7 +672,7 @@ int ddp_step(struct ddp_group *group, const struct ddp_watch *watch, struct ddp_
 			if (status < 0)
 				return status;
 		}
-		if (line->digest != group->digest)
+		if (line->digest != group->digest || line->sequence != group->sequence)
 			return call_mismatch(group, m, error);
 	}
 	return 0;

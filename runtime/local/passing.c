@@ -208,7 +208,7 @@ int ddp_passing_receive(struct ddp_group *group, const uint64_t words[2])
 static void stop_listening(struct ddp_passing *passing)
 {
 	(void)unlinkat(passing->directory, passing->socket.name, 0);
-	close(passing->listener);
+	ddp_fork_close_socket(passing->listener);
 	passing->listener = -1;
 }
 
@@ -222,25 +222,20 @@ void ddp_passing_close(struct ddp_passing *passing)
 		close(passing->directory);
 	for (int i = 0; passing->pending && i < passing->count; i++)
 		if (passing->pending[i].fd >= 0)
-			close(passing->pending[i].fd);
+			ddp_fork_close_socket(passing->pending[i].fd);
 	free(passing->pending);
 	free(passing->polls);
 	free(passing);
 }
 
-static int bind_socket(struct ddp_passing *passing)
+static bool bind_socket(struct ddp_passing *passing)
 {
 	struct sockaddr_un address = address_of(passing->directory, passing->socket.name);
-	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
-	if (fd < 0)
-		return -1;
-	if (bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0) {
-		close(fd);
-		return -1;
-	}
-	passing->listener = fd;
-	return listen(fd, passing->count) < 0 ? -1 : 0;
+	passing->listener = ddp_fork_socket(AF_UNIX, SOCK_SEQPACKET);
+	return passing->listener >= 0 &&
+	       bind(passing->listener, (struct sockaddr *)&address, sizeof(address)) == 0 &&
+	       listen(passing->listener, passing->count) == 0;
 }
 
 struct ddp_passing *ddp_passing_listen(const char *directory, int members)
@@ -263,7 +258,7 @@ struct ddp_passing *ddp_passing_listen(const char *directory, int members)
 	    getrandom(passing->socket.secret, DDP_HASH_SIZE, 0) == DDP_HASH_SIZE) {
 		snprintf(passing->socket.name, sizeof(passing->socket.name),
 			 "%016" PRIx64 ".socket", number);
-		if (bind_socket(passing) == 0)
+		if (bind_socket(passing))
 			return passing;
 	}
 	why = errno;
@@ -279,7 +274,7 @@ const struct ddp_socket *ddp_passing_socket(const struct ddp_passing *passing)
 
 static void drop(struct pending *pending)
 {
-	close(pending->fd);
+	ddp_fork_close_socket(pending->fd);
 	pending->fd = -1;
 }
 
@@ -291,11 +286,11 @@ static void accept_all(struct ddp_passing *passing)
 {
 	int fd;
 
-	while ((fd = accept4(passing->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0) {
+	while ((fd = ddp_fork_accept(passing->listener, NULL, NULL)) >= 0) {
 		struct pending *pending = &passing->pending[passing->next];
 
 		if (!ddp_is_low_descriptor(fd)) {
-			close(fd);
+			ddp_fork_close_socket(fd);
 			continue;
 		}
 		/*
@@ -356,7 +351,7 @@ static void answer(struct ddp_group *group, struct pending *pending)
 	if (fds[1] >= 0)
 		close(fds[1]);
 	if (group->links[proof.index] >= 0)
-		close(group->links[proof.index]);
+		ddp_fork_close_socket(group->links[proof.index]);
 	group->links[proof.index] = pending->fd;
 	pending->fd = -1;
 }
@@ -391,10 +386,11 @@ static bool have_all_joined(const struct ddp_group *group)
 bool ddp_group_serve(struct ddp_group *group, uint64_t nanoseconds)
 {
 	struct ddp_passing *passing = group->passing;
-	uint64_t end = ddp_now() + nanoseconds;
+	struct ddp_watch watch;
 
 	if (!passing)
 		return have_all_joined(group);
+	watch = ddp_watch_start((double)nanoseconds * 1e-9, NULL, NULL);
 	for (;;) {
 		accept_all(passing);
 		for (int i = 0; i < passing->count; i++)
@@ -402,7 +398,7 @@ bool ddp_group_serve(struct ddp_group *group, uint64_t nanoseconds)
 				answer(group, &passing->pending[i]);
 		if (have_all_joined(group))
 			return true;
-		if (ddp_now() >= end)
+		if (ddp_watch_check(&watch, NULL) < 0)
 			return false;
 		wait_for_events(passing);
 	}
@@ -435,14 +431,14 @@ static int connect_to(const char *directory, const char *name, const struct ddp_
 	struct sockaddr_un address = address_of(at, name);
 
 	if (at >= 0)
-		fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+		fd = ddp_fork_socket(AF_UNIX, SOCK_SEQPACKET);
 	while (fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0) {
 		number = errno;
 		/* the listener's queue is full */
 		if (number == EAGAIN)
 			*status = ddp_watch_check(watch, error);
 		if (number != EAGAIN || *status < 0) {
-			close(fd);
+			ddp_fork_close_socket(fd);
 			fd = -1;
 			errno = number;
 		} else {
@@ -486,10 +482,13 @@ int ddp_passing_connect(struct ddp_group *group, const struct ddp_socket *socket
 			const uint64_t token[2], const struct ddp_watch *watch,
 			struct ddp_error *error)
 {
-	int status = 0, fd = -1, number;
-	int link = connect_to(group->directory, socket->name, watch, &status, error);
-	bool connected = link >= 0;
+	int status = 0, fd = -1, number, link;
+	bool connected;
 
+	ddp_watch_block(); /* the directory may be on a file server */
+	link = connect_to(group->directory, socket->name, watch, &status, error);
+	ddp_watch_unblock();
+	connected = link >= 0;
 	group->links[0] = link;
 	if (connected && prove(link, socket, group->index, watch, &status, error) > 0 &&
 	    wait_readable(link, watch, &status, error))
@@ -499,7 +498,7 @@ int ddp_passing_connect(struct ddp_group *group, const struct ddp_socket *socket
 		return fd;
 	group->links[0] = -1;
 	if (connected)
-		close(link);
+		ddp_fork_close_socket(link);
 	if (status < 0)
 		return *error->text ? status
 				    : ddp_error_set(error, status,

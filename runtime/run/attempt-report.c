@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * attempt-report.c - write the files of an attempt for the report: attempt.json, the last output,
- * and the report itself
- */
+/* attempt-report.c - judge an attempt, and write its files: the last output and the report */
 #include "config.h"
 
 #include "ddp-run.h"
@@ -17,14 +14,13 @@
 #include "base/file.h"
 #include "base/settings.h"
 #include "base/text.h"
-#include "facts.h"
+#include "contract.h"
 #include "failure-report.h"
 #include "verdict.h"
 
 enum {
-	TAILS_MOST = 64,	  /* maximum number of ranks whose last output is written */
-	EVIDENCE_LIMIT = 1 << 20, /* maximum bytes copied from a file */
-	REPORT_LIMIT = 64 << 20	  /* bytes */
+	TAILS_MOST = 64,     /* maximum number of ranks whose last output is written */
+	COPY_LIMIT = 1 << 20 /* maximum bytes copied from a file */
 };
 
 /* --- A full disk --------------------------------------------------------------------------- */
@@ -41,7 +37,7 @@ static void copy_files(const char *dir, const char *to)
 		snprintf(from_path, sizeof(from_path), "%s/%s", dir, entry->d_name);
 		snprintf(to_path, sizeof(to_path), "%s/%s", to, entry->d_name);
 		if (entry->d_name[0] != '.' &&
-		    ddp_file_read(from_path, EVIDENCE_LIMIT, &data, &part.iov_len, NULL) == 0) {
+		    ddp_file_read(from_path, COPY_LIMIT, &data, &part.iov_len, NULL) == 0) {
 			part.iov_base = data;
 			(void)ddp_file_write(to_path, &part, 1, 0600, false, NULL);
 		}
@@ -63,7 +59,7 @@ static bool move_directory(struct attempt *attempt, const char *why)
 	if (snprintf(dir, sizeof(dir), "%s/ddp-run-%s.%s-XXXXXX", base ? base : "/tmp",
 		     attempt->job, attempt->step) >= (int)sizeof(dir) ||
 	    !mkdtemp(dir)) {
-		fprintf(stderr, "ddp-run: %s: there is no report\n", why);
+		fprintf(stderr, "ddp-run: %s: the report is not kept in a file\n", why);
 		return false;
 	}
 	fprintf(stderr, "ddp-run: %s: the report goes to %s\n", why, dir);
@@ -72,134 +68,26 @@ static bool move_directory(struct attempt *attempt, const char *why)
 	return true;
 }
 
-/* --- attempt.json -------------------------------------------------------------------------- */
-
-static void put_names(struct ddp_text *text, const char *key, const struct node_list *list)
-{
-	ddp_put_begin(text, key, '[');
-	for (size_t i = 0; i < list->count; i++)
-		ddp_put_string(text, NULL, list->name[i]);
-	ddp_text_add(text, "]");
-}
-
-static void put_tasks(struct ddp_text *text, const struct srun_said *said)
-{
-	ddp_put_begin(text, "tasks", '[');
-	for (size_t i = 0; i < said->count; i++) {
-		const struct srun_task *task = &said->task[i];
-
-		ddp_put_begin(text, NULL, '{');
-		ddp_put_count(text, "rank", (uint64_t)task->rank);
-		ddp_put_string(text, "node", task->node);
-		ddp_put_string(text, "how", facts_how_name(task->how));
-		ddp_put_count(text, "code", (uint64_t)task->code);
-		ddp_put_number(text, "time", task->time);
-		ddp_text_add(text, "}");
-	}
-	ddp_text_add(text, "]");
-}
-
-static void put_next(struct ddp_text *text, const struct attempt *attempt)
-{
-	static const char *const acts[] = {
-		[RUN_STOP] = "stop", [RUN_RESTART] = "restart", [RUN_REQUEUE] = "requeue"};
-
-	ddp_put_string(text, "next", acts[attempt->decision.act]);
-	ddp_put_string(text, "next_why", attempt->decision.why);
-	if (attempt->decision.act != RUN_RESTART)
-		return;
-	put_names(text, "next_nodes", attempt->next_nodes);
-	if (attempt->ranks > 0 && attempt->nodes.count > 0)
-		ddp_put_count(text, "next_ranks",
-			      (uint64_t)attempt->ranks / attempt->nodes.count *
-				      attempt->next_nodes->count);
-	if (attempt->next_after_s >= 0)
-		ddp_put_number(text, "next_after", attempt->next_after_s);
-}
-
-static int write_json(const struct attempt *attempt, const struct ddp_text *text,
-		      struct ddp_error *error)
-{
-	if (!attempt->dir[0])
-		return ddp_error_set(error, DDP_ERR_FILE, "step %s.%s has no failure directory",
-				     attempt->job, attempt->step);
-	return ddp_file_write_text(attempt->dir, "attempt.json", text, error);
-}
-
 /* --- The last output ----------------------------------------------------------------------- */
 
 /*
  * Write the last output of all ranks together, and of each rank. If there are many ranks, write
  * only the output of ranks that the report may mention.
  */
-static int write_tails(const struct attempt *attempt, struct tails *tails, struct ddp_error *error)
+static int write_tails(const struct attempt *attempt, struct ddp_error *error)
 {
 	bool few = attempt->ranks > 0 && attempt->ranks <= TAILS_MOST;
-	int status = tails_write(tails, attempt->dir, TAILS_ALL, error), missing = 0;
-	struct facts facts;
+	int status = tails_write(attempt->tails, attempt->dir, TAILS_ALL, error), missing = 0;
+	const struct facts *facts = &attempt->facts;
 
-	for (int i = 0; few && i < attempt->ranks && status == 0; i++)
-		status = tails_write(tails, attempt->dir, i, error);
-	if (few || status < 0)
-		return status;
-	status = facts_read(&facts, attempt->dir, error);
-	if (status < 0)
-		return status;
-	verdict_judge(&facts);
-	for (int i = 0; i < facts.size && status == 0; i++) {
-		int order = facts.ranks[i].order;
+	for (int i = 0; i < facts->size && status == 0; i++) {
+		int order = facts->ranks[i].order;
 
-		if (i == facts.first || (order > 0 && order <= TAILS_MOST) ||
-		    (facts.arrivals[i].missing && missing++ < TAILS_MOST))
-			status = tails_write(tails, attempt->dir, i, error);
+		if (few || i == facts->first || (order > 0 && order <= TAILS_MOST) ||
+		    (facts->arrivals[i].missing && missing++ < TAILS_MOST))
+			status = tails_write(attempt->tails, attempt->dir, i, error);
 	}
-	facts_free(&facts);
 	return status;
-}
-
-void attempt_write(const struct launch *launch, struct attempt *attempt, struct tails *tails)
-{
-	struct ddp_text text = {.data = NULL};
-	struct ddp_error error;
-
-	if (!attempt->step[0] || attempt->unreported)
-		return;
-	ddp_put_begin(&text, NULL, '{');
-	ddp_put_string(&text, "run_id", job.id);
-	ddp_put_count(&text, "job", strtoull(attempt->job, NULL, 10));
-	ddp_put_count(&text, "step", strtoull(attempt->step, NULL, 10));
-	ddp_put_count(&text, "attempt", (uint64_t)attempt->number);
-	ddp_put_count(&text, "restarts", (uint64_t)launch->options.number[RUN_OPTION_RESTARTS]);
-	ddp_put_begin(&text, "command", '[');
-	for (char **at = launch->words; *at; at++)
-		ddp_put_string(&text, NULL, *at);
-	ddp_text_add(&text, "]");
-	put_names(&text, "nodes", &attempt->nodes);
-	if (attempt->ranks > 0)
-		ddp_put_count(&text, "ranks", (uint64_t)attempt->ranks);
-	ddp_put_number(&text, "started", attempt->started);
-	ddp_put_number(&text, "ended", attempt->ended);
-	ddp_put_count(&text, "status", (uint64_t)attempt->status);
-	ddp_put_string(&text, "kind", run_end_name(attempt->end));
-	if (attempt->said.not_found)
-		ddp_put_string(&text, "refusal", attempt->said.refusal);
-	put_tasks(&text, &attempt->said);
-	put_names(&text, "silent_nodes", &attempt->silent);
-	ddp_put_count(&text, "lost", srun_lost_node(&attempt->said));
-	if (attempt->quiet_s > 0)
-		ddp_put_number(&text, "quiet", attempt->quiet_s);
-	if (attempt->decided)
-		put_next(&text, attempt);
-	ddp_text_add(&text, "}\n");
-	if (!text.failed && write_json(attempt, &text, &error) < 0 &&
-	    (!move_directory(attempt, error.text) || write_json(attempt, &text, NULL) < 0)) {
-		attempt->dir[0] = '\0';
-		attempt->unreported = true;
-	}
-	ddp_text_free(&text);
-	if (tails && attempt->dir[0] && write_tails(attempt, tails, &error) < 0 &&
-	    move_directory(attempt, error.text))
-		(void)write_tails(attempt, tails, NULL);
 }
 
 /* --- The report ---------------------------------------------------------------------------- */
@@ -236,38 +124,84 @@ static int write_copy(const char *to, char *data, size_t size, struct ddp_error 
 	return status;
 }
 
-static void copy_report(const char *dir, const char *to)
+void attempt_judge(struct attempt *attempt)
 {
-	char path[PATH_MAX + 16], *data = NULL;
-	struct ddp_error error;
-	size_t size;
-	int status;
+	if (!attempt->step[0] || attempt->end == RUN_END_GOOD)
+		return;
+	facts_read(&attempt->facts, attempt);
+	verdict_judge(&attempt->facts);
+	attempt->end = attempt->facts.end;
+}
 
-	snprintf(path, sizeof(path), "%s/report.json", dir);
-	status = ddp_file_read(path, REPORT_LIMIT, &data, &size, &error);
+/* Compose the report, and write it and the last output to the failure directory. */
+static int write_files(const struct attempt *attempt, struct ddp_text *text, struct ddp_text *json,
+		       struct ddp_error *error)
+{
+	int status = 0;
+
+	ddp_text_clear(text);
+	ddp_text_clear(json);
+	failure_report(attempt, text, json);
+	if (!attempt->dir[0])
+		return ddp_error_set(error, DDP_ERR_FILE, "step %s.%s has no failure directory",
+				     attempt->job, attempt->step);
+	if (text->failed || json->failed)
+		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for the report on %s",
+				     attempt->dir);
+	if (attempt->tails)
+		status = write_tails(attempt, error);
 	if (status == 0)
-		status = write_copy(to, data, size, &error);
-	if (status != 0)
-		fprintf(stderr, "ddp-run: --report %s: %s\n", to,
-			status < 0 ? error.text : "there is no report to copy");
-	free(data);
+		status = ddp_file_write_text(attempt->dir, "report.txt", text, error);
+	return status < 0 ? status : ddp_file_write_text(attempt->dir, "report.json", json, error);
 }
 
 void attempt_report(const struct launch *launch, struct attempt *attempt, FILE *screen)
 {
 	const char *copy = launch->options.text[RUN_OPTION_REPORT];
+	struct ddp_text text = {.data = NULL}, json = {.data = NULL};
 	struct ddp_error error;
 
-	attempt_write(launch, attempt, NULL);
-	if (!attempt->dir[0]) {
-		if (screen && attempt->step[0])
-			fprintf(screen, "ddp-run: step %s.%s ended with status %d (%s): %s\n",
-				attempt->job, attempt->step, attempt->status,
-				run_end_name(attempt->end), attempt->decision.why);
+	if (!attempt->step[0] || (!screen && !attempt->dir[0]))
 		return;
+	if (screen)
+		facts_ask_nodes(&attempt->facts, attempt);
+	if (write_files(attempt, &text, &json, &error) < 0 &&
+	    (!move_directory(attempt, error.text) ||
+	     write_files(attempt, &text, &json, NULL) < 0)) {
+		attempt->dir[0] = '\0';
+		(void)write_files(attempt, &text, &json, NULL);
 	}
-	if (ddp_verdict_write(attempt->dir, screen, &error) < 0 && screen)
-		fprintf(stderr, "ddp-run: %s\n", error.text);
-	if (copy && (screen || is_file(copy)))
-		copy_report(attempt->dir, copy);
+	tails_destroy(attempt->tails);
+	attempt->tails = NULL;
+	if (screen && text.data)
+		fputs(text.data, screen);
+	if (copy && (screen || is_file(copy)) && json.data &&
+	    write_copy(copy, json.data, json.size, &error) < 0)
+		fprintf(stderr, "ddp-run: --report %s: %s\n", copy, error.text);
+	ddp_text_free(&text);
+	ddp_text_free(&json);
+}
+
+void attempt_discard(const char *dir)
+{
+	DIR *open = opendir(dir);
+	char above[PATH_MAX];
+	struct dirent *entry;
+	char *slash;
+
+	if (!open)
+		return;
+	while ((entry = readdir(open)))
+		if (entry->d_name[0] != '.')
+			(void)unlinkat(dirfd(open), entry->d_name, 0);
+	closedir(open);
+	if (rmdir(dir) < 0 || snprintf(above, sizeof(above), "%s", dir) >= (int)sizeof(above))
+		return;
+	slash = strrchr(above, '/');
+	if (!slash)
+		return;
+	*slash = '\0';
+	slash = strrchr(above, '/');
+	if (strcmp(slash ? slash + 1 : above, DDP_DIR_PARENT) == 0)
+		(void)rmdir(above);
 }

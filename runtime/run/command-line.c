@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* command-line.c - parse ddp-run's command line, and compose those of srun and salloc */
 #include "config.h"
 
 #include "ddp-run.h"
@@ -10,7 +11,7 @@
 
 #include "base/text.h"
 #include "base/xalloc.h"
-#include "options.h"
+#include "launch/options.h"
 
 #define HANG_DEFAULT 600.0 /* seconds */
 
@@ -22,13 +23,17 @@ static bool read_help(struct srun_options *options, const char *command)
 {
 	char *const argv[] = {(char *)command, "--help", NULL};
 	struct ddp_text out = {.data = NULL};
-	bool good = evidence_run(argv, HELP_LIMIT, &out) == 0 && out.data;
+	int status = nodes_run(argv, HELP_LIMIT, &out);
+	bool good = status == 0 && out.data;
 
 	if (good)
 		srun_options_read(options, out.data, strcmp(command, "salloc") == 0);
-	else
+	else if (status == 127)
 		fprintf(stderr, "ddp-run: cannot run %s --help: is Slurm installed here?\n",
 			command);
+	else
+		fprintf(stderr, "%sddp-run: %s --help %s\n", out.data ? out.data : "", command,
+			status < 0 ? "has not ended in 10 s" : "failed");
 	ddp_text_free(&out);
 	return good;
 }
@@ -208,6 +213,7 @@ bool launch_parse(struct launch *launch)
 	launch->stdout_to_file = goes_to_file(launch, "output", "SRUN_OUTPUT", "SLURM_STDOUTMODE");
 	launch->stderr_to_file = goes_to_file(launch, "error", "SRUN_ERROR", "SLURM_STDERRMODE");
 	launch->hang_s = hang ? launch->options.number[RUN_OPTION_HANG] : HANG_DEFAULT;
+	launch->exit_limit_s = launch->options.number[RUN_OPTION_EXIT_LIMIT];
 	launch->grace_s = launch->options.number[RUN_OPTION_GRACE];
 	if (!choose_output(launch))
 		return false;

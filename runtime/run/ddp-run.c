@@ -4,9 +4,10 @@
  *
  * 	command-line.c, job.c	 check the command line and the job; without a job, run ddp-run under salloc
  * 	event-loop.c, relay.c	 run, watch and end srun
- * 	attempt-report.c	 write the facts about an attempt for the report
+ * 	attempt-report.c	 read the facts about an attempt, judge them, and write the report
  * 	preflight.c		 test nodes, with --preflight
  * 	decide.c, next-nodes.c	 decide whether to restart the program, and on which nodes
+ * 	claims.c		 keep the nodes from other ddp-runs of the job
  */
 #include "config.h"
 
@@ -19,14 +20,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/settings.h"
 #include "base/watch.h"
 #include "contract.h"
 #include "ddp-run.h"
-#include "facts.h"
 #include "failure-report.h"
 #include "inspect.h"
-#include "preflight-report.h"
 
 enum {
 	EXIT_USAGE = 2,
@@ -99,27 +99,19 @@ static void wait_after_refusal(const struct run_past *past, const struct run_pas
 	attempt_wait(wait);
 }
 
-/*
- * Collect what run_decide() needs to know about an attempt. A step that was refused because of its
- * nodes counts as an attempt that lost a node.
- */
-static struct run_past describe(struct launch *launch, struct attempt *attempt)
+/* Collect what run_decide() needs to know about an attempt. */
+static struct run_past describe(const struct attempt *attempt)
 {
 	bool failed = attempt->end == RUN_END_EXIT || attempt->end == RUN_END_SIGNAL ||
 		      attempt->end == RUN_END_HANG || attempt->end == RUN_END_STEP_LIMIT;
-	struct run_past past = {.status = attempt->status,
+	struct run_past past = {.end = attempt->end,
+				.status = attempt->status,
 				.forced = attempt->said.forced,
 				.took = attempt->ended - attempt->started,
 				.left = job.left_s,
-				.saved = newest_checkpoint(failed),
-				.again = nodes_check_refusal(launch, attempt)};
-	struct ddp_error error;
+				.saved = newest_checkpoint(failed)};
 
-	past.end = attempt->end;
-	if (attempt->dir[0] && attempt->end != RUN_END_GOOD &&
-	    ddp_verdict_point(attempt->dir, past.point, sizeof(past.point), past.node,
-			      sizeof(past.node), &error) < 0)
-		past.point[0] = '\0';
+	failure_point(attempt, past.point, sizeof(past.point), past.node, sizeof(past.node));
 	return past;
 }
 
@@ -168,6 +160,18 @@ static void warn_of_limits(const struct launch *launch)
 			hang);
 }
 
+/* At the first restart, say what ddp-run does not know without DDP_CHECKPOINT. */
+static void warn_of_checkpoint(void)
+{
+	static bool warned;
+
+	if (!warned && !ddp_getenv("DDP_CHECKPOINT", NULL))
+		fprintf(stderr,
+			"ddp-run: DDP_CHECKPOINT is not set, so progress is judged by where attempts fail, and a program that loads no "
+			"checkpoint starts from its beginning: set it to the directory of the checkpoints\n");
+	warned = true;
+}
+
 static int run(struct launch *launch)
 {
 	struct run_rules rules = {.restarts = (int)launch->options.number[RUN_OPTION_RESTARTS],
@@ -190,6 +194,7 @@ static int run(struct launch *launch)
 		struct run_past *now = &past[number < RUN_SAME ? number : RUN_SAME - 1];
 		struct run_nodes nodes;
 		enum run_end requested;
+		bool refused, again;
 
 		attempt_free(attempt);
 		attempt_run(launch, number, number > 0 ? &attempts[(number + 1) % 2] : NULL,
@@ -197,9 +202,13 @@ static int run(struct launch *launch)
 		record_attempt(launch, attempt);
 		if (number >= RUN_SAME)
 			memmove(past, past + 1, sizeof(past) - sizeof(*past));
-		if (launch->options.number[RUN_OPTION_PREFLIGHT] > 0)
+		refused = attempt->end == RUN_END_REFUSED;
+		again = nodes_check_refusal(launch, attempt);
+		attempt_judge(attempt);
+		if (launch->options.number[RUN_OPTION_PREFLIGHT] > 0 && !refused)
 			nodes_preflight_again(launch, attempt);
-		*now = describe(launch, attempt);
+		*now = describe(attempt);
+		now->again = again;
 		nodes = nodes_count(launch, attempt);
 		decision = &attempt->decision;
 		*decision = run_decide(&rules, past, number + 1, &nodes);
@@ -210,16 +219,17 @@ static int run(struct launch *launch)
 			now->end = requested;
 			*decision = run_decide(&rules, past, number + 1, &nodes);
 		}
-		attempt->decided = true;
-		if (decision->act == RUN_RESTART)
+		if (decision->act == RUN_RESTART) {
+			warn_of_checkpoint();
 			nodes_choose(launch, attempt, run_bad_node(past, number + 1));
+		}
 		if (attempt->end == RUN_END_STOPPED)
 			fprintf(stderr, "ddp-run: step %s.%s stopped on request: %s\n",
 				attempt->job, attempt->step, attempt->stop_reason);
 		if (attempt->end != RUN_END_GOOD && attempt->end != RUN_END_STOPPED)
 			attempt_report(launch, attempt, stderr);
 		else if (attempt->dir[0])
-			ddp_evidence_discard(attempt->dir);
+			attempt_discard(attempt->dir);
 		if (decision->act != RUN_RESTART)
 			break;
 		if (input >= 0)
@@ -237,9 +247,9 @@ static int run(struct launch *launch)
 static bool is_rank(void)
 {
 	const char *step = getenv("SLURM_STEP_ID"), *id = getenv("SLURM_JOB_ID");
-	const char *launcher = evidence_launcher();
+	const char *launcher = inspect_launcher();
 	bool is_task =
-		step && id && strtoull(step, NULL, 10) < 0xfffffff0 && evidence_in_step(id, step);
+		step && id && strtoull(step, NULL, 10) < 0xfffffff0 && inspect_in_step(id, step);
 
 	if (is_task)
 		fprintf(stderr,
@@ -254,50 +264,17 @@ static bool is_rank(void)
 	return is_task || launcher;
 }
 
-static bool has_attempt(const char *dir)
-{
-	char path[PATH_MAX + 16];
-
-	snprintf(path, sizeof(path), "%s/attempt.json", dir);
-	return access(path, F_OK) == 0;
-}
-
-/* Whether a rank has left a record in [dir], or [dir] cannot be opened. */
-static bool has_records(const char *dir)
-{
-	static const char *const prefixes[] = {"rank-", DDP_DIR_ERROR, DDP_DIR_DUMP};
-	DIR *open = opendir(dir);
-	struct dirent *entry;
-	bool has = !open;
-
-	while (open && (entry = readdir(open)))
-		for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++)
-			has = has || strncmp(entry->d_name, prefixes[i], strlen(prefixes[i])) == 0;
-	if (open)
-		closedir(open);
-	return has;
-}
-
+/* The report on preflight tests may be in the directory of the attempt that they followed. */
 static int explain(const char *dir)
 {
-	struct ddp_error error;
+	bool preflight = failure_explain(dir, "preflight.json", stdout);
 
-	/*
-	 * If the directory has no report of an attempt, it is from preflight tests before the first
-	 * attempt.
-	 */
-	if (preflight_explain(dir, stdout) && !has_attempt(dir))
+	if (failure_explain(dir, "report.json", stdout) || preflight)
 		return 0;
-	if (!has_attempt(dir) && !has_records(dir)) {
-		fprintf(stderr,
-			"ddp-run: %s has no report of an attempt: give a directory " DDP_DIR_PARENT
-			"/" DDP_DIR_FAILED "...\n",
-			dir);
-		return 1;
-	}
-	if (ddp_verdict_explain(dir, stdout, &error) == 0)
-		return 0;
-	fprintf(stderr, "ddp-run: %s\n", error.text);
+	fprintf(stderr,
+		"ddp-run: %s has no report that this release can print: give a directory " DDP_DIR_PARENT
+		"/" DDP_DIR_FAILED "..., or read the report.txt of an older release\n",
+		dir);
 	return 1;
 }
 
@@ -309,9 +286,12 @@ int main(int argc, char **argv)
 	int status;
 
 	if (argc > 1 && strcmp(argv[1], "--gather") == 0)
-		return ddp_evidence_main(argc, argv);
+		return inspect_gather_main(argc, argv);
+	if (argc > 1 && strcmp(argv[1], "--programs") == 0)
+		return inspect_programs_main(argc, argv);
 	if (argc > 1 && (strcmp(argv[1], "--look") == 0 || strcmp(argv[1], "--sweep") == 0))
-		return ddp_evidence_look_main(argc, argv);
+		return inspect_look_main(argc, argv);
+	ddp_stdio_open();
 	status = run_options_parse(&launch.options, argv);
 	if (status >= 0)
 		return status;

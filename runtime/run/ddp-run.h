@@ -10,6 +10,7 @@
 #include <stdio.h>
 
 #include "decide.h"
+#include "facts.h"
 #include "nodes.h"
 #include "relay.h"
 #include "run-options.h"
@@ -28,6 +29,7 @@ struct launch {
 	bool ranks_stay; /* --kill-on-bad-exit=0: a rank that fails does not end the step */
 	double hang_s; /* time without output or heartbeat after which an attempt counts as hung; 0: never */
 	bool needs_heartbeat; /* a hang is detected only if a rank has sent a heartbeat */
+	double exit_limit_s;  /* time that a rank has to exit after a traceback; 0: no limit */
 	double grace_s;	      /* time between SIGTERM and SIGKILL; 0: Slurm's KillWait */
 
 	/* For the next attempt. */
@@ -49,7 +51,9 @@ struct launch {
 };
 
 struct attempt {
-	int number;	       /* number of the attempt, from 0 */
+	const char *run_id;    /* the job; the first component of a heterogeneous job */
+	char *const *command;  /* srun's options and the program, NULL-terminated */
+	int number, restarts;  /* number of the attempt, from 0; maximum number of restarts */
 	double started, ended; /* seconds since 1970 */
 	/*
 	 * Exit status of srun or, if the program cannot be started, of a rank. 128 plus the signal
@@ -59,7 +63,6 @@ struct attempt {
 	enum run_end end;
 	char job[32], step[32];	   /* "": no step started */
 	char dir[PATH_MAX];	   /* failure directory; "": none */
-	bool unreported;	   /* no failure directory could be created */
 	char heartbeats[PATH_MAX]; /* directory of the heartbeat files; "": none */
 	struct node_list nodes;	   /* nodes of the step */
 	int ranks;		   /* number of ranks; 0: unknown */
@@ -69,9 +72,10 @@ struct attempt {
 	char stop_reason[128];	   /* reason recorded by rank 0 if it stopped on request; else "" */
 	bool abandoned; /* srun was killed, so Slurm may never consider the step as ended */
 	struct srun_said said;
+	struct tails *tails; /* last output of the ranks; NULL: attempt_report() has written it */
+	struct facts facts;  /* set by attempt_judge() if the attempt failed */
 
-	/* The decision that follows the attempt; valid if decided is set. */
-	bool decided;
+	/* The decision that follows the attempt. */
 	struct run_decision decision;
 	const struct node_list *next_nodes; /* nodes of the restart */
 	double next_after_s;		    /* time until the restart began; negative: not yet */
@@ -79,10 +83,17 @@ struct attempt {
 
 /* --- job.c: the Slurm job ------------------------------------------------------------------ */
 
+/*
+ * In seconds. Slurm sends the signal of --signal this much early at most, since it checks every 30 s
+ * which jobs must get it by the next check (20.11 to 26.05; its manual says 60).
+ */
+#define JOB_SIGNAL_EARLY 32.0
+
 struct run_job {
 	const char *id;
 	char requeue_id[64]; /* for scontrol requeue; "": do not requeue the job */
 	int requeues;	     /* number of requeues so far */
+	/* seconds from Slurm's signal (to the ranks only) to the job's end, possibly JOB_SIGNAL_EARLY more */
 	double signal_s; /* seconds from Slurm's signal (to the ranks only) to the job's end; 0: no signal */
 
 	/* State at the last job_update(). ending, timed_out and preempted are never reset. */
@@ -171,29 +182,33 @@ void attempt_remove_rendezvous(const char *path);
 void attempt_wait(double seconds);
 
 /*
- * Run attempt [number] to its end. If the attempt failed, write the facts about it to its failure
- * directory. When the step starts, update the report on the [last] attempt (NULL: none). The caller
- * frees [attempt] with attempt_free().
+ * Run attempt [number] to its end. When the step starts, add the delay to the report on the [last]
+ * attempt (NULL: none). The caller frees [attempt] with attempt_free().
  */
 void attempt_run(const struct launch *launch, int number, struct attempt *last,
 		 struct attempt *attempt);
 void attempt_free(struct attempt *attempt);
 
-/* --- attempt-report.c: files for the report ----------------------------------------------- */
+/* --- attempt-report.c: the record of an attempt -------------------------------------------- */
+
+/* If a step started and the attempt has failed, read the facts and decide which rank failed first. */
+void attempt_judge(struct attempt *attempt);
 
 /*
- * Write attempt.json (if a step started) and the last output in [tails] (NULL: already written) to
- * the failure directory. If this fails, for example on a full disk, copy the directory's files to a
- * directory in TMPDIR and print its name.
- */
-void attempt_write(const struct launch *launch, struct attempt *attempt, struct tails *tails);
-
-/*
- * Write attempt.json and the report, print the report on [screen] (NULL: do not), and copy the
- * report's JSON to the file of --report. A file of --report that is not a regular file
- * (/dev/stderr, a pipe) is written only if [screen] is not NULL.
+ * Write the last output and the report to the failure directory, print the report on [screen], and
+ * copy its JSON to the file of --report. If the failure directory cannot be written, for example on a
+ * full disk, copy its files to a directory in TMPDIR, and print that directory's name.
+ *
+ * If [screen] is NULL, write the report again, with changed members of [attempt]. A file of --report
+ * that is not a regular file (/dev/stderr, a pipe) is written only if [screen] is not NULL.
  */
 void attempt_report(const struct launch *launch, struct attempt *attempt, FILE *screen);
+
+/*
+ * Remove the failure directory [dir] of a successful attempt, and the .ddp directory above it if
+ * that is empty then.
+ */
+void attempt_discard(const char *dir);
 
 /* --- next-nodes.c: the nodes of the next attempt ------------------------------------------- */
 
@@ -234,6 +249,23 @@ void nodes_preflight_again(struct launch *launch, struct attempt *attempt);
  * replace; NULL: none.
  */
 void nodes_choose(struct launch *launch, struct attempt *attempt, const char *bad);
+
+/* --- claims.c: the nodes that each ddp-run of the job uses --------------------------------- */
+
+/* Claim [nodes], and no others. The claims end with this process. */
+void claims_set(const struct node_list *nodes);
+
+/*
+ * Add the nodes that other ddp-runs of the job claim to [nodes]. A ddp-run that shares a node with
+ * [own] (NULL: none) does not count, because it may share the other nodes as well.
+ */
+void claims_of_others(const struct node_list *own, struct node_list *nodes);
+
+/*
+ * Wait until no other ddp-run of the job chooses nodes. Returns a descriptor whose close() lets the
+ * next one choose, or -1 if that is not possible.
+ */
+int claims_lock(void);
 
 /* --- preflight.c: tests of nodes ----------------------------------------------------------- */
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* decide.c - rules that decide what to do after an attempt */
 #include "config.h"
 
 #include "decide.h"
@@ -140,4 +141,10 @@ const char *run_bad_node(const struct run_past *past, int count)
 bool run_may_requeue(int requeued, int most, double saved, double submitted, double limit)
 {
 	return requeued < most || (saved > 0 && saved > submitted - limit);
+}
+
+bool run_cannot_continue(const struct run_raised *rank)
+{
+	return rank->place == STACK_ENDS ||
+	       (rank->place == STACK_UNKNOWN && rank->uncaught && !rank->active);
 }

@@ -5,10 +5,12 @@
 
 #include <stdbool.h>
 
+#include "stacks.h"
+
 /* How an attempt ended. GOOD is 0. */
 #define RUN_ENDS(X)                                                                               \
 	X(GOOD, "good")		   /* srun's exit status is 0 */                                  \
-	X(EXIT, "exit")		   /* a rank exited with another status */                        \
+	X(EXIT, "exit")		   /* a rank exited with another status, or does not exit */      \
 	X(SIGNAL, "signal")	   /* a signal killed a rank */                                   \
 	X(NODE, "node")		   /* a node was lost */                                          \
 	X(HANG, "hang")		   /* no output and no heartbeat */                               \
@@ -49,7 +51,7 @@ struct run_past {
 	int status;	 /* srun's exit status */
 	bool forced;	 /* a signal ended srun, and ddp-run received none */
 	bool again;	 /* the step was refused, but a retry may succeed */
-	char point[512]; /* where the attempt ended, see ddp_verdict_point(); "": unknown */
+	char point[512]; /* where the attempt ended, see failure_point(); "": unknown */
 	char node[128];	 /* node of the first rank that failed; "": unknown */
 	double took;	 /* duration of the attempt, in seconds */
 	double left;	 /* time left of the job, in seconds, at the end of the attempt */
@@ -89,6 +91,20 @@ const char *run_bad_node(const struct run_past *past, int count);
  * last run ended when the job was [submitted] again, and lasted at most [limit] seconds.
  */
 bool run_may_requeue(int requeued, int most, double saved, double submitted, double limit);
+
+/* A rank that has printed a traceback, and nothing shows that it has exited. */
+struct run_raised {
+	enum stack_place
+		place; /* of its main thread; STACK_UNKNOWN: the rank cannot be inspected */
+	bool uncaught; /* PyTorch's hook for uncaught exceptions printed the traceback */
+	bool active;   /* the rank has printed more, or sent a heartbeat, since */
+};
+
+/*
+ * Whether the rank cannot continue: its main thread has ended, or only ends the program. Other
+ * threads may run for ever.
+ */
+bool run_cannot_continue(const struct run_raised *rank);
 
 const char *run_end_name(enum run_end end);
 

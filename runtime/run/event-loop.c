@@ -5,7 +5,8 @@
  * States of an attempt, in order. In each of them srun's exit ends the attempt.
  *
  *  STARTING   srun waits for resources. When the plugin, or ddp-exec, reports that a step started: RUNNING.
- *  RUNNING    Ranks run. If srun reports a failure, ddp-run receives SIGTERM or SIGHUP, or the ranks hang (--hang): ENDING.
+ *  RUNNING    Ranks run. If srun reports a failure, ddp-run receives SIGTERM or SIGHUP, the ranks hang (--hang), or a rank
+ *             has printed an exception and does not exit (--exit-limit): ENDING.
  *  ENDING     Slurm or scancel has sent SIGTERM to the ranks. If they do not exit in time, or a node is lost: KILLING.
  *  KILLING    scancel has sent SIGKILL to the ranks. If srun does not exit in time: LEAVING.
  *  LEAVING    srun was killed. A new step on each node kills the processes of the step that are left.
@@ -22,6 +23,7 @@
 #include <fts.h>
 #include <math.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,12 +38,14 @@
 #include "base/watch.h"
 #include "contract.h"
 #include "facts.h"
+#include "launch/rendezvous.h"
 
 /* Times, in seconds. */
 #define TURN 0.25	     /* interval between turns of the loop */
 #define PROBE_AFTER 2.0	     /* from the failure of a rank to the first probe of the nodes */
 #define PROBE_LIMIT 8.0	     /* time limit for a node to answer a probe */
-#define GATHER_LIMIT 20.0    /* time limit for collecting evidence of a hang */
+#define INSPECT_LIMIT 40.0   /* time limit for reading the stacks of ranks with tracebacks */
+#define GATHER_LIMIT 60.0    /* time limit for collecting evidence of a hang */
 #define KILLED_AFTER 1.0     /* wait for ranks to exit after SIGKILL */
 #define LOST_WAIT 3.0	     /* wait for the other ranks to exit after a node was lost */
 #define LOST_LEAVE 0.5	     /* wait for srun to exit after these ranks received SIGKILL */
@@ -50,6 +54,7 @@
 #define CANCEL_LIMIT 2.0     /* time limit for scancel, which otherwise waits for lost nodes */
 #define HANG_GRACE 2.0	     /* time between SIGTERM and SIGKILL for hung ranks */
 #define ASK_MOST 60.0	     /* longest time between probes of the step's nodes */
+#define EXIT_AGAIN 1.0	     /* interval between checks for ranks that do not exit */
 #define SWEEP_AGAIN 5.0	     /* wait before SIGKILL is tried again on nodes that did not answer */
 #define SIGINT_AGAIN 2.0     /* srun ends the ranks if two SIGINT arrive within a (whole) second */
 #define SAME_SIGNAL 1.0	     /* timeout(1) sends each signal to its child, and again to the group */
@@ -68,14 +73,15 @@ enum state { STARTING, RUNNING, ENDING, KILLING, LEAVING };
  *
  * X(name, first and last state, handler)
  */
-#define EVENT_TABLE(X)                                                                          \
-	X(NO_STEP, STARTING, STARTING, on_no_step) /* a restart got no nodes within --hang */   \
-	X(NODES, RUNNING, KILLING, on_nodes) /* Slurm has not reported the nodes of the step */ \
-	X(FAILURE, RUNNING, KILLING, on_failure) /* srun has reported a failure */              \
-	X(HANG, RUNNING, RUNNING, on_hang)  /* no output or heartbeat for the time of --hang */ \
-	X(PROBE, ENDING, KILLING, on_probe) /* probe the nodes, at growing intervals */         \
-	X(KILL, ENDING, ENDING, on_kill)    /* --grace has passed, or a node is lost */         \
-	X(LEAVE, ENDING, KILLING, on_leave) /* KillWait has passed, or no process is left */
+#define EVENT_TABLE(X)                                                                           \
+	X(NO_STEP, STARTING, STARTING, on_no_step) /* a restart got no nodes within --hang */    \
+	X(NODES, RUNNING, KILLING, on_nodes) /* Slurm has not reported the nodes of the step */  \
+	X(FAILURE, RUNNING, KILLING, on_failure) /* srun has reported a failure */               \
+	X(HANG, RUNNING, RUNNING, on_hang) /* no output or heartbeat for the time of --hang */   \
+	X(EXIT, RUNNING, RUNNING, on_exit_limit) /* --exit-limit has passed after a traceback */ \
+	X(PROBE, ENDING, KILLING, on_probe)	 /* probe the nodes, at growing intervals */     \
+	X(KILL, ENDING, ENDING, on_kill)	 /* --grace has passed, or a node is lost */     \
+	X(LEAVE, ENDING, KILLING, on_leave)	 /* KillWait has passed, or no process is left */
 
 #define EVENT(name, first, last, handler) name,
 enum event { EVENT_TABLE(EVENT) EVENTS };
@@ -96,8 +102,16 @@ struct run {
 	bool has_heartbeat;
 	bool reported_unknown; /* a line about nodes that could not be probed was printed */
 	bool hung;
-	bool srun_killed; /* another process than ddp-run killed srun */
-	int last_signal;  /* last signal that was forwarded to the ranks */
+	/* the ranks' programs after half of the time of --hang; empty: output has followed */
+	struct nodes_programs programs;
+	double inspected_at;
+	/* ranks that did not exit after an exception; tracebacks until this time were examined */
+	struct raised_rank *raised;
+	size_t raised_count;
+	double raised_until;
+	bool reported_written; /* a line about output that srun holds back was printed */
+	bool srun_killed;      /* another process than ddp-run killed srun */
+	int last_signal;       /* last signal that was forwarded to the ranks */
 	double last_signal_at, sigint_at;
 	double announced_at; /* time of SIGUSR1 or SIGUSR2; 0: none */
 };
@@ -142,10 +156,10 @@ void attempt_prepare_child(pid_t parent)
  */
 static bool make_parent(char path[PATH_MAX - 64], const char *directory)
 {
-	if (snprintf(path, PATH_MAX - 64, "%s/" DDP_DIR_PARENT, directory) >= PATH_MAX - 64)
-		return false;
-	(void)mkdir(path, 0700);
-	return access(path, W_OK | X_OK) == 0;
+	struct ddp_message message;
+
+	return snprintf(path, PATH_MAX - 64, "%s/" DDP_DIR_PARENT, directory) < PATH_MAX - 64 &&
+	       ddp_rendezvous_make_parent(directory, &message) == 0;
 }
 
 /*
@@ -250,7 +264,7 @@ static void cancel(const struct run *run, const char *option)
 	char *argv[] = {"scancel", "-Q", (char *)run->step, (char *)option, NULL};
 	struct ddp_text out = {.data = NULL};
 
-	(void)evidence_run(argv, CANCEL_LIMIT, &out);
+	(void)nodes_run(argv, CANCEL_LIMIT, &out);
 	ddp_text_free(&out);
 }
 
@@ -294,6 +308,13 @@ static void on_no_step(struct run *run)
 	kill(run->srun, SIGKILL);
 }
 
+/* The nodes of the step are known. */
+static void set_nodes(struct attempt *attempt)
+{
+	attempt->said.nodes = &attempt->nodes;
+	claims_set(&attempt->nodes);
+}
+
 /* Query the nodes and the number of ranks of the step from Slurm. */
 static void on_nodes(struct run *run)
 {
@@ -302,7 +323,7 @@ static void on_nodes(struct run *run)
 	char *const argv[] = {"scontrol", "-o", "show", "step", run->step, NULL};
 	size_t size;
 
-	if (evidence_run(argv, STEP_LIMIT, &out) == 0 && out.data) {
+	if (nodes_run(argv, STEP_LIMIT, &out) == 0 && out.data) {
 		const char *field = nodes_field(out.data, "NodeList", &size);
 
 		if (size > 0)
@@ -312,7 +333,7 @@ static void on_nodes(struct run *run)
 	}
 	ddp_text_free(&out);
 	if (attempt->nodes.count > 0) {
-		attempt->said.nodes = &attempt->nodes;
+		set_nodes(attempt);
 		run->due[NODES] = INFINITY;
 		return;
 	}
@@ -384,9 +405,31 @@ static void on_probe(struct run *run)
 		probe(run);
 }
 
+static struct node_list answering_nodes(const struct attempt *attempt)
+{
+	struct node_list answering = {.name = NULL};
+
+	for (size_t i = 0; i < attempt->nodes.count; i++)
+		if (!nodes_have(&attempt->silent, attempt->nodes.name[i]))
+			nodes_add(&answering, attempt->nodes.name[i]);
+	return answering;
+}
+
+/*
+ * After a failure Slurm ends the step, and scancel has no effect on a step that is ending. So a step
+ * on its nodes kills the processes.
+ */
 static void on_kill(struct run *run)
 {
+	struct nodes_answers said = {.with_ranks = 0};
+	struct node_list answering = answering_nodes(run->attempt);
+
 	cancel(run, "--signal=KILL");
+	if (run->relay.failed_at > 0 && answering.count > 0)
+		nodes_probe(&answering, run->attempt->job, run->attempt->step, true, PROBE_LIMIT,
+			    &said);
+	nodes_answers_free(&said);
+	nodes_free(&answering);
 	set_state(run, KILLING);
 	run->due[PROBE] = ddp_seconds() + KILLED_AFTER;
 	if (run->attempt->silent.count > 0)
@@ -431,37 +474,50 @@ static void read_heartbeats(struct run *run)
 		closedir(dir);
 }
 
-static struct node_list answering_nodes(const struct attempt *attempt)
-{
-	struct node_list answering = {.name = NULL};
+static void read_signals(struct run *run);
 
-	for (size_t i = 0; i < attempt->nodes.count; i++)
-		if (!nodes_have(&attempt->silent, attempt->nodes.name[i]))
-			nodes_add(&answering, attempt->nodes.name[i]);
-	return answering;
+/* Call [work] in a thread, since debuggers may take a minute, and forward signals meanwhile. */
+static void call_beside_signals(struct run *run, void *(*work)(void *), void *data)
+{
+	struct pollfd wait = {.fd = signals, .events = POLLIN};
+	pthread_t thread;
+
+	if (pthread_create(&thread, NULL, work, data) != 0) {
+		(void)work(data);
+		return;
+	}
+	while (pthread_tryjoin_np(thread, NULL) == EBUSY)
+		if (poll(&wait, 1, (int)(TURN * 1000)) > 0)
+			read_signals(run);
 }
 
-static void end_hang(struct run *run, double quiet_s)
+static void *gather(void *data)
 {
-	struct attempt *attempt = run->attempt;
-	struct node_list answering;
+	const struct attempt *attempt = data;
+	struct node_list answering = answering_nodes(attempt);
+	char *names = nodes_joined(&answering);
 	struct ddp_error error;
-	char *names;
 
-	run->hung = true;
-	attempt->quiet_s = quiet_s;
-	fprintf(stderr,
-		"ddp-run: step %s has had no output and no heartbeat for %.0f s: ending it\n",
-		run->step, quiet_s);
-	probe(run);
-	answering = answering_nodes(attempt);
-	names = nodes_joined(&answering);
 	if (attempt->dir[0] && answering.count > 0 &&
-	    ddp_evidence_gather(attempt->dir, attempt->job, attempt->step, names, GATHER_LIMIT,
-				&error) < 0)
+	    nodes_gather(attempt->dir, attempt->job, attempt->step, names, GATHER_LIMIT, &error) <
+		    0)
 		fprintf(stderr, "ddp-run: %s\n", error.text);
 	free(names);
 	nodes_free(&answering);
+	return NULL;
+}
+
+/* Collect evidence about the ranks, and end them, because they will not exit. */
+static void end_ranks(struct run *run)
+{
+	struct attempt *attempt = run->attempt;
+
+	probe(run);
+	call_beside_signals(run, gather, attempt);
+	/* A rank that ended with status 0 also has no process. srun reports such ranks on SIGINT. */
+	attempt->said.asked = true;
+	if (run->launch->output != OUTPUT_TERMINAL)
+		kill(run->srun, SIGINT);
 	/*
 	 * On SIGTERM a rank that uses libddp records the call in which it hangs. A stopped rank
 	 * must receive SIGCONT before.
@@ -472,22 +528,176 @@ static void end_hang(struct run *run, double quiet_s)
 	raise_in(run, KILL, HANG_GRACE);
 }
 
+static void end_hang(struct run *run, double quiet_s)
+{
+	size_t count;
+
+	run->hung = true;
+	run->attempt->quiet_s = quiet_s;
+	fprintf(stderr,
+		"ddp-run: step %s has had no output and no heartbeat for %.0f s: ending it\n",
+		run->step, quiet_s);
+	/* A traceback is the cause if PyTorch's hook printed it, or the rank printed nothing else. */
+	count = tails_raised(run->relay.tails, 0, INFINITY, &run->raised);
+	for (size_t i = 0; i < count; i++)
+		if (run->raised[i].uncaught || !run->raised[i].printed)
+			run->raised[run->raised_count++] = run->raised[i];
+	end_ranks(run);
+}
+
+struct search {
+	const struct attempt *attempt;
+	const char *ranks;
+	double limit;
+	struct nodes_programs *programs;
+	bool complete;
+};
+
+static void *search_programs(void *data)
+{
+	struct search *search = data;
+	char *names = nodes_joined(&search->attempt->nodes);
+
+	search->complete = nodes_find_programs(search->attempt->job, search->attempt->step, names,
+					       search->ranks, search->limit, search->programs);
+	free(names);
+	return NULL;
+}
+
+/* Find the programs of all ranks; the parameters are those of nodes_find_programs(). */
+static bool find_programs(struct run *run, const char *ranks, double limit,
+			  struct nodes_programs *programs)
+{
+	struct search search = {run->attempt, ranks, limit, programs, false};
+
+	call_beside_signals(run, search_programs, &search);
+	return search.complete;
+}
+
+/*
+ * Whether a rank has written since half of the time of --hang. Slurm passes on bytes without a
+ * newline, such as a progress bar, in pieces of a kilobyte. CPU time shows nothing, because ranks
+ * may poll while they wait for another one.
+ */
+static bool have_written(struct run *run)
+{
+	struct nodes_programs now;
+	bool have;
+	int rank;
+
+	(void)find_programs(run, "-", PROBE_LIMIT, &now);
+	have = nodes_have_written(&run->programs, &now, &rank);
+	if (have && !run->reported_written)
+		fprintf(stderr,
+			"ddp-run: rank %d of step %s writes bytes without a newline, which Slurm holds back: they count as output\n",
+			rank, run->step);
+	run->reported_written = run->reported_written || have;
+	free(now.all);
+	return have;
+}
+
 static void on_hang(struct run *run)
 {
 	double limit = run->launch->hang_s, now = ddp_seconds(), quiet_s;
+	bool inspected;
 
-	if (now - run->relay.active_at >= limit)
+	if (now - run->relay.active_at >= limit / 2)
 		read_heartbeats(run);
 	quiet_s = now - run->relay.active_at;
-	run->due[HANG] = fmax(run->relay.active_at + limit, now + TURN);
-	if (quiet_s < limit || (run->launch->needs_heartbeat && !run->has_heartbeat) ||
-	    job_update())
+	inspected = run->inspected_at > run->relay.active_at;
+	run->due[HANG] = fmax(run->relay.active_at + (inspected ? limit : limit / 2), now + TURN);
+	if (quiet_s < (inspected ? limit : limit / 2) ||
+	    (run->launch->needs_heartbeat && !run->has_heartbeat) || job_update())
 		return;
 	/* Under salloc, Slurm stops the ranks of a suspended job, but not ddp-run. */
-	if (job.suspended)
+	if (job.suspended) {
 		run->relay.active_at = now;
-	else
+	} else if (!inspected) {
+		free(run->programs.all);
+		(void)find_programs(run, "-", PROBE_LIMIT, &run->programs);
+		run->inspected_at = now;
+	} else if (have_written(run) || run->state > RUNNING) {
+		run->relay.active_at = ddp_seconds();
+	} else {
 		end_hang(run, quiet_s);
+	}
+}
+
+/* Whether the heartbeat file of [rank] was changed after time [at]. */
+static bool has_heartbeat_since(const struct run *run, int rank, double at)
+{
+	char path[PATH_MAX + 32];
+	struct stat st;
+
+	snprintf(path, sizeof(path), "%s/" DDP_DIR_BEAT "%d", run->attempt->heartbeats, rank);
+	return run->attempt->heartbeats[0] && stat(path, &st) == 0 &&
+	       ddp_seconds() - (ddp_date(NULL) - ddp_date(&st.st_mtim)) > at;
+}
+
+/*
+ * Whether [rank] cannot continue after its traceback, according to the stacks of its [programs].
+ * [complete]: all nodes answered, so a rank without a program has exited.
+ */
+static bool cannot_continue(const struct run *run, const struct raised_rank *rank,
+			    const struct nodes_programs *programs, bool complete)
+{
+	struct run_raised raised = {.place = STACK_UNKNOWN,
+				    .uncaught = rank->uncaught,
+				    .active = rank->printed ||
+					      has_heartbeat_since(run, rank->rank, rank->at)};
+	bool found = false;
+
+	for (size_t i = 0; i < programs->count; i++) {
+		enum stack_place place = (enum stack_place)programs->all[i].place;
+
+		if (programs->all[i].rank != rank->rank)
+			continue;
+		found = true;
+		raised.place = place < raised.place ? place : raised.place;
+	}
+	return (found || !complete) && run_cannot_continue(&raised);
+}
+
+/*
+ * Inspect once each rank that has printed a traceback and has not exited in the time of --exit-limit
+ * after it. A traceback alone shows nothing, because programs log exceptions and continue.
+ */
+static void on_exit_limit(struct run *run)
+{
+	double until = ddp_seconds() - run->launch->exit_limit_s;
+	struct raised_rank *raised;
+	struct nodes_programs programs;
+	struct ddp_text ranks = {.data = NULL};
+	size_t count;
+	bool complete;
+
+	run->due[EXIT] = ddp_seconds() + EXIT_AGAIN;
+	count = tails_raised(run->relay.tails, run->raised_until, until, &raised);
+	if (count == 0 || job_update() || job.suspended) {
+		free(raised);
+		return;
+	}
+	run->raised_until = until;
+	for (size_t i = 0; i < count; i++)
+		ddp_text_add(&ranks, "%s%d%s", i ? "," : "", raised[i].rank,
+			     raised[i].uncaught ? "" : "?");
+	complete = find_programs(run, ranks.data, INSPECT_LIMIT, &programs);
+	for (size_t i = 0; i < count; i++)
+		if (cannot_continue(run, &raised[i], &programs, complete))
+			raised[run->raised_count++] = raised[i];
+	free(programs.all);
+	ddp_text_free(&ranks);
+	if (run->state > RUNNING)
+		run->raised_count = 0; /* a signal has ended the attempt */
+	if (run->raised_count == 0) {
+		free(raised);
+		return;
+	}
+	run->raised = raised;
+	fprintf(stderr,
+		"ddp-run: rank %d of step %s has not exited %.0f s after an exception: ending the step\n",
+		run->raised[0].rank, run->step, ddp_seconds() - run->raised[0].at);
+	end_ranks(run);
 }
 
 #define EVENT(name, first, last, handler) {first, last, handler},
@@ -526,7 +736,8 @@ static bool read_nodes(struct attempt *attempt, const char *message)
 	nodes += strlen(key);
 	nodes_expand(&attempt->nodes, nodes, strcspn(nodes, "\n"));
 	attempt->ranks = attempt->nodes.count > 0 ? atoi(ranks + strlen(count)) : 0;
-	attempt->said.nodes = attempt->nodes.count > 0 ? &attempt->nodes : NULL;
+	if (attempt->nodes.count > 0)
+		set_nodes(attempt);
 	return attempt->nodes.count > 0;
 }
 
@@ -550,7 +761,9 @@ static void begin_step(struct run *run, const char *message)
 	}
 	run->relay.active_at = ddp_seconds();
 	if (run->launch->hang_s > 0)
-		raise_in(run, HANG, run->launch->hang_s);
+		raise_in(run, HANG, run->launch->hang_s / 2);
+	if (run->launch->exit_limit_s > 0)
+		raise_in(run, EXIT, 0);
 }
 
 /* The plugin sends its message about a step with one write(), so one read() returns all of it. */
@@ -736,9 +949,10 @@ static bool is_announced(const struct run *run)
 {
 	const struct attempt *attempt = run->attempt;
 	double took = attempt->ended - attempt->started;
+	double early = attempt->status == 0 ? JOB_SIGNAL_EARLY : SIGNAL_EARLY;
 
 	/* A signal before the attempt began explains nothing. */
-	if (job.signal_s > 0 && job.left_s < job.signal_s + SIGNAL_EARLY &&
+	if (job.signal_s > 0 && job.left_s < job.signal_s + early &&
 	    job.left_s + took > job.signal_s)
 		return true;
 	return run->announced_at > 0 && ddp_seconds() - run->announced_at < ANNOUNCED_FOR &&
@@ -774,8 +988,8 @@ static enum run_end find_end(const struct run *run)
 	 * Slurm cancels a step by killing its ranks. If srun's exit status does not show that, the
 	 * cancelled step is one that the program started.
 	 */
-	bool cancelled =
-		attempt->step[0] && (said->cancelled || (said->aborted && attempt->status > 128));
+	bool cancelled = attempt->step[0] && !said->refused &&
+			 (said->cancelled || (said->aborted && attempt->status > 128));
 	bool good = attempt->status == 0 && !job.ending && !attempt->stop_reason[0] && !said->late;
 	bool was_announced = is_announced(run);
 	const struct {
@@ -786,6 +1000,7 @@ static enum run_end find_end(const struct run *run)
 		{job.timed_out || (said->limit && job_limit), RUN_END_TIME_LIMIT},
 		{attempt->silent.count > 0 || said->lost.count > 0, RUN_END_NODE},
 		{run->hung, RUN_END_HANG},
+		{run->raised_count > 0, RUN_END_EXIT},
 		{said->limit && !end_requested, RUN_END_STEP_LIMIT},
 		{good && !was_announced, RUN_END_GOOD},
 		{!good && (end_requested || job.ending || cancelled), RUN_END_CANCELLED},
@@ -890,6 +1105,9 @@ static void clean_up(struct run *run)
 	if (attempt->abandoned)
 		kill_leftovers(run);
 	attempt->ended = ddp_date(NULL);
+	for (size_t i = run->raised_count; i-- > 0;)
+		srun_add_raised(said, run->raised[i].rank,
+				attempt->ended - (ddp_seconds() - run->raised[i].at));
 	/* If srun cannot open a file, it exits before it starts any rank. */
 	if (said->no_file && said->count == 0 && attempt->status == 1)
 		said->not_found = true;
@@ -903,7 +1121,11 @@ static void clean_up(struct run *run)
 	if (said->missed.count > 0 && attempt->silent.count == 0 && !job.ending)
 		(void)probe_nodes(run, &said->missed);
 	facts_stopped(attempt->dir, attempt->stop_reason, sizeof(attempt->stop_reason));
-	if (run->launch->exec[0])
+	/*
+	 * srun removes the directory, unless ddp-run has killed srun. Later sruns do not, while Slurm
+	 * waits for a lost node.
+	 */
+	if (run->launch->exec[0] || attempt->abandoned)
 		attempt_remove_rendezvous(attempt->heartbeats);
 }
 
@@ -952,9 +1174,14 @@ void attempt_run(const struct launch *launch, int number, struct attempt *last,
 			  .said = &attempt->said}};
 
 	*attempt = (struct attempt){.number = number,
+				    .run_id = job.id,
+				    .command = launch->words,
+				    .restarts = (int)launch->options.number[RUN_OPTION_RESTARTS],
 				    .started = ddp_date(NULL),
 				    .status = 1,
 				    .next_after_s = -1,
+				    .tails = run.relay.tails,
+				    .facts = {.first = -1},
 				    .said = {.program = launch->program_name,
 					     .stays = launch->ranks_stay,
 					     .mixed = mixed}};
@@ -968,11 +1195,10 @@ void attempt_run(const struct launch *launch, int number, struct attempt *last,
 	attempt->end = find_end(&run);
 	attempt->status = find_status(attempt);
 	attempt->said.forced = attempt->said.forced && !end_requested;
-	if (attempt->end != RUN_END_GOOD)
-		attempt_write(launch, attempt, run.relay.tails);
 	attempt->said.step = NULL;
 	attempt->said.nodes = NULL;
-	tails_destroy(run.relay.tails);
+	free(run.programs.all);
+	free(run.raised);
 }
 
 void attempt_free(struct attempt *attempt)
@@ -981,4 +1207,7 @@ void attempt_free(struct attempt *attempt)
 	nodes_free(&attempt->silent);
 	nodes_free(&attempt->unable);
 	srun_said_free(&attempt->said);
+	tails_destroy(attempt->tails);
+	attempt->tails = NULL;
+	facts_free(&attempt->facts);
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* facts.c - read what an attempt left into struct facts */
 #include "config.h"
 
-#include "facts.h"
+#include "ddp-run.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +17,7 @@
 #include "base/json.h"
 #include "base/xalloc.h"
 #include "contract.h"
+#include "inspect.h"
 
 enum {
 	RANKS_MOST = 1 << 17,
@@ -25,6 +26,8 @@ enum {
 	MOST_DUMPS = 1000,     /* number of dumps beyond which the time limit does not grow */
 	DUMPS_PER_SECOND = 10, /* the time limit grows by a second for this many dumps */
 	ARRIVAL_BYTES = 1024,  /* bytes of the decoder's output for each rank */
+	NODES_LIMIT = 5,       /* seconds for Slurm to describe nodes */
+	NODES_ASKED = 16,
 };
 
 struct ddp_shown facts_signal(int number)
@@ -45,11 +48,6 @@ struct ddp_shown facts_signal(int number)
 		if (names[i].number == number)
 			return ddp_show("%s", names[i].name);
 	return ddp_show("signal %d", number);
-}
-
-bool facts_is_kind(const struct facts *facts, const char *kind)
-{
-	return facts->kind && strcmp(facts->kind, kind) == 0;
 }
 
 /* --- Memory -------------------------------------------------------------------------------- */
@@ -86,24 +84,27 @@ static char *keep_copy(struct facts *facts, const char *text, size_t length)
 }
 
 /* Returns the entry of [rank], added if necessary; NULL if [rank] is not a valid rank. */
-static struct facts_rank *rank_at(struct facts *facts, double rank)
+static struct facts_rank *rank_at(struct facts *facts, size_t rank)
 {
-	size_t had = (size_t)facts->size, more;
+	size_t had = (size_t)facts->size;
 
-	if (!(rank >= 0 && rank < RANKS_MOST))
+	if (rank >= RANKS_MOST)
 		return NULL;
-	if (rank >= facts->size) {
-		more = (size_t)rank + 1 - had;
-		facts->ranks = extend(facts->ranks, had, more, sizeof(*facts->ranks));
-		facts->arrivals = extend(facts->arrivals, had, more, sizeof(*facts->arrivals));
+	if (rank >= had) {
+		facts->ranks = extend(facts->ranks, had, rank + 1 - had, sizeof(*facts->ranks));
+		facts->arrivals =
+			extend(facts->arrivals, had, rank + 1 - had, sizeof(*facts->arrivals));
 		facts->size = (int)rank + 1;
-		for (; had < (size_t)facts->size; had++)
+		for (; had <= rank; had++) {
 			facts->ranks[had].heartbeat_age = -1;
+			facts->ranks[had].stack.place = STACK_UNKNOWN;
+		}
 	}
-	return &facts->ranks[(int)rank];
+	return &facts->ranks[rank];
 }
 
-struct facts_node *facts_node(struct facts *facts, const char *name)
+/* Returns the entry of node [name], added if necessary. */
+static struct facts_node *node_at(struct facts *facts, const char *name)
 {
 	size_t count = (size_t)facts->known_count;
 
@@ -128,14 +129,14 @@ void facts_free(struct facts *facts)
 }
 
 /*
- * Returns the content of file [name] in the directory, with a zero byte at the end, and sets
+ * Returns the content of file [name] in [dir], with a zero byte at the end, and sets
  * [size]. Returns NULL if the file cannot be read.
  */
-static char *read_text(struct facts *facts, const char *name, size_t *size)
+static char *read_text(struct facts *facts, const char *dir, const char *name, size_t *size)
 {
 	char path[PATH_MAX + 300], *text = NULL;
 
-	snprintf(path, sizeof(path), "%s/%s", facts->dir, name);
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
 	return ddp_file_read(path, FILE_LIMIT, &text, size, NULL) == 0 ? keep(facts, text) : NULL;
 }
 
@@ -149,36 +150,14 @@ struct member {
 	const char *key;
 	double *number;
 	const char **string;
-	const char ***list;	      /* for a list of strings */
 	const struct member *members; /* for an object: its members */
-	void (*element)(struct facts *facts,
-			struct ddp_json *json); /* for another list: parses each element */
 };
-
-static const char **read_list(struct facts *facts, struct ddp_json *json)
-{
-	size_t count = 0;
-	char **list = ddp_xcalloc(1, sizeof(*list), "the report");
-
-	ddp_json_open(json, '[');
-	for (bool first = true; ddp_json_more(json, ']', first); first = false) {
-		char *text = ddp_json_peek(json) == '"' ? ddp_json_string(json) : NULL;
-
-		if (!text) {
-			(void)ddp_json_skip(json);
-			continue;
-		}
-		list = extend(list, count + 1, 1, sizeof(*list));
-		list[count++] = text;
-	}
-	return keep(facts, list);
-}
 
 /*
  * Parse an object with these [members]. A member without a key ends the list. Unknown members are
  * skipped.
  */
-static void read_members(struct facts *facts, struct ddp_json *json, const struct member *members)
+static void read_members(struct ddp_json *json, const struct member *members)
 {
 	ddp_json_open(json, '{');
 	for (bool first = true; ddp_json_more(json, '}', first); first = false) {
@@ -192,111 +171,65 @@ static void read_members(struct facts *facts, struct ddp_json *json, const struc
 			*member->string = ddp_json_string(json);
 		} else if (member->number && type && strchr("-0123456789", type)) {
 			(void)ddp_json_real(json, member->number);
-		} else if (member->list && type == '[') {
-			*member->list = read_list(facts, json);
 		} else if (member->members && type == '{') {
-			read_members(facts, json, member->members);
-		} else if (member->element && type == '[') {
-			ddp_json_open(json, '[');
-			for (bool one = true; ddp_json_more(json, ']', one); one = false)
-				member->element(facts, json);
+			read_members(json, member->members);
 		} else {
 			(void)ddp_json_skip(json);
 		}
 	}
 }
 
-/* --- attempt.json -------------------------------------------------------------------------- */
-
-/*
- * Written by ddp-run. Each member may be missing; unknown ones are skipped:
- *
- *     {"run_id": "r", "job": 12, "step": 3, "attempt": 0, "restarts": 3, "command": ["python3", "train.py"],
- *      "nodes": ["n1", "n2"], "ranks": 4, "started": 1795000000.25, "ended": 1795000012.5, "status": 137,
- *      "kind": "exit|signal|node|hang|cancelled|timelimit|steplimit|preempted|warned|stopped|refused",
- *      "refusal": "execve(): train: No such file or directory",
- *      "tasks": [{"rank": 2, "node": "n2", "how": "exit|signal|oom|late", "code": 9, "time": 1795000012.5}],
- *      "silent_nodes": ["n2"], "lost": 1, "quiet": 300.0,
- *      "next": "restart|requeue|stop", "next_nodes": ["n1"], "next_ranks": 2, "next_after": 0.12, "next_why": ""}
- *
- * Times are seconds since 1970. tasks are in the order of srun's messages. lost: 1 if srun reported that it lost a node or a
- * slurmstepd.
- */
-
-static void read_silent(struct facts *facts, struct ddp_json *json)
-{
-	const char *name = ddp_json_string(json);
-
-	if (name)
-		facts_node(facts, name)->silent = true;
-}
+/* --- srun's messages and the output of the ranks ------------------------------------------- */
 
 /* If srun printed several messages about a rank, use the first one. */
-static void read_task(struct facts *facts, struct ddp_json *json)
+static void add_tasks(struct facts *facts, const struct srun_said *said)
 {
-	static const char none[] = "";
-	const char *node = none, *how = none;
-	double number = -1, code = 0, time = 0;
-	const struct member members[] = {{"rank", .number = &number}, {"code", .number = &code},
-					 {"time", .number = &time},   {"node", .string = &node},
-					 {"how", .string = &how},     {.key = NULL}};
-	struct facts_rank *rank;
-	int order = 1;
+	int order = 0;
 
-	read_members(facts, json, members);
-	rank = json->wrong ? NULL : rank_at(facts, number);
-	if (!rank || rank->order > 0)
-		return;
-	for (int i = 0; i < facts->size; i++)
-		order += facts->ranks[i].order > 0;
-	for (enum facts_how at = FACTS_UNKNOWN; at < FACTS_HOW_COUNT; at++)
-		if (strcmp(facts_how_name(at), how) == 0)
-			rank->how = at;
-	rank->code = (int)code;
-	rank->time = time;
-	rank->order = order;
-	if (*node)
-		snprintf(rank->node, sizeof(rank->node), "%s", node);
+	for (size_t i = 0; i < said->count; i++) {
+		const struct srun_task *task = &said->task[i];
+		struct facts_rank *rank = rank_at(facts, (size_t)task->rank);
+
+		if (!rank || rank->order > 0)
+			continue;
+		rank->how = task->how;
+		rank->code = task->code;
+		rank->time = task->time;
+		rank->order = ++order;
+		snprintf(rank->node, sizeof(rank->node), "%s", task->node);
+	}
 }
 
-static void read_attempt(struct facts *facts)
+/*
+ * Returns the last output of [rank], see tails_text(), without zero bytes, and without lines of Slurm,
+ * since the report has their content in another form. Returns NULL if there is none.
+ */
+static const char *read_tail(struct facts *facts, struct tails *tails, int rank)
 {
-	double ranks = 0;
-	const struct member members[] = {
-		{"run_id", .string = &facts->run_id},
-		{"job", .number = &facts->job},
-		{"step", .number = &facts->step},
-		{"attempt", .number = &facts->attempt},
-		{"restarts", .number = &facts->restarts},
-		{"command", .list = &facts->command},
-		{"nodes", .list = &facts->nodes},
-		{"ranks", .number = &ranks},
-		{"started", .number = &facts->started},
-		{"ended", .number = &facts->ended},
-		{"status", .number = &facts->status},
-		{"kind", .string = &facts->kind},
-		{"refusal", .string = &facts->refusal},
-		{"tasks", .element = read_task},
-		{"silent_nodes", .element = read_silent},
-		{"lost", .number = &facts->lost},
-		{"quiet", .number = &facts->quiet},
-		{"next", .string = &facts->next},
-		{"next_nodes", .list = &facts->next_nodes},
-		{"next_ranks", .number = &facts->next_ranks},
-		{"next_after", .number = &facts->next_after},
-		{"next_why", .string = &facts->next_why},
-		{.key = NULL},
-	};
-	struct ddp_json json;
-	size_t size;
-	char *text = read_text(facts, "attempt.json", &size);
+	struct pattern_part part[PATTERN_PARTS];
+	struct ddp_text text = {.data = NULL};
+	char *out;
 
-	if (!text)
-		return;
-	ddp_json_start(&json, text, size);
-	read_members(facts, &json, members);
-	if (ranks >= 1)
-		(void)rank_at(facts, ranks - 1);
+	tails_text(tails, rank, &text);
+	if (text.size == 0) {
+		ddp_text_free(&text);
+		return NULL;
+	}
+	out = keep(facts, text.data);
+	for (size_t i = 0; i < text.size; i++)
+		if (!text.data[i])
+			text.data[i] = '?';
+	for (char *line = text.data, *next; *line; line = next) {
+		size_t length = strcspn(line, "\n");
+
+		next = line + length + (line[length] == '\n');
+		if (pattern_find(PATTERN_OUTPUT, line, length, part) == LINE_SLURM)
+			continue;
+		memmove(out, line, (size_t)(next - line));
+		out += next - line;
+	}
+	*out = '\0';
+	return text.data;
 }
 
 /* --- Files of one rank --------------------------------------------------------------------- */
@@ -337,7 +270,7 @@ static void read_error(struct file *file)
 	struct ddp_text cut = {.data = NULL};
 
 	ddp_json_start(&json, file->text, file->size);
-	read_members(file->facts, &json, outer);
+	read_members(&json, outer);
 	if (stamp)
 		rank->raised = strtod(stamp, NULL);
 	/* If the process was killed while it wrote the file, the JSON is incomplete. */
@@ -345,33 +278,6 @@ static void read_error(struct file *file)
 		ddp_text_add(&cut, "an error file that is incomplete: %s", json.wrong);
 		rank->message = keep(file->facts, cut.data);
 	}
-}
-
-/* Remove zero bytes, and lines of Slurm, since the report has their content in another form. */
-static const char *clean_output(char *text, size_t size)
-{
-	struct pattern_part part[PATTERN_PARTS];
-	char *out = text;
-
-	for (size_t i = 0; i < size; i++)
-		if (!text[i])
-			text[i] = '?';
-	for (char *line = text, *next; *line; line = next) {
-		size_t length = strcspn(line, "\n");
-
-		next = line + length + (line[length] == '\n');
-		if (pattern_find(PATTERN_OUTPUT, line, length, part) == LINE_SLURM)
-			continue;
-		memmove(out, line, (size_t)(next - line));
-		out += next - line;
-	}
-	*out = '\0';
-	return text;
-}
-
-static void read_tail(struct file *file)
-{
-	file->rank->tail = clean_output(file->text, file->size);
 }
 
 static void read_process(struct file *file)
@@ -393,6 +299,7 @@ static void read_process(struct file *file)
 static void read_stacks(struct file *file)
 {
 	file->rank->stacks = file->size > 0;
+	stack_parse_file(&file->rank->stack, file->text);
 }
 
 static void read_record(struct file *file)
@@ -400,31 +307,30 @@ static void read_record(struct file *file)
 	ddp_arrival_read(file->text, &file->facts->arrivals[file->rank - file->facts->ranks]);
 }
 
-static void read_rank_file(struct facts *facts, const char *name)
+static void read_rank_file(struct facts *facts, const char *dir, const char *name)
 {
 	static const struct {
 		const char *prefix, *suffix;
 		void (*read)(struct file *file);
 	} kinds[] = {
-		{DDP_DIR_TASK, "", read_place},	  {DDP_DIR_ERROR, ".json", read_error},
-		{"tail-", ".txt", read_tail},	  {"proc-", ".txt", read_process},
-		{"stacks-", ".txt", read_stacks}, {"rank-", "", read_record},
-		{DDP_DIR_DUMP, "", NULL},
+		{DDP_DIR_TASK, "", read_place},	 {DDP_DIR_ERROR, ".json", read_error},
+		{"proc-", ".txt", read_process}, {"stacks-", ".txt", read_stacks},
+		{"rank-", "", read_record},	 {DDP_DIR_DUMP, "", NULL},
 	};
 
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
 		struct file file = {.facts = facts};
 		size_t n = strlen(kinds[i].prefix);
-		double number;
+		size_t number;
 		char *end;
 
 		if (strncmp(name, kinds[i].prefix, n) != 0 || name[n] < '0' || name[n] > '9')
 			continue;
-		number = (double)strtoul(name + n, &end, 10);
+		number = strtoul(name + n, &end, 10);
 		file.rank = strcmp(end, kinds[i].suffix) == 0 ? rank_at(facts, number) : NULL;
 		if (file.rank && !kinds[i].read)
 			facts->dumps++;
-		else if (file.rank && (file.text = read_text(facts, name, &file.size)))
+		else if (file.rank && (file.text = read_text(facts, dir, name, &file.size)))
 			kinds[i].read(&file);
 	}
 }
@@ -437,9 +343,8 @@ void facts_stopped(const char *dir, char *why, size_t size)
 	const char *message;
 
 	*why = '\0';
-	snprintf(facts.dir, sizeof(facts.dir), "%s", dir);
 	if (*dir)
-		read_rank_file(&facts, DDP_DIR_ERROR "0.json");
+		read_rank_file(&facts, dir, DDP_DIR_ERROR "0.json");
 	message = facts.size > 0 ? facts.ranks[0].message : NULL;
 	if (message &&
 	    pattern_find(PATTERN_MESSAGE, message, strlen(message), part) == LINE_STOPPED) {
@@ -495,39 +400,25 @@ static void explain_decoder(const struct ddp_command_said *said, double limit, c
 }
 
 /* Returns the decoder's output, a JSON text of [size] bytes. Sets facts->undecoded on failure. */
-static char *decode_dumps(struct facts *facts, size_t *size)
+static char *decode_dumps(struct facts *facts, const char *dir, size_t *size)
 {
-	/* ddp-run writes several reports on one attempt, but decodes the dumps only once. */
-	static struct {
-		char dir[PATH_MAX], why[sizeof(facts->undecoded)];
-		int size, dumps;
-		struct ddp_text out;
-	} last;
 	int counted = facts->dumps < MOST_DUMPS ? facts->dumps : MOST_DUMPS;
 	double limit = DECODE_LIMIT + counted / DUMPS_PER_SECOND;
 	const struct ddp_command how = {
 		.limit = limit, .grace = 1, .most = ((size_t)facts->size + 1) * ARRIVAL_BYTES};
 	struct ddp_command_said said;
-	char path[PATH_MAX], ranks[16];
+	char path[PATH_MAX], ranks[16], *out;
 	/* -I and -S restrict imports to Python's own modules. */
-	char *const argv[] = {"python3", "-I", "-S", path, facts->dir, ranks, NULL};
+	char *const argv[] = {"python3", "-I", "-S", path, (char *)dir, ranks, NULL};
 
-	if (strcmp(last.dir, facts->dir) != 0 || last.size != facts->size ||
-	    last.dumps != facts->dumps) {
-		find_decoder(path);
-		snprintf(ranks, sizeof(ranks), "%d", facts->size);
-		ddp_command_run(argv, &how, &said);
-		explain_decoder(&said, limit, path, last.why, sizeof(last.why));
-		ddp_text_free(&last.out);
-		ddp_text_put(&last.out, said.out.data ? said.out.data : "", said.out.size);
-		ddp_command_said_free(&said);
-		memcpy(last.dir, facts->dir, sizeof(last.dir));
-		last.size = facts->size;
-		last.dumps = facts->dumps;
-	}
-	memcpy(facts->undecoded, last.why, sizeof(facts->undecoded));
-	*size = last.out.size;
-	return keep_copy(facts, last.out.data, last.out.size);
+	find_decoder(path);
+	snprintf(ranks, sizeof(ranks), "%d", facts->size);
+	ddp_command_run(argv, &how, &said);
+	explain_decoder(&said, limit, path, facts->undecoded, sizeof(facts->undecoded));
+	*size = said.out.size;
+	out = keep_copy(facts, said.out.data ? said.out.data : "", said.out.size);
+	ddp_command_said_free(&said);
+	return out;
 }
 
 /* Parse an element of the decoder's list: the last collective of a rank. */
@@ -540,7 +431,7 @@ static void read_arrival(struct facts *facts, struct ddp_json *json)
 		{"waits", .number = &waits}, {"sequence", .number = &sequence},
 		{"last", .string = &last},   {.key = NULL}};
 
-	read_members(facts, json, members);
+	read_members(json, members);
 	if (json->wrong || rank < 0 || rank >= facts->size || sequence < 0)
 		return;
 	facts->arrivals[(int)rank] = (struct ddp_arrival){
@@ -551,7 +442,7 @@ static void read_arrival(struct facts *facts, struct ddp_json *json)
 }
 
 /* Set [arrivals] from the dumps, unless a rank left a record of libddp. */
-static void read_dumps(struct facts *facts)
+static void read_dumps(struct facts *facts, const char *dir)
 {
 	struct ddp_json json;
 	size_t size;
@@ -562,7 +453,7 @@ static void read_dumps(struct facts *facts)
 			return;
 	if (facts->dumps == 0)
 		return;
-	text = decode_dumps(facts, &size);
+	text = decode_dumps(facts, dir, &size);
 	if (facts->undecoded[0])
 		return;
 	ddp_json_start(&json, text, size);
@@ -582,15 +473,14 @@ static void read_dumps(struct facts *facts)
 
 /* --- Files about nodes --------------------------------------------------------------------- */
 
-void facts_read_nodes(struct facts *facts)
+void facts_read_nodes(struct facts *facts, char *lines)
 {
 	size_t size;
-	char *text = read_text(facts, "nodes.txt", &size);
 
-	for (char *line; (line = strsep(&text, "\n"));) {
+	for (char *line; (line = strsep(&lines, "\n"));) {
 		const char *at = nodes_field(line, "NodeName", &size), *stamp;
 		struct facts_node *node =
-			size > 0 ? facts_node(facts, keep_copy(facts, at, size)) : NULL;
+			size > 0 ? node_at(facts, keep_copy(facts, at, size)) : NULL;
 
 		if (!node)
 			continue;
@@ -610,7 +500,7 @@ void facts_read_nodes(struct facts *facts)
 	}
 }
 
-static void read_memory(struct facts *facts, const char *name)
+static void read_memory(struct facts *facts, const char *dir, const char *name)
 {
 	size_t n = strlen("memory-"), length = strlen(name), size;
 	struct facts_node *node;
@@ -619,52 +509,66 @@ static void read_memory(struct facts *facts, const char *name)
 	if (strncmp(name, "memory-", n) != 0 || length < n + 5 ||
 	    strcmp(name + length - 4, ".txt") != 0)
 		return;
-	node = facts_node(facts, keep_copy(facts, name + n, length - n - 4));
-	text = read_text(facts, name, &size);
+	node = node_at(facts, keep_copy(facts, name + n, length - n - 4));
+	text = read_text(facts, dir, name, &size);
 	if (text)
 		(void)sscanf(text, "oom_kill %ld", &node->oom_kills);
+}
+
+/* Add [name], unless Slurm would parse it as a list or an option. */
+static void add_node(struct node_list *list, const char *name)
+{
+	if (*name && *name != '-' && !strpbrk(name, ",[] ") && list->count < NODES_ASKED)
+		nodes_add(list, name);
+}
+
+void facts_ask_nodes(struct facts *facts, const struct attempt *attempt)
+{
+	struct node_list list = {.name = NULL};
+	struct ddp_text out = {.data = NULL};
+	/*
+	 * Count the processes that the kernel killed in the job's cgroup on this node, which may
+	 * belong to the job.
+	 */
+	long kills = inspect_memory(attempt->dir, attempt->job);
+	char *names;
+
+	if (kills > 0)
+		node_at(facts, inspect_node())->oom_kills = kills;
+	for (int i = 0; i < facts->known_count; i++)
+		add_node(&list, facts->known[i].name);
+	if (facts->first >= 0)
+		add_node(&list, facts->ranks[facts->first].node);
+	for (int i = 0; i < facts->size; i++)
+		if (facts->ranks[i].how == FACTS_NODE)
+			add_node(&list, facts->ranks[i].node);
+	names = nodes_joined(&list);
+	if (list.count > 0) {
+		char *const argv[] = {"scontrol", "-o", "show", "node", names, NULL};
+
+		if (nodes_run(argv, NODES_LIMIT, &out) == 0 && out.size > 0) {
+			(void)ddp_file_write_text(attempt->dir, "nodes.txt", &out, NULL);
+			facts_read_nodes(facts, out.data);
+		}
+	}
+	free(names);
+	nodes_free(&list);
+	ddp_text_free(&out);
 }
 
 /* --- Messages ------------------------------------------------------------------------------ */
 
 /*
- * Find an error message in [tail], the output of one rank: the last uncaught exception of Python or
- * C++; else the last error line of libddp, and then set [libddp]. If [tail] is the output of all
- * ranks, [rank] selects libddp's lines about that rank; otherwise [rank] is -1.
+ * Returns the last error in [tail], the output of one rank; NULL: none. If [tail] is the output of
+ * all ranks, [rank] selects the lines that name it; otherwise [rank] is -1.
  */
 static const char *find_message(struct facts *facts, const char *tail, int rank, bool *libddp)
 {
-	struct pattern_part part[PATTERN_PARTS], found = {NULL, 0};
-	char label[32];
-	bool inside = false;
+	struct rank_error error;
 
-	*libddp = rank >= 0;
-	snprintf(label, sizeof(label), "%d@", rank);
-	for (const char *line = tail; *line; line += strcspn(line, "\n"), line += *line == '\n') {
-		size_t length = strcspn(line, "\n");
-		enum pattern_meaning meaning = pattern_find(PATTERN_OUTPUT, line, length, part);
-		bool is_label = rank < 0 || (meaning == LINE_LIBDDP &&
-					     strncmp(part[1].text, label, strlen(label)) == 0);
-
-		if (!is_label)
-			continue;
-		if (meaning == LINE_TRACEBACK) {
-			inside = true;
-		} else if (meaning == LINE_CPP) {
-			found = part[1];
-			*libddp = false;
-		} else if (inside && length > 0 && *line != ' ' && *line != '\t') {
-			found = (struct pattern_part){line, length};
-			inside = *libddp = false;
-		} else if (meaning == LINE_LIBDDP && (!found.text || *libddp)) {
-			found = part[2];
-			*libddp = true;
-		}
-	}
-	while (found.length > 0 && strchr("\r ", found.text[found.length - 1]))
-		found.length--;
-	*libddp = *libddp && found.length > 0;
-	return found.length ? keep_copy(facts, found.text, found.length) : NULL;
+	rank_error_find(&error, tail, rank);
+	*libddp = error.printed_by == LINE_LIBDDP;
+	return error.text[0] ? keep_copy(facts, error.text, strlen(error.text)) : NULL;
 }
 
 /* Complete rank [number]: add its node and message from libddp's record and from the output. */
@@ -690,63 +594,43 @@ static void complete_rank(struct facts *facts, int number)
 		rank->message = find_message(facts, facts->tail, number, &rank->libddp);
 }
 
-/* --- The directory ------------------------------------------------------------------------- */
+/* --- An attempt ---------------------------------------------------------------------------- */
 
-int facts_read(struct facts *facts, const char *path, struct ddp_error *error)
+static void read_files(struct facts *facts, const char *path)
 {
-	static const char *none[] = {NULL};
-	DIR *dir = opendir(path);
+	DIR *dir = *path ? opendir(path) : NULL;
 	struct dirent *entry;
-	bool records = false;
-	size_t size;
-	char *text;
 
-	*facts = (struct facts){.first = -1, .command = none, .nodes = none, .next_nodes = none};
-	if (!dir)
-		return ddp_error_errno(error, DDP_ERR_FILE, "cannot open %s", path);
-	snprintf(facts->dir, sizeof(facts->dir), "%s", path);
-	read_attempt(facts);
-	text = read_text(facts, "tail.txt", &size);
-	facts->tail = text ? clean_output(text, size) : NULL;
-	while ((entry = readdir(dir))) {
-		read_rank_file(facts, entry->d_name);
-		read_memory(facts, entry->d_name);
+	while (dir && (entry = readdir(dir))) {
+		read_rank_file(facts, path, entry->d_name);
+		read_memory(facts, path, entry->d_name);
 		facts->ras = facts->ras || strcmp(entry->d_name, "ras.txt") == 0;
 	}
-	closedir(dir);
+	if (dir)
+		closedir(dir);
 	ddp_arrival_keep_last_world(facts->arrivals, facts->size);
-	facts_read_nodes(facts);
-	read_dumps(facts);
+	read_dumps(facts, path);
+}
+
+void facts_read(struct facts *facts, const struct attempt *attempt)
+{
+	bool records = false;
+
+	*facts = (struct facts){
+		.end = attempt->end, .lost = srun_lost_node(&attempt->said), .first = -1};
+	if (attempt->ranks > 0)
+		(void)rank_at(facts, (size_t)attempt->ranks - 1);
+	add_tasks(facts, &attempt->said);
+	for (size_t i = 0; i < attempt->silent.count; i++)
+		node_at(facts, attempt->silent.name[i])->silent = true;
+	read_files(facts, attempt->dir);
+	facts->tail = read_tail(facts, attempt->tails, TAILS_ALL);
 	for (int i = 0; i < facts->size; i++) {
+		facts->ranks[i].tail = read_tail(facts, attempt->tails, i);
 		complete_rank(facts, i);
 		records = records || facts->arrivals[i].there;
 	}
 	if (records)
 		ddp_arrival_describe(facts->arrivals, facts->size, facts->collectives,
 				     sizeof(facts->collectives));
-	return 0;
-}
-
-void ddp_evidence_discard(const char *dir)
-{
-	DIR *open = opendir(dir);
-	char above[PATH_MAX];
-	struct dirent *entry;
-	char *slash;
-
-	if (!open)
-		return;
-	while ((entry = readdir(open)))
-		if (entry->d_name[0] != '.')
-			(void)unlinkat(dirfd(open), entry->d_name, 0);
-	closedir(open);
-	if (rmdir(dir) < 0 || snprintf(above, sizeof(above), "%s", dir) >= (int)sizeof(above))
-		return;
-	slash = strrchr(above, '/');
-	if (!slash)
-		return;
-	*slash = '\0';
-	slash = strrchr(above, '/');
-	if (strcmp(slash ? slash + 1 : above, DDP_DIR_PARENT) == 0)
-		(void)rmdir(above);
 }

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * facts.h - the facts about an attempt, per rank and node, read from the files in its failure
- * directory
+ * facts.h - the facts about an attempt, per rank and node, from srun's messages, the output of the
+ * ranks, and the files in the failure directory
  *
- * run/ is the program ddp-run. It calls base/ and uses the names in contract.h; it runs Slurm's
- * commands and is not linked with Slurm. Start reading in ddp-run.c (attempts), then event-loop.c
- * (one srun). A failure becomes a report in these steps:
+ * run/ is the program ddp-run. It calls base/ and, for the plugin's options and the .ddp directory,
+ * launch/; it uses the names in contract.h. It runs Slurm's commands and is not linked with Slurm.
+ * Start reading in ddp-run.c (attempts), then event-loop.c (one srun). A failure becomes a report in
+ * these steps, each of which is done once:
  *
- * srun's output and records of ranks -> files -> facts (facts.c) -> verdict (verdict.c) -> report (failure-report.c)
+ * srun's output and files of ranks -> facts (facts.c) -> verdict (verdict.c) -> report (failure-report.c)
  *
  * The directory <base>/.ddp/failed-<cluster>-<job>.<step>/ may contain these files, listed by their
  * writer:
@@ -16,7 +17,8 @@
  *     libddp           rank-<rank>         comm/recorder.h
  *     PyTorch          error-<rank>.json   the exception that @record caught, with its traceback
  *                      fr-<rank>           a dump of its flight recorder; decode-dumps.py
- *     ddp-run          attempt.json        how the attempt was started and how it ended; see facts.c
+ *     ddp-run          report.txt          the report
+ *                      report.json         the report, and the facts
  *                      tail-<rank>.txt     the last lines of the rank's output
  *                      tail.txt            the last lines of all ranks, in order of arrival
  *                      nodes.txt           scontrol -o show node, of the nodes concerned
@@ -24,18 +26,17 @@
  *                      stacks-<rank>.txt   its stacks
  *                      memory-<node>.txt   "oom_kill <count>", from the job's cgroup
  *                      ras.txt             the answer of NCCL's RAS service
- *     failure-report.c report.txt, report.json
  */
 #ifndef DDP_RUN_FACTS_H
 #define DDP_RUN_FACTS_H
 
-#include <limits.h>
 #include <stdbool.h>
 
 #include "base/arrival.h"
-#include "base/error.h"
+#include "decide.h"
 #include "nodes.h"
 #include "patterns.h"
+#include "stacks.h"
 
 enum { FACTS_WHY = 256 };
 
@@ -60,6 +61,7 @@ struct facts_rank {
 	const char *command;
 	double heartbeat_age; /* seconds since the last heartbeat; negative: there was none */
 	bool stacks;
+	struct stack stack; /* of its program; .place: STACK_UNKNOWN without stacks */
 
 	/* Set by verdict_judge(). */
 	bool follows;	     /* the rank ended because another rank did */
@@ -74,15 +76,8 @@ struct facts_node {
 };
 
 struct facts {
-	char dir[PATH_MAX];
-
-	/*
-	 * Members of attempt.json; 0, NULL or an empty list if absent. Lists are NULL-terminated.
-	 */
-	const char *run_id, *kind, *next, *next_why, *refusal;
-	const char **command, **nodes, **next_nodes;
-	double job, step, attempt, restarts, started, ended, status, lost, quiet, next_ranks,
-		next_after;
+	enum run_end end; /* verdict_judge() corrects whether a rank exited or was killed */
+	bool lost;	  /* srun reported that it lost a node or a slurmstepd */
 
 	int size; /* number of ranks; a lower bound if unknown */
 	struct facts_rank *ranks;
@@ -90,7 +85,7 @@ struct facts {
 	struct facts_node *known;     /* nodes about which there are facts */
 	int known_count;
 	char collectives[512]; /* ranks that did not arrive in a collective; "": no records */
-	const char *tail;      /* content of tail.txt; NULL: none */
+	const char *tail;      /* last output of all ranks; NULL: none */
 	int dumps;	       /* number of dumps of PyTorch's flight recorder */
 	char undecoded[128];   /* why the dumps were not decoded; "": no error */
 	bool ras;
@@ -101,22 +96,24 @@ struct facts {
 	size_t kept_count;
 };
 
+struct attempt;
+
 /*
- * Read the files in [dir]. A file that cannot be read or parsed counts as missing. PyTorch's dumps
- * are decoded by a Python program, which runs only once even if facts_read() is called again.
- * Returns 0 with [facts], to be freed with facts_free(); or DDP_ERR_FILE if [dir] cannot be opened.
+ * Read what srun, Slurm and the ranks left of [attempt], which has failed. A file that cannot be read
+ * or parsed counts as missing. PyTorch's dumps are decoded by a Python program. Free [facts] with
+ * facts_free().
  */
-int facts_read(struct facts *facts, const char *dir, struct ddp_error *error);
+void facts_read(struct facts *facts, const struct attempt *attempt);
 void facts_free(struct facts *facts);
 
-/* Read nodes.txt again. */
-void facts_read_nodes(struct facts *facts);
+/*
+ * Ask Slurm about the nodes involved, for at most five seconds, after verdict_judge(). Writes the
+ * answer to nodes.txt in the attempt's directory.
+ */
+void facts_ask_nodes(struct facts *facts, const struct attempt *attempt);
 
-/* Returns the entry of node [name], added if necessary. */
-struct facts_node *facts_node(struct facts *facts, const char *name);
-
-/* Whether member "kind" of attempt.json is [kind], such as "node" or "hang". */
-bool facts_is_kind(const struct facts *facts, const char *kind);
+/* Parse [lines] of "scontrol -o show node", which are modified. */
+void facts_read_nodes(struct facts *facts, char *lines);
 
 /*
  * If rank 0 recorded in its error file in [dir] that it stopped on request, copy the reason to
@@ -130,11 +127,5 @@ void facts_stopped(const char *dir, char *why, size_t size);
  * lifetime.
  */
 struct ddp_shown facts_signal(int number);
-
-/*
- * Remove the failure directory [dir] of a successful attempt, and the .ddp directory above it if
- * that is empty then.
- */
-void ddp_evidence_discard(const char *dir);
 
 #endif /* DDP_RUN_FACTS_H */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* failure-report.c - compose report.txt and report.json from facts and verdict */
 #include "config.h"
 
 #include "failure-report.h"
@@ -7,13 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/file.h"
 #include "base/hide.h"
+#include "base/json.h"
 #include "base/xalloc.h"
-#include "inspect.h"
-#include "verdict.h"
 
 /* Limits that keep the report on one screen. */
 enum {
@@ -22,8 +21,9 @@ enum {
 	NAMED = 6, /* lines "also failed", and lines "as a result" */
 	HUNG = 16, /* hung ranks */
 	WIDEST = 160,
-	NODES_ASKED = 16,
 };
+
+enum { REPORT_LIMIT = 64 << 20 }; /* bytes */
 
 /* --- Output of ranks ----------------------------------------------------------------------- */
 
@@ -197,36 +197,30 @@ static void put_place(struct ddp_text *out, int number, const struct facts_rank 
 		ddp_text_add(out, ", pid %ld", rank->pid);
 }
 
-static void put_head(struct ddp_text *out, const struct facts *facts)
+static void put_head(struct ddp_text *out, const struct attempt *attempt)
 {
-	static const struct {
-		const char *kind, *words;
-	} kinds[] = {{"cancelled", "was cancelled"},
-		     {"timelimit", "reached the job's time limit"},
-		     {"steplimit", "reached the time limit of its step"},
-		     {"preempted", "was preempted by another job"},
-		     {"warned", "ended after a signal that announced the end of the job"},
-		     {"refused", "was not started"}};
+	static const char *const words[] = {
+		[RUN_END_CANCELLED] = "was cancelled",
+		[RUN_END_TIME_LIMIT] = "reached the job's time limit",
+		[RUN_END_STEP_LIMIT] = "reached the time limit of its step",
+		[RUN_END_PREEMPTED] = "was preempted by another job",
+		[RUN_END_WARNED] = "ended after a signal that announced the end of the job",
+		[RUN_END_REFUSED] = "was not started"};
+	const struct facts *facts = &attempt->facts;
 	const struct facts_rank *first = facts->first >= 0 ? &facts->ranks[facts->first] : NULL;
-	double when = first && first->time > 0 ? first->time : facts->ended;
-	const char *words = "failed";
+	double when = first && first->time > 0 ? first->time : attempt->ended;
 
-	ddp_text_add(out, "ddp-run: ");
-	if (facts->job > 0)
-		ddp_text_add(out, "step %.0f.%.0f, ", facts->job, facts->step);
-	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
-		if (facts_is_kind(facts, kinds[i].kind))
-			words = kinds[i].words;
-	ddp_text_add(out, "attempt %.0f of %.0f, ", facts->attempt + 1, facts->restarts + 1);
-	if (facts_is_kind(facts, "hang"))
+	ddp_text_add(out, "ddp-run: step %s.%s, attempt %d of %d, ", attempt->job, attempt->step,
+		     attempt->number + 1, attempt->restarts + 1);
+	if (facts->end == RUN_END_HANG)
 		ddp_text_add(out, "hung: no output or heartbeat for %s",
-			     show_seconds(facts->quiet).text);
+			     show_seconds(attempt->quiet_s).text);
 	else
-		ddp_text_add(out, "%s", words);
-	if (when > 0)
-		ddp_text_add(out, " at %s", show_time(when).text);
-	if (when > 0 && facts->started > 0 && when >= facts->started)
-		ddp_text_add(out, ", %s after its start", show_seconds(when - facts->started).text);
+		ddp_text_add(out, "%s", words[facts->end] ? words[facts->end] : "failed");
+	ddp_text_add(out, " at %s", show_time(when).text);
+	if (when >= attempt->started)
+		ddp_text_add(out, ", %s after its start",
+			     show_seconds(when - attempt->started).text);
 	ddp_text_add(out, "\n");
 }
 
@@ -252,22 +246,29 @@ static void put_output(struct ddp_text *out, const struct facts *facts,
 	lines_free(&tail);
 }
 
-static void put_first(struct ddp_text *out, const struct facts *facts)
+/* Returns why the step was refused; NULL: it was not. */
+static const char *find_refusal(const struct attempt *attempt)
 {
-	bool hang = facts_is_kind(facts, "hang");
+	return attempt->said.not_found || attempt->said.refused ? attempt->said.refusal : NULL;
+}
+
+static void put_first(struct ddp_text *out, const struct attempt *attempt)
+{
+	const struct facts *facts = &attempt->facts;
+	const char *refusal = find_refusal(attempt);
+	bool hang = facts->end == RUN_END_HANG;
 	const struct facts_rank *rank;
 	struct lines traceback, message;
 
-	if (facts->refusal)
-		ddp_text_add(out, "%s\n", plain(facts->refusal).text);
+	if (refusal)
+		ddp_text_add(out, "%s\n", plain(refusal).text);
 	if (facts->first < 0) {
 		if (hang)
 			ddp_text_add(out, "no rank differs from the others\n");
-		else if (!facts->kind || facts_is_kind(facts, "exit") ||
-			 facts_is_kind(facts, "signal"))
+		else if (facts->end == RUN_END_EXIT || facts->end == RUN_END_SIGNAL)
 			ddp_text_add(out,
-				     "srun's exit status is %.0f, and no rank reported a reason\n",
-				     facts->status);
+				     "srun's exit status is %d, and no rank reported a reason\n",
+				     attempt->status);
 		put_output(out, facts, NULL, &(struct lines){.count = 0});
 		return;
 	}
@@ -290,14 +291,15 @@ static void put_first(struct ddp_text *out, const struct facts *facts)
 /* Print the ranks that also failed and that did not follow another rank. */
 static void put_others(struct ddp_text *out, const struct facts *facts)
 {
-	const char *what = facts_is_kind(facts, "refused") ? "not started" : "also failed";
+	const char *what = facts->end == RUN_END_REFUSED ? "not started" : "also failed";
 	int count = 0;
 
 	for (int i = 0; i < facts->size; i++) {
 		const struct facts_rank *rank = &facts->ranks[i];
 
-		if (i == facts->first || rank->follows || (rank->order == 0 && !rank->message) ||
-		    facts_is_kind(facts, "hang") || count++ >= NAMED)
+		if (i == facts->first || rank->follows ||
+		    (rank->order == 0 && !rank->message && rank->how != FACTS_NODE) ||
+		    facts->end == RUN_END_HANG || count++ >= NAMED)
 			continue;
 		ddp_text_add(out, "%s: ", what);
 		put_place(out, i, rank);
@@ -415,40 +417,44 @@ static void put_nodes(struct ddp_text *out, const struct facts *facts)
 	}
 }
 
-static void put_next(struct ddp_text *out, const struct facts *facts)
+/* Returns the number of ranks of the next attempt; 0: unknown. */
+static int count_next_ranks(const struct attempt *attempt)
 {
-	static const struct {
-		const char *act, *words;
-	} acts[] = {{"restart", "started again"}, {"requeue", "requeued"}, {"stop", "stopped"}};
-	const char *words = facts->next;
+	int nodes = (int)attempt->nodes.count;
 
-	if (!facts->next)
-		return;
-	for (size_t i = 0; i < sizeof(acts) / sizeof(acts[0]); i++)
-		if (strcmp(acts[i].act, facts->next) == 0)
-			words = acts[i].words;
-	ddp_text_add(out, "next: %s", plain(words).text);
-	for (const char **node = facts->next_nodes; *node; node++)
-		ddp_text_add(out, "%s%s", node == facts->next_nodes ? " on " : ",",
-			     plain(*node).text);
-	if (facts->next_ranks > 0)
-		ddp_text_add(out, " with %.0f rank%s", facts->next_ranks,
-			     plural(facts->next_ranks));
-	if (facts->next_after > 0)
-		ddp_text_add(out, ", %s later", show_seconds(facts->next_after).text);
-	if (facts->next_why && *facts->next_why)
-		ddp_text_add(out, ": %s", plain(facts->next_why).text);
-	ddp_text_add(out, "\n");
+	return attempt->decision.act == RUN_RESTART && nodes > 0
+		       ? attempt->ranks * (int)attempt->next_nodes->count / nodes
+		       : 0;
 }
 
-/*
- * Add report.txt to [out], with secrets replaced. Unless [screen] is NULL, also print the report on
- * [screen].
- */
-static void put_text(struct ddp_text *out, const struct facts *facts, FILE *screen)
+static const struct {
+	const char *name, *words;
+} acts[] = {[RUN_STOP] = {"stop", "stopped"},
+	    [RUN_RESTART] = {"restart", "started again"},
+	    [RUN_REQUEUE] = {"requeue", "requeued"}};
+
+static void put_next(struct ddp_text *out, const struct attempt *attempt)
 {
-	put_head(out, facts);
-	put_first(out, facts);
+	enum run_act act = attempt->decision.act;
+	int ranks = count_next_ranks(attempt);
+
+	ddp_text_add(out, "next: %s", acts[act].words);
+	for (size_t i = 0; act == RUN_RESTART && i < attempt->next_nodes->count; i++)
+		ddp_text_add(out, "%s%s", i ? "," : " on ",
+			     plain(attempt->next_nodes->name[i]).text);
+	if (ranks > 0)
+		ddp_text_add(out, " with %d rank%s", ranks, plural(ranks));
+	if (attempt->next_after_s > 0)
+		ddp_text_add(out, ", %s later", show_seconds(attempt->next_after_s).text);
+	ddp_text_add(out, ": %s\n", plain(attempt->decision.why).text);
+}
+
+static void put_text(struct ddp_text *out, const struct attempt *attempt)
+{
+	const struct facts *facts = &attempt->facts;
+
+	put_head(out, attempt);
+	put_first(out, attempt);
 	put_others(out, facts);
 	put_followers(out, facts);
 	if (facts->collectives[0] &&
@@ -463,30 +469,35 @@ static void put_text(struct ddp_text *out, const struct facts *facts, FILE *scre
 			     plural(facts->dumps));
 		if (facts->undecoded[0])
 			ddp_text_add(out, ", not decoded (%s)", facts->undecoded);
-		ddp_text_add(out, ": torchfrtrace --prefix fr- %s\n", plain(facts->dir).text);
+		ddp_text_add(out, ": torchfrtrace --prefix fr- %s\n", plain(attempt->dir).text);
 	}
 	if (facts->ras)
 		ddp_text_add(out, "state of NCCL's communicators, from its RAS service: ras.txt\n");
-	put_next(out, facts);
-	ddp_text_add(out, "print this report again: ddp-run --explain %s\n",
-		     plain(facts->dir).text);
-	if (!out->data)
-		return;
-	ddp_hide(out->data);
-	out->size = strlen(out->data);
-	if (screen) {
-		fputs(out->data, screen);
-		fflush(screen);
+	put_next(out, attempt);
+	if (attempt->dir[0])
+		ddp_text_add(out, "print this report again: ddp-run --explain %s\n",
+			     plain(attempt->dir).text);
+	if (out->data) {
+		ddp_hide(out->data);
+		out->size = strlen(out->data);
 	}
 }
 
 /* --- report.json --------------------------------------------------------------------------- */
 
-static void json_list(struct ddp_text *out, const char *key, const char *const *list)
+static void json_list(struct ddp_text *out, const char *key, char *const *list)
 {
 	ddp_put_begin(out, key, '[');
 	for (size_t i = 0; list[i]; i++)
 		ddp_put_string(out, NULL, list[i]);
+	ddp_text_add(out, "]");
+}
+
+static void json_names(struct ddp_text *out, const char *key, const struct node_list *list)
+{
+	ddp_put_begin(out, key, '[');
+	for (size_t i = 0; i < list->count; i++)
+		ddp_put_string(out, NULL, list->name[i]);
 	ddp_text_add(out, "]");
 }
 
@@ -495,7 +506,7 @@ static void json_lines(struct ddp_text *out, const char *key, const char *text, 
 	struct lines lines = lines_of(text, most);
 
 	lines.line[lines.count] = NULL;
-	json_list(out, key, (const char *const *)lines.line);
+	json_list(out, key, lines.line);
 	lines_free(&lines);
 }
 
@@ -581,21 +592,25 @@ static void json_nodes(struct ddp_text *out, const struct facts *facts)
 	ddp_text_add(out, "]");
 }
 
-static void put_json(struct ddp_text *out, const struct facts *facts)
+static void put_json(struct ddp_text *out, const struct attempt *attempt, const char *text)
 {
+	const struct node_list none = {.name = NULL};
+	const struct facts *facts = &attempt->facts;
+	enum run_act act = attempt->decision.act;
+
 	ddp_put_begin(out, NULL, '{');
-	json_word(out, "run_id", facts->run_id);
-	json_known(out, "job", facts->job);
-	ddp_put_number(out, "step", facts->step);
-	ddp_put_number(out, "attempt", facts->attempt);
-	ddp_put_number(out, "restarts", facts->restarts);
-	json_word(out, "kind", facts->kind);
-	ddp_put_number(out, "status", facts->status);
-	json_known(out, "started", facts->started);
-	json_known(out, "ended", facts->ended);
-	json_known(out, "quiet", facts->quiet);
-	json_list(out, "command", facts->command);
-	json_list(out, "nodes", facts->nodes);
+	json_word(out, "run_id", attempt->run_id);
+	ddp_put_count(out, "job", strtoull(attempt->job, NULL, 10));
+	ddp_put_count(out, "step", strtoull(attempt->step, NULL, 10));
+	ddp_put_number(out, "attempt", attempt->number);
+	ddp_put_number(out, "restarts", attempt->restarts);
+	ddp_put_string(out, "kind", run_end_name(attempt->end));
+	ddp_put_number(out, "status", attempt->status);
+	json_known(out, "started", attempt->started);
+	json_known(out, "ended", attempt->ended);
+	json_known(out, "quiet", attempt->quiet_s);
+	json_list(out, "command", attempt->command);
+	json_names(out, "nodes", &attempt->nodes);
 	ddp_put_count(out, "size", (uint64_t)facts->size);
 	json_first(out, facts);
 	ddp_put_begin(out, "ranks", '[');
@@ -612,160 +627,75 @@ static void put_json(struct ddp_text *out, const struct facts *facts)
 	json_nodes(out, facts);
 	ddp_put_count(out, "flight_recorder_dumps", (uint64_t)facts->dumps);
 	ddp_put_bool(out, "ras", facts->ras);
-	json_word(out, "refusal", facts->refusal);
-	json_word(out, "next", facts->next);
-	json_list(out, "next_nodes", facts->next_nodes);
-	json_known(out, "next_ranks", facts->next_ranks);
-	json_known(out, "next_after", facts->next_after);
-	json_word(out, "next_why", facts->next_why);
+	json_word(out, "refusal", find_refusal(attempt));
+	ddp_put_string(out, "next", acts[act].name);
+	json_names(out, "next_nodes", act == RUN_RESTART ? attempt->next_nodes : &none);
+	json_known(out, "next_ranks", count_next_ranks(attempt));
+	json_known(out, "next_after", attempt->next_after_s < 0 ? 0 : attempt->next_after_s);
+	json_word(out, "next_why", attempt->decision.why);
+	ddp_put_string(out, "report", text);
 	ddp_text_add(out, "}\n");
-}
-
-/* --- Nodes that are involved in the failure -------------------------------------------------- */
-
-/* Add [name], unless Slurm would parse it as a list or an option. */
-static void add_node(struct node_list *list, const char *name)
-{
-	if (*name && *name != '-' && !strpbrk(name, ",[] ") && list->count < NODES_ASKED)
-		nodes_add(list, name);
-}
-
-static int write_text(const struct facts *facts, const char *name, const struct ddp_text *text,
-		      struct ddp_error *error)
-{
-	if (text->failed)
-		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for the report on %s",
-				     facts->dir);
-	return ddp_file_write_text(facts->dir, name, text, error);
-}
-
-/*
- * Write Slurm's description of the nodes involved to nodes.txt, unless there are none or the file
- * already exists.
- */
-static void ask_nodes(struct facts *facts)
-{
-	struct node_list list = {.name = NULL};
-	struct ddp_text out = {.data = NULL};
-	char path[PATH_MAX + 16], job[32], *names;
-	long kills;
-
-	snprintf(path, sizeof(path), "%s/nodes.txt", facts->dir);
-	if (access(path, F_OK) == 0)
-		return;
-	/*
-	 * Count the processes that the kernel killed in the job's cgroup on this node, which may
-	 * belong to the job.
-	 */
-	snprintf(job, sizeof(job), "%.0f", facts->job);
-	kills = facts->job > 0 ? inspect_memory(facts->dir, job) : 0;
-	if (kills > 0)
-		facts_node(facts, inspect_node())->oom_kills = kills;
-	for (int i = 0; i < facts->known_count; i++)
-		add_node(&list, facts->known[i].name);
-	if (facts->first >= 0)
-		add_node(&list, facts->ranks[facts->first].node);
-	for (int i = 0; i < facts->size; i++)
-		if (facts->ranks[i].how == FACTS_NODE)
-			add_node(&list, facts->ranks[i].node);
-	names = nodes_joined(&list);
-	if (list.count > 0) {
-		char *const argv[] = {"scontrol", "-o", "show", "node", names, NULL};
-
-		if (evidence_run(argv, 5, &out) == 0 && out.size > 0)
-			(void)write_text(facts, "nodes.txt", &out, NULL);
-		facts_read_nodes(facts);
-	}
-	free(names);
-	nodes_free(&list);
-	ddp_text_free(&out);
 }
 
 /* --- Reports ------------------------------------------------------------------------------- */
 
-static int read_facts(struct facts *facts, const char *dir, struct ddp_error *error)
+void failure_report(const struct attempt *attempt, struct ddp_text *text, struct ddp_text *json)
 {
-	int status = facts_read(facts, dir, error);
-
-	if (status == 0)
-		verdict_judge(facts);
-	return status;
+	put_text(text, attempt);
+	put_json(json, attempt, text->data);
 }
 
-int ddp_verdict_explain(const char *dir, FILE *screen, struct ddp_error *error)
+bool failure_explain(const char *dir, const char *name, FILE *screen)
 {
-	struct ddp_text text = {.data = NULL};
-	struct facts facts;
-	int status = read_facts(&facts, dir, error);
+	char path[PATH_MAX + 32], *data = NULL, *report = NULL;
+	struct ddp_json json;
+	size_t size;
 
-	if (status < 0)
-		return status;
-	put_text(&text, &facts, screen);
-	if (text.failed)
-		status =
-			ddp_error_set(error, DDP_ERR_MEMORY, "no memory for the report on %s", dir);
-	ddp_text_free(&text);
-	facts_free(&facts);
-	return status;
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	if (ddp_file_read(path, REPORT_LIMIT, &data, &size, NULL) != 0)
+		return false;
+	ddp_json_start(&json, data, size);
+	ddp_json_open(&json, '{');
+	for (bool first = true; ddp_json_more(&json, '}', first); first = false) {
+		const char *key = ddp_json_key(&json);
+
+		if (key && strcmp(key, "report") == 0)
+			report = ddp_json_string(&json);
+		else
+			(void)ddp_json_skip(&json);
+	}
+	if (report)
+		fputs(report, screen);
+	free(data);
+	return report != NULL;
 }
 
-int ddp_verdict_write(const char *dir, FILE *screen, struct ddp_error *error)
+void failure_point(const struct attempt *attempt, char *point, size_t size, char *node,
+		   size_t node_size)
 {
-	struct ddp_text text = {.data = NULL}, json = {.data = NULL};
-	struct facts facts;
-	int status = read_facts(&facts, dir, error);
-
-	if (status < 0)
-		return status;
-	ask_nodes(&facts);
-	put_text(&text, &facts, screen);
-	put_json(&json, &facts);
-	status = write_text(&facts, "report.txt", &text, error);
-	if (status == 0)
-		status = write_text(&facts, "report.json", &json, error);
-	ddp_text_free(&text);
-	ddp_text_free(&json);
-	facts_free(&facts);
-	return status;
-}
-
-int ddp_verdict_point(const char *dir, char *point, size_t size, char *node, size_t node_size,
-		      struct ddp_error *error)
-{
-	const struct facts_rank *rank;
-	struct facts facts;
+	const struct facts *facts = &attempt->facts;
+	const struct facts_rank *rank = facts->first >= 0 ? &facts->ranks[facts->first] : NULL;
 	size_t used;
-	int status = read_facts(&facts, dir, error);
 
 	point[0] = '\0';
 	snprintf(node, node_size, "%s", "");
-	if (status < 0)
-		return status;
-	if (facts.first >= 0) {
-		rank = &facts.ranks[facts.first];
-		/* A rank that ran too long may be healthy and wait for a rank that has ended. */
-		if (rank->how != FACTS_LATE)
-			snprintf(node, node_size, "%s", rank->node);
-		snprintf(point, size, "rank %d, %s%s", facts.first,
-			 facts_is_kind(&facts, "hang") ? "hangs" : show_end(rank).text,
-			 rank->message ? ": " : "");
-		/*
-		 * Replace numbers by "#", because a pid, an address or a duration differs between
-		 * attempts.
-		 */
-		used = strlen(point);
-		for (const char *at = rank->message ? rank->message : "";
-		     *at && *at != '\n' && used + 2 < size; at++) {
-			bool digit = isdigit((unsigned char)*at);
+	if (!rank)
+		return;
+	/* A rank that ran too long may be healthy and wait for a rank that has ended. */
+	if (rank->how != FACTS_LATE)
+		snprintf(node, node_size, "%s", rank->node);
+	snprintf(point, size, "rank %d, %s%s", facts->first,
+		 facts->end == RUN_END_HANG ? "hangs" : show_end(rank).text,
+		 rank->message ? ": " : "");
+	/* Replace numbers by "#", because a pid, an address or a duration differs between attempts. */
+	used = strlen(point);
+	for (const char *at = rank->message ? rank->message : "";
+	     *at && *at != '\n' && used + 2 < size; at++) {
+		bool digit = isdigit((unsigned char)*at);
 
-			if (digit && point[used - 1] == '#')
-				continue;
-			point[used++] = (char)(digit			     ? '#'
-					       : iscntrl((unsigned char)*at) ? '?'
-									     : *at);
-		}
-		point[used] = '\0';
+		if (digit && point[used - 1] == '#')
+			continue;
+		point[used++] = (char)(digit ? '#' : iscntrl((unsigned char)*at) ? '?' : *at);
 	}
-	facts_free(&facts);
-	return 0;
+	point[used] = '\0';
 }

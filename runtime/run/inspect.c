@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* inspect.c - find a step's processes on this node, and write their state to files */
 #include "config.h"
 
 #include "inspect.h"
@@ -6,9 +7,12 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <netdb.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +26,7 @@
 #include "base/xalloc.h"
 #include "contract.h"
 #include "nodes.h"
+#include "stacks.h"
 
 /* Defined here if the C library is older: the number is the same on all architectures. */
 #ifndef SYS_pidfd_open
@@ -32,7 +37,11 @@
 enum {
 	OUTPUT_LIMIT = 1 << 18, /* maximum bytes of a file about a rank */
 	PROCESSES = 4096,	/* maximum number of processes of the step on a node */
-	STACKS = 3,		/* number of processes per rank whose stacks are read */
+	STACKS = 2,	     /* processes per rank, besides its programs, whose stacks are read */
+	DEBUGGERS = 7,	     /* processes, besides one more, whose stacks are read at once */
+	IDLE_TIME = 1000000, /* microseconds */
+	RAS_LIMIT = 4,	     /* seconds to wait for NCCL's RAS service */
+	DUMP_LIMIT = 12,     /* seconds to wait for PyTorch's dumps */
 };
 
 /* --- Processes ----------------------------------------------------------------------------- */
@@ -42,7 +51,9 @@ struct process {
 	int rank;
 	char state;
 	char name[32];
-	bool task;	   /* Slurm started this process, not another task */
+	bool task;    /* Slurm started this process, not another task */
+	bool program; /* the rank's own program, which a shell or launcher may have started */
+	unsigned long long started; /* in clock ticks since the node was booted */
 	bool asked;	   /* the process was asked for a dump of PyTorch's flight recorder */
 	char *environment; /* content of /proc/<pid>/environ, and its size */
 	size_t size;
@@ -111,14 +122,41 @@ static bool has_value(const struct process *process, const char *name, const cha
 	return has && value ? strcmp(has, value) == 0 : has == value;
 }
 
+/*
+ * Read the environment of [process], to be freed with free(). If its main thread has ended, only the
+ * files of its other threads contain the environment.
+ */
+static void read_environment(struct process *process)
+{
+	char name[64];
+	DIR *threads;
+
+	process->environment = read_proc(process->pid, "environ", &process->size);
+	if (process->environment && process->size > 0)
+		return;
+	snprintf(name, sizeof(name), "/proc/%ld/task", process->pid);
+	threads = opendir(name);
+	for (long thread; (thread = next_number(threads));) {
+		if (process->environment && process->size > 0)
+			continue;
+		free(process->environment);
+		snprintf(name, sizeof(name), "task/%ld/environ", thread);
+		process->environment = read_proc(process->pid, name, &process->size);
+	}
+}
+
 /* Parse "4711 (python3) S 4700 ..."; the name in parentheses may contain any character. */
 static bool read_stat(struct process *process)
 {
 	size_t size;
 	char *text = read_proc(process->pid, "stat", &size);
 	char *open = text ? strchr(text, '(') : NULL, *close = text ? strrchr(text, ')') : NULL;
-	bool good = open && close > open &&
-		    sscanf(close + 1, " %c %ld", &process->state, &process->parent) == 2;
+	bool good =
+		open && close > open &&
+		sscanf(close + 1,
+		       " %c %ld %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
+		       "%*s %llu",
+		       &process->state, &process->parent, &process->started) == 3;
 
 	if (good)
 		snprintf(process->name, sizeof(process->name), "%.*s", (int)(close - open - 1),
@@ -141,7 +179,7 @@ static bool is_slurmstepd(long pid, const char *job, const char *step)
 	return is;
 }
 
-bool evidence_in_step(const char *job, const char *step)
+bool inspect_in_step(const char *job, const char *step)
 {
 	struct process process = {.pid = getppid()};
 	char part[128], *cgroup;
@@ -181,7 +219,7 @@ static bool is_new_here(const char *name)
 	return lacks;
 }
 
-const char *evidence_launcher(void)
+const char *inspect_launcher(void)
 {
 	static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK",
 					    "MV2_COMM_WORLD_RANK", "TORCHELASTIC_RUN_ID"};
@@ -216,7 +254,7 @@ static bool is_of_step(struct process *process, const char *job, const char *ste
 {
 	const char *node = getenv("SLURMD_NODENAME"), *rank;
 
-	process->environment = read_proc(process->pid, "environ", &process->size);
+	read_environment(process);
 	if (!process->environment)
 		return false;
 	rank = variable(process, "SLURM_PROCID");
@@ -263,6 +301,55 @@ static bool has_hidden_task(const char *job, const char *step)
 	return has;
 }
 
+/* Returns the task of the step with this rank that started first; NULL: none. */
+static struct process *find_task(const struct step *step, int rank)
+{
+	struct process *first = NULL;
+
+	for (int i = 0; i < step->count; i++)
+		if (step->all[i].task && step->all[i].rank == rank &&
+		    (!first || step->all[i].started < first->started))
+			first = &step->all[i];
+	return first;
+}
+
+static bool is_child(const struct process *child, const struct process *parent)
+{
+	return child->parent == parent->pid && child->rank == parent->rank;
+}
+
+/*
+ * Whether [process] is a shell, or a program that starts the rank's program: its name says so, or
+ * it gave its children torchrun's variables.
+ */
+static bool is_launcher(const struct step *step, const struct process *process)
+{
+	static const char *const names[] = {"sh",	    "bash",	  "dash",     "zsh",
+					    "ksh",	    "csh",	  "tcsh",     "fish",
+					    "time",	    "timeout",	  "nsys",     "ncu",
+					    "singularity",  "apptainer",  "starter",  "uv",
+					    "starter-suid", "accelerate", "torchrun", "deepspeed"};
+	static const char worker[] = "TORCHELASTIC_RESTART_COUNT";
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (strcmp(process->name, names[i]) == 0)
+			return true;
+	for (int i = 0; i < step->count; i++)
+		if (is_child(&step->all[i], process) && variable(&step->all[i], worker) &&
+		    !variable(process, worker))
+			return true;
+	return false;
+}
+
+/* Mark [process], or the programs below it if it is a launcher. */
+static void mark_programs(const struct step *step, struct process *process)
+{
+	process->program = !is_launcher(step, process);
+	for (int i = 0; i < step->count && !process->program; i++)
+		if (is_child(&step->all[i], process))
+			mark_programs(step, &step->all[i]);
+}
+
 static struct step find_step(const char *job, const char *step)
 {
 	struct step found = {job, step, ddp_xcalloc(PROCESSES + 1, sizeof(*found.all), "processes"),
@@ -282,6 +369,10 @@ static struct step find_step(const char *job, const char *step)
 			    found.all[k].rank == found.all[i].rank)
 				found.all[i].task = false;
 	}
+	/* Of the processes without a parent in the step, others than the first are orphans. */
+	for (int i = 0; i < found.count; i++)
+		if (find_task(&found, found.all[i].rank) == &found.all[i])
+			mark_programs(&found, &found.all[i]);
 	return found;
 }
 
@@ -423,10 +514,29 @@ static void write_others(const char *dir, const struct step *step)
 		closedir(open);
 }
 
+/* Whether the executable of [process] is Python's. */
+static bool is_python(const struct process *process)
+{
+	char link[64], path[PATH_MAX], *slash;
+	ssize_t n;
+
+	snprintf(link, sizeof(link), "/proc/%ld/exe", process->pid);
+	n = readlink(link, path, sizeof(path) - 1);
+	path[n > 0 ? n : 0] = '\0';
+	slash = strrchr(path, '/');
+	return slash && strncmp(slash, "/python", 7) == 0;
+}
+
+/*
+ * Add the stacks of [process], from the first of these debuggers that succeeds. "py-spy --native"
+ * takes two seconds for a process with PyTorch, and gdb takes ten.
+ */
 static void add_stacks(struct ddp_text *out, const struct process *process, double end)
 {
 	char pid[24];
+	char *const native[] = {"py-spy", "dump", "--native", "--pid", pid, NULL};
 	char *const spy[] = {"py-spy", "dump", "--pid", pid, NULL};
+	/* Frames at the outer end show whether Python finalizes. */
 	char *const gdb[] = {"gdb",
 			     "-nx",
 			     "-batch",
@@ -436,36 +546,79 @@ static void add_stacks(struct ddp_text *out, const struct process *process, doub
 			     "set pagination off",
 			     "-ex",
 			     "thread apply all bt 40",
+			     "-ex",
+			     "thread apply 1 bt -30",
 			     NULL};
-	size_t before = out->size;
+	char *const *const debuggers[] = {native, spy, gdb};
+	size_t before = out->size, header;
+	bool found = false;
 	int status = 127;
 
 	snprintf(pid, sizeof(pid), "%ld", process->pid);
-	ddp_text_add(out, "--- pid %ld, %s\n", process->pid, process->name);
-	if (strncmp(process->name, "python", 6) == 0)
-		status = evidence_run(spy, end - ddp_seconds(), out);
-	if (status != 0 && ddp_seconds() < end)
-		status = evidence_run(gdb, end - ddp_seconds(), out);
-	if (status != 127)
+	if (process->program)
+		ddp_text_add(out, STACK_PROGRAM ", %s\n", process->pid, process->name);
+	else
+		ddp_text_add(out, "--- pid %ld, %s\n", process->pid, process->name);
+	header = out->size;
+	for (int i = is_python(process) ? 0 : 2; i < 3 && status != 0 && ddp_seconds() < end; i++) {
+		if (found)
+			out->size = header;
+		status = nodes_run(debuggers[i], end - ddp_seconds(), out);
+		found = found || status != 127;
+	}
+	if (found)
 		return;
-	/* Neither debugger is installed. */
+	/* No debugger is installed. */
 	out->size = before;
 	if (out->data)
 		out->data[before] = '\0';
 }
 
+/* Write stacks-<rank>.txt: the stacks of the rank's programs, and of up to STACKS other processes. */
 static void write_stacks(const char *dir, const struct step *step, int rank, double end)
 {
 	struct ddp_text out = {.data = NULL};
-	int count = 0;
+	int others = 0;
 
-	for (int i = 0; i < step->count && count < STACKS && ddp_seconds() < end; i++)
-		if (step->all[i].rank == rank) {
-			add_stacks(&out, &step->all[i], end);
-			count++;
-		}
+	for (int program = 1; program >= 0; program--)
+		for (int i = 0; i < step->count && ddp_seconds() < end; i++)
+			if (step->all[i].rank == rank && step->all[i].program == program &&
+			    (program || others++ < STACKS))
+				add_stacks(&out, &step->all[i], end);
 	write_text(dir, &out, "stacks-%d.txt", rank);
 	ddp_text_free(&out);
+}
+
+struct stacks_work {
+	const char *dir;
+	const struct step *step;
+	double end;
+	atomic_int next;
+};
+
+static void *write_stacks_of_ranks(void *data)
+{
+	struct stacks_work *work = data;
+
+	for (int i; (i = atomic_fetch_add(&work->next, 1)) < work->step->count;)
+		if (find_task(work->step, work->step->all[i].rank) == &work->step->all[i])
+			write_stacks(work->dir, work->step, work->step->all[i].rank, work->end);
+	return NULL;
+}
+
+/* Write the stacks of all ranks, of several ranks at once. */
+static void write_all_stacks(const char *dir, const struct step *step, double end)
+{
+	struct stacks_work work = {.dir = dir, .step = step, .end = end};
+	pthread_t threads[DEBUGGERS];
+	int started = 0;
+
+	while (started < DEBUGGERS && started + 1 < step->count &&
+	       pthread_create(&threads[started], NULL, write_stacks_of_ranks, &work) == 0)
+		started++;
+	write_stacks_of_ranks(&work);
+	while (started > 0)
+		pthread_join(threads[--started], NULL);
 }
 
 /* --- PyTorch's flight recorder, NCCL's RAS, the cgroup ------------------------------------- */
@@ -648,7 +801,7 @@ long inspect_memory(const char *dir, const char *job)
 	return kills;
 }
 
-/* --- --look, --sweep, --gather ------------------------------------------------------------- */
+/* --- --look, --sweep, --programs, --gather ------------------------------------------------------------- */
 
 /* Kill process [pid], unless the number has been reused for a process of another step. */
 static void kill_process(long pid, const char *job, const char *step)
@@ -667,7 +820,7 @@ static void kill_process(long pid, const char *job, const char *step)
 		close(fd);
 }
 
-int ddp_evidence_look_main(int argc, char **argv)
+int inspect_look_main(int argc, char **argv)
 {
 	struct step step;
 	bool found;
@@ -684,9 +837,102 @@ int ddp_evidence_look_main(int argc, char **argv)
 	return found ? 0 : NODES_NO_PROCESS;
 }
 
-int ddp_evidence_main(int argc, char **argv)
+/* Returns the number of bytes that the main thread of [process] has written; 0: unknown. */
+static unsigned long long written_bytes(const struct process *process)
+{
+	unsigned long long bytes = 0;
+	char name[64], *text, *at;
+	size_t size;
+
+	snprintf(name, sizeof(name), "task/%ld/io", process->pid);
+	text = read_proc(process->pid, name, &size);
+	at = text ? strstr(text, "wchar: ") : NULL;
+	if (at)
+		(void)sscanf(at, "wchar: %llu", &bytes);
+	free(text);
+	return bytes;
+}
+
+/* Whether the main thread of [process] does not run for IDLE_TIME. */
+static bool is_idle(const struct process *process)
+{
+	char name[64], *before, *after;
+	size_t size;
+	bool is;
+
+	snprintf(name, sizeof(name), "task/%ld/schedstat", process->pid);
+	before = read_proc(process->pid, name, &size);
+	usleep(IDLE_TIME);
+	after = read_proc(process->pid, name, &size);
+	is = !before || !after || strcmp(before, after) == 0;
+	free(before);
+	free(after);
+	return is;
+}
+
+/*
+ * Returns what the main thread of [process] does. With [may_log], the process may be healthy, and is
+ * not stopped by a debugger while its main thread runs.
+ */
+static enum stack_place find_place(const struct process *process, bool may_log, double end)
+{
+	struct ddp_text out = {.data = NULL};
+	struct stack stack = {.place = STACK_UNKNOWN};
+
+	/* A process without other threads would have ended, too. */
+	if (process->state == 'Z')
+		return STACK_ENDS;
+	if (may_log && !is_idle(process))
+		return STACK_RUNS;
+	add_stacks(&out, process, end);
+	if (out.data)
+		stack_parse(&stack, out.data, process->pid);
+	ddp_text_free(&out);
+	return stack.place;
+}
+
+/* Whether [rank] is in [list], such as "3,17?". Sets [may_log] if "?" follows it. */
+static bool is_listed(int rank, const char *list, bool *may_log)
+{
+	char *end;
+
+	for (const char *at = list; isdigit((unsigned char)*at); at = *end ? end + 1 : end) {
+		bool is = strtol(at, &end, 10) == rank;
+
+		*may_log = *end == '?';
+		end += *may_log;
+		if (is)
+			return true;
+	}
+	return false;
+}
+
+int inspect_programs_main(int argc, char **argv)
 {
 	double limit = argc == 6 ? strtod(argv[5], NULL) : 0, end = ddp_seconds() + limit;
+	struct step step;
+
+	if (!(limit > 0)) {
+		fputs("ddp-run --programs JOB STEP RANKS SECONDS is internal to ddp-run\n", stderr);
+		return 2;
+	}
+	step = find_step(argv[2], argv[3]);
+	for (int i = 0; i < step.count; i++) {
+		const struct process *process = &step.all[i];
+		bool may_log, listed = is_listed(process->rank, argv[4], &may_log);
+
+		if (process->program)
+			printf(NODES_PROGRAM_OUT "\n", process->rank, process->pid,
+			       written_bytes(process),
+			       listed ? (int)find_place(process, may_log, end) : STACK_UNKNOWN);
+	}
+	free_step(&step);
+	return 0;
+}
+
+int inspect_gather_main(int argc, char **argv)
+{
+	double limit = argc == 6 ? strtod(argv[5], NULL) : 0, end = ddp_seconds() + limit, asked_at;
 	struct process *task, *behind;
 	const char *dir = argv[2];
 	struct step step;
@@ -703,18 +949,17 @@ int ddp_evidence_main(int argc, char **argv)
 			write_process(dir, task);
 	write_others(dir, &step);
 	(void)inspect_memory(dir, argv[3]);
+	asked_at = ddp_seconds();
 	for (task = step.all; task < behind; task++)
 		task->asked = task->task && ask_recorder(task);
 	/* Only the node of rank 0 reports for the whole job. */
 	for (task = step.all; task < behind; task++)
 		if (task->task && task->rank == 0)
 			write_ras(dir, variable(task, DDP_NAME(NCCL_RAS_ADDR)),
-				  end - limit * 3 / 4);
-	for (task = step.all; task < behind; task++)
-		if (task->task)
-			write_stacks(dir, &step, task->rank, end);
+				  ddp_seconds() + RAS_LIMIT);
+	write_all_stacks(dir, &step, end);
 	/* PyTorch checks its trigger pipe once a second. */
-	while (!has_dumps(dir, &step) && ddp_seconds() < end)
+	while (!has_dumps(dir, &step) && ddp_seconds() < asked_at + DUMP_LIMIT)
 		usleep(50000);
 	free_step(&step);
 	return 0;

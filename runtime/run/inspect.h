@@ -11,18 +11,23 @@
 #include <stdbool.h>
 
 /*
- * "ddp-run --gather DIR JOB STEP SECONDS", which ddp_evidence_gather() starts on each node. Writes
+ * "ddp-run --gather DIR JOB STEP SECONDS", which nodes_gather() starts on each node. Writes
  * the state of the ranks to DIR and, for ranks that are gone, what this node knows about them
  * (files: facts.h). Returns the exit status.
  */
-int ddp_evidence_main(int argc, char **argv);
+int inspect_gather_main(int argc, char **argv);
 
 /*
- * "ddp-run --look
- * --sweep JOB STEP": find the processes of the step; --sweep kills them. Returns the exit status: 0
- * if there are processes, NODES_NO_PROCESS if there are none.
+ * "ddp-run --look JOB STEP" and "ddp-run --sweep JOB STEP": find the processes of the step; --sweep
+ * kills them. Returns the exit status: 0 if there are processes, NODES_NO_PROCESS if there are none.
  */
-int ddp_evidence_look_main(int argc, char **argv);
+int inspect_look_main(int argc, char **argv);
+
+/*
+ * "ddp-run --programs JOB STEP RANKS SECONDS", which nodes_find_programs() starts on each node: prints a line for
+ * each rank's program. Returns the exit status.
+ */
+int inspect_programs_main(int argc, char **argv);
 
 /* Returns Slurm's name of this node. */
 const char *inspect_node(void);
@@ -37,13 +42,13 @@ long inspect_memory(const char *dir, const char *job);
  * Whether a task of step [step] of job [job] started this process, according to /proc. Environment
  * variables do not show that, because a job that was submitted from inside a step inherits them.
  */
-bool evidence_in_step(const char *job, const char *step);
+bool inspect_in_step(const char *job, const char *step);
 
 /*
  * Returns the variable by which a launcher other than srun marks this process as one of its ranks;
  * NULL: none. A variable that the job script also has does not count, because it was inherited from
  * the place where the job was submitted.
  */
-const char *evidence_launcher(void);
+const char *inspect_launcher(void);
 
 #endif /* DDP_RUN_INSPECT_H */

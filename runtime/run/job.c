@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* job.c - query and requeue the job of ddp-run */
 #include "config.h"
 
 #include "ddp-run.h"
 
 #include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/settings.h"
 #include "base/text.h"
+#include "facts.h"
 
 enum {
 	ANSWER_LIMIT = 10,  /* seconds, for queries before the first attempt */
@@ -43,11 +46,11 @@ static void read_submission(struct submission *given, const char *answer)
 
 	if (found)
 		found += strlen(key);
-	else if (evidence_run(sacct, ANSWER_LIMIT, &accounting) == 0)
+	else if (nodes_run(sacct, ANSWER_LIMIT, &accounting) == 0)
 		found = accounting.data;
 	if (found)
 		ddp_text_put(&given->line, found, strcspn(found, "\n"));
-	given->has_script = evidence_run(scontrol, ANSWER_LIMIT, &script) == 0 && script.data;
+	given->has_script = nodes_run(scontrol, ANSWER_LIMIT, &script) == 0 && script.data;
 	for (char *rest = given->has_script ? script.data : NULL, *line;
 	     (line = strsep(&rest, "\n"));)
 		if (strncmp(line, "#SBATCH", strlen("#SBATCH")) == 0)
@@ -83,10 +86,10 @@ static double signal_time(const struct submission *given, const char *answer)
 		return 0;
 	time = strchr(value, '@');
 	seconds = time ? atof(time + 1) : SIGNAL_TIME;
-	if (seconds >= nodes_seconds(answer, "TimeLimit")) {
+	if (seconds + JOB_SIGNAL_EARLY > nodes_seconds(answer, "TimeLimit")) {
 		fprintf(stderr,
-			"ddp-run: Slurm sends --signal=%s when the job starts, whose time limit is not longer: an end at that time is not "
-			"attributed to the signal\n",
+			"ddp-run: Slurm sends --signal=%s when the job starts, because its time limit is hardly longer: an end at that time is "
+			"not attributed to the signal\n",
 			value);
 		return 0;
 	}
@@ -196,7 +199,7 @@ bool job_check(const struct run_options *options, double saved)
 
 	if (!requeue && !lose && !options->text[RUN_OPTION_LOGS])
 		return true;
-	answer = evidence_run(show, ANSWER_LIMIT, &out) == 0 && out.data ? out.data : "";
+	answer = nodes_run(show, ANSWER_LIMIT, &out) == 0 && out.data ? out.data : "";
 	/*
 	 * Prefer scontrol's number: SLURM_RESTART_COUNT may be inherited from a requeued job that
 	 * submitted this job.
@@ -232,6 +235,23 @@ static bool has_steps(const char *state, size_t size)
 	return false;
 }
 
+/*
+ * If Slurm's signal that announces the end of the job has ended the batch script, and so the job, say
+ * how ddp-run receives it instead.
+ */
+static void report_script(const char *answer)
+{
+	size_t size;
+	const char *code = nodes_field(answer, "ExitCode", &size), *colon = memchr(code, ':', size);
+	int number = colon ? atoi(colon + 1) : 0;
+
+	if (number == SIGUSR1 || number == SIGUSR2)
+		fprintf(stderr,
+			"ddp-run: %s has ended the batch script, and so job %s: start ddp-run with \"exec ddp-run\", so that it receives "
+			"the signal and forwards it to the ranks\n",
+			facts_signal(number).text, job.id);
+}
+
 bool job_update(void)
 {
 	char *const argv[] = {"scontrol", "-o", "show", "job", (char *)job.id, NULL};
@@ -240,12 +260,14 @@ bool job_update(void)
 	bool over;
 	size_t size;
 
-	job.unanswered = evidence_run(argv, UPDATE_LIMIT, &out) != 0 || !out.data;
+	job.unanswered = nodes_run(argv, UPDATE_LIMIT, &out) != 0 || !out.data;
 	if (!job.unanswered) {
 		field = nodes_field(out.data, "JobState", &size);
 		job.suspended = size > 0 && (strncmp(field, "SUSPENDED", size) == 0 ||
 					     strncmp(field, "STOPPED", size) == 0);
 		over = size > 0 && !has_steps(field, size);
+		if (over && !job.ending)
+			report_script(out.data);
 		field = nodes_field(out.data, "Reason", &size);
 		if (over && strncmp(field, "TimeLimit", strlen("TimeLimit")) == 0)
 			job.timed_out = true;
@@ -273,7 +295,7 @@ void job_requeue(void)
 	if (requeued || !job.requeue_id[0])
 		return;
 	requeued = true;
-	status = evidence_run(argv, REQUEUE_LIMIT, &out);
+	status = nodes_run(argv, REQUEUE_LIMIT, &out);
 	/* If the job is pending, Slurm has already requeued it. */
 	if (status == 0 || (out.data && strstr(out.data, "pending")))
 		fprintf(stderr, "ddp-run: job %s is requeued\n", job.requeue_id);
@@ -292,7 +314,7 @@ double job_kill_wait(void)
 
 	if (seconds >= 0)
 		return seconds;
-	if (evidence_run(argv, UPDATE_LIMIT, &out) == 0 && out.data &&
+	if (nodes_run(argv, UPDATE_LIMIT, &out) == 0 && out.data &&
 	    (value = strstr(out.data, "\nKillWait")))
 		value = strchr(value, '=');
 	seconds = value ? atof(value + 1) : KILL_WAIT;

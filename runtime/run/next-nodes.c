@@ -11,6 +11,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/settings.h"
 #include "base/text.h"
@@ -202,7 +203,7 @@ static bool read_other_step(const struct launch *launch, const char *line, char 
 	snprintf(name, FACTS_NAME, "%.*s", (int)name_size, field);
 	snprintf(step, sizeof(step), "%.*s", (int)(id + id_size - dot - 1), dot + 1);
 	if (strspn(step, "0123456789") != strlen(step) || nodes_have(&launch->steps, step) ||
-	    strcmp(name, EVIDENCE_STEP) == 0)
+	    strcmp(name, NODES_STEP) == 0)
 		return false;
 	field = nodes_field(line, "NodeList", &size);
 	nodes_expand(nodes, field, size);
@@ -222,7 +223,7 @@ static void add_step_nodes(const struct launch *launch, const struct node_list *
 	struct node_list monitors = {.name = NULL}; /* names of monitoring steps */
 	struct ddp_text out = {.data = NULL};
 
-	(void)evidence_run(show, STEPS_LIMIT, &out);
+	(void)nodes_run(show, STEPS_LIMIT, &out);
 	for (int pass = 0; pass < 2; pass++) {
 		char *lines = ddp_xstrdup(out.data ? out.data : "", "steps of the job");
 
@@ -288,13 +289,15 @@ static struct node_list find_reserved(const struct launch *launch, const struct 
 	int needed = last ? (int)launch->first.count : count_planned(launch, all);
 
 	add_step_nodes(launch, last, all, &reserved);
+	claims_of_others(last, &reserved);
 	/* If the first attempt needs nodes that other steps use, it waits for these steps. */
 	if (!last && (int)(all->count - reserved.count) < needed)
 		nodes_free(&reserved);
 	if (reserved.count > 0) {
 		char *names = nodes_joined(&reserved);
 
-		fprintf(stderr, "ddp-run: other steps of job %s run on %s, which are not %s\n",
+		fprintf(stderr,
+			"ddp-run: other steps and ddp-runs of job %s use %s, which are not %s\n",
 			job.id, names, last ? "used as spares" : "tested");
 		free(names);
 	}
@@ -328,6 +331,7 @@ static void find_usable(struct launch *launch, const struct attempt *attempt)
 	struct node_list all, reserved, gone = {.name = NULL}, doubtful = {.name = NULL};
 	struct nodes_answers said = {.with_ranks = 0};
 	char state[32];
+	int lock;
 
 	all = ask_nodes(state, &launch->avoid, NULL);
 	if (!*state) {
@@ -359,14 +363,22 @@ static void find_usable(struct launch *launch, const struct attempt *attempt)
 	add_all(&gone, &attempt->unable);
 	add_all(&gone, &launch->failed);
 	nodes_free(&launch->usable);
+	lock = claims_lock();
+	claims_of_others(last, &gone);
 	for (int order = 0; order < 4; order++)
 		for (size_t i = 0; i < all.count; i++) {
 			const char *name = all.name[i];
+			bool is_new = !nodes_have(last, name);
 
+			/* Spare nodes beyond those needed stay free for other ddp-runs of the job. */
 			if (!nodes_have(&gone, name) &&
-			    order == 2 * nodes_have(&launch->avoid, name) + !nodes_have(last, name))
+			    order == 2 * nodes_have(&launch->avoid, name) + is_new &&
+			    !(is_new && launch->usable.count >= launch->first.count))
 				nodes_add(&launch->usable, name);
 		}
+	claims_set(&launch->usable);
+	if (lock >= 0)
+		close(lock);
 	nodes_answers_free(&said);
 	nodes_free(&doubtful);
 	nodes_free(&reserved);
@@ -657,11 +669,9 @@ static bool is_gpu_fault(const struct attempt *attempt)
 	static const char *const faults[] = {
 		"ECC",	  "Xid",      "fallen off the bus",	"GPU is lost",
 		"NVLink", "hardware", "no CUDA-capable device", "CUDA_ERROR_SYSTEM_NOT_READY"};
-	char point[512];
+	char point[512], node[128];
 
-	if (!attempt->dir[0] ||
-	    ddp_verdict_point(attempt->dir, point, sizeof(point), NULL, 0, NULL) < 0)
-		return false;
+	failure_point(attempt, point, sizeof(point), node, sizeof(node));
 	for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
 		if (strstr(point, faults[i]))
 			return true;
@@ -698,19 +708,23 @@ void nodes_choose(struct launch *launch, struct attempt *attempt, const char *ba
 	int count = attempt->decision.nodes;
 	bool listed = attempt->nodes.count > 0 && !launch_option(launch, "relative", NULL);
 	bool has_spares = launch->options.number[RUN_OPTION_SPARE_NODES] > 0;
+	struct node_list others = {.name = NULL};
 
+	claims_of_others(&attempt->nodes, &others);
 	if (attempt->end == RUN_END_NODE && count > 0) {
 		use_nodes(launch, &launch->usable, (size_t)count);
 		launch->overlap = true;
 	} else if (listed && attempt->end != RUN_END_REFUSED && can_replace(launch, attempt, bad)) {
 		use_nodes(launch, &launch->usable, attempt->nodes.count);
-	} else if (listed && (launch->overlap || has_spares) && !is_arbitrary(launch)) {
+	} else if (listed && (launch->overlap || has_spares || others.count > 0) &&
+		   !is_arbitrary(launch)) {
 		/*
 		 * Name the same nodes again, because srun might choose others: with --overlap the
-		 * nodes of another step, and since Slurm 24.11 a spare node. With -m arbitrary the
-		 * user names them.
+		 * nodes of another step, since Slurm 24.11 a spare node, and nodes of another
+		 * ddp-run between two attempts. With -m arbitrary the user names them.
 		 */
 		use_nodes(launch, &attempt->nodes, attempt->nodes.count);
 	}
 	attempt->next_nodes = launch->list.count > 0 ? &launch->list : &attempt->nodes;
+	nodes_free(&others);
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* nodes.c - run Slurm's commands, parse lists of nodes, and probe nodes with steps */
 #include "config.h"
 
 #include "nodes.h"
@@ -23,6 +24,7 @@ extern char **environ;
 enum {
 	PROBES = 64,		/* number of nodes probed at the same time */
 	OUTPUT_LIMIT = 1 << 18, /* bytes of a command's output */
+	NODE_OUTPUT = 1 << 13,	/* additional bytes for each node on which the command runs */
 	STATE_SIZE = 8192,	/* maximum bytes of scontrol's line about a node */
 	ASK_LIMIT = 10		/* seconds for slurmctld to answer */
 };
@@ -97,7 +99,7 @@ static int run_command(char *const argv[], double limit, size_t most, void (*pre
 	return said.timed_out ? -1 : said.status;
 }
 
-int evidence_run(char *const argv[], double limit, struct ddp_text *out)
+int nodes_run(char *const argv[], double limit, struct ddp_text *out)
 {
 	return run_command(argv, limit, OUTPUT_LIMIT, drop_ours, out);
 }
@@ -105,9 +107,13 @@ int evidence_run(char *const argv[], double limit, struct ddp_text *out)
 const char *nodes_field(const char *answer, const char *key, size_t *size)
 {
 	size_t length = strlen(key);
+	/* The user chooses JobName, which may contain "JobState=". UserId follows it. */
+	const char *name = strstr(answer, " JobName="),
+		   *next = name ? strstr(name, " UserId=") : NULL;
 
 	for (const char *at = answer; (at = strstr(at, key)); at += length) {
-		if ((at != answer && at[-1] != ' ' && at[-1] != '\n') || at[length] != '=')
+		if ((at != answer && at[-1] != ' ' && at[-1] != '\n') || at[length] != '=' ||
+		    (name && at > name + 1 && next && at < next))
 			continue;
 		at += length + 1;
 		*size = strcspn(at, " \n");
@@ -186,7 +192,7 @@ void nodes_expand(struct node_list *list, const char *hosts, size_t size)
 	if (!simple) {
 		char *const argv[] = {"scontrol", "show", "hostnames", names.data, NULL};
 
-		if (evidence_run(argv, ASK_LIMIT, &out) != 0)
+		if (nodes_run(argv, ASK_LIMIT, &out) != 0)
 			ddp_text_clear(&out);
 	}
 	for (char *rest = simple ? names.data : out.data, *name; (name = strsep(&rest, ",\n"));)
@@ -246,7 +252,7 @@ struct node_list nodes_of_job(const char *job, char *state, size_t size, struct 
 	size_t length;
 
 	snprintf(state, size, "%s", "");
-	if (evidence_run(ask_job, ASK_LIMIT, &out) == 0 && out.data) {
+	if (nodes_run(ask_job, ASK_LIMIT, &out) == 0 && out.data) {
 		field = nodes_field(out.data, "JobState", &length);
 		snprintf(state, size, "%.*s", (int)length, field);
 		field = nodes_field(out.data, "NodeList", &length);
@@ -325,7 +331,7 @@ static const char *find_leader(const char *job, char group[32])
 
 /*
  * Run [program], a NULL-terminated list of words, once on each of [nodes], such as "n1,n2", in a
- * new step of [job]. [loud] is srun's option -Q or -v. Returns the result of evidence_run().
+ * new step of [job]. [loud] is srun's option -Q or -v. Returns the result of nodes_run().
  */
 static int run_on_nodes(const char *loud, const char *job, const char *nodes, char *const program[],
 			double limit, struct ddp_text *out)
@@ -335,7 +341,7 @@ static int run_on_nodes(const char *loud, const char *job, const char *nodes, ch
 			  "--overlap",	  "--gres=none",	 "--mpi=none",
 			  "--input=none", "--cpu-bind=none",	 "--kill-on-bad-exit=0",
 			  "--wait=0",	  "--export=ALL",	 at,
-			  count,	  "--ntasks-per-node=1", "--job-name=" EVIDENCE_STEP,
+			  count,	  "--ntasks-per-node=1", "--job-name=" NODES_STEP,
 			  "-w",		  (char *)nodes};
 	size_t words = 0;
 	unsigned names = 1;
@@ -351,11 +357,12 @@ static int run_on_nodes(const char *loud, const char *job, const char *nodes, ch
 		argv[words++] = group;
 	while (*program && words + 1 < sizeof(argv) / sizeof(argv[0]))
 		argv[words++] = *program++;
-	return run_command(argv, limit, OUTPUT_LIMIT, nodes_drop_requests, out);
+	return run_command(argv, limit, OUTPUT_LIMIT + names * NODE_OUTPUT, nodes_drop_requests,
+			   out);
 }
 
-int ddp_evidence_gather(const char *dir, const char *job, const char *step, const char *nodes,
-			double limit, struct ddp_error *error)
+int nodes_gather(const char *dir, const char *job, const char *step, const char *nodes,
+		 double limit, struct ddp_error *error)
 {
 	char self[PATH_MAX], seconds[32];
 	char *const program[] = {self,	       "--gather", (char *)dir, (char *)job,
@@ -378,6 +385,49 @@ int ddp_evidence_gather(const char *dir, const char *job, const char *step, cons
 				       out.data ? out.data : "");
 	ddp_text_free(&out);
 	return status;
+}
+
+bool nodes_find_programs(const char *job, const char *step, const char *nodes, const char *ranks,
+			 double limit, struct nodes_programs *programs)
+{
+	char self[PATH_MAX], seconds[32];
+	char *const program[] = {self,		"--programs", (char *)job, (char *)step,
+				 (char *)ranks, seconds,      NULL};
+	struct ddp_text out = {.data = NULL};
+	size_t lines = 1; /* the last one has no newline */
+	int status = -1;
+	char *rest;
+
+	snprintf(seconds, sizeof(seconds), "%.1f", limit * 0.8);
+	if (find_self(self, sizeof(self)))
+		status = run_on_nodes("-Q", job, nodes, program, limit, &out);
+	programs->count = 0;
+	for (size_t i = 0; i < out.size; i++)
+		lines += out.data[i] == '\n';
+	programs->all = ddp_xcalloc(lines + 1, sizeof(*programs->all), "programs of ranks");
+	rest = out.data;
+	for (char *line; (line = strsep(&rest, "\n"));) {
+		struct nodes_program *at = &programs->all[programs->count];
+
+		programs->count += sscanf(line, NODES_PROGRAM_OUT, &at->rank, &at->pid,
+					  &at->written, &at->place) == 4;
+	}
+	ddp_text_free(&out);
+	return status == 0;
+}
+
+bool nodes_have_written(const struct nodes_programs *before, const struct nodes_programs *after,
+			int *rank)
+{
+	for (size_t i = 0; i < before->count; i++)
+		for (size_t k = 0; k < after->count; k++)
+			if (after->all[k].rank == before->all[i].rank &&
+			    after->all[k].pid == before->all[i].pid &&
+			    after->all[k].written > before->all[i].written) {
+				*rank = after->all[k].rank;
+				return true;
+			}
+	return false;
 }
 
 enum answer { HAS_NONE, HAS_RANKS, IS_SILENT, IS_UNASKED };

@@ -17,7 +17,7 @@
  * Returns the command's exit status, 128 plus the signal number, 127 if the command does not exist,
  * or -1 if it was ended at the limit.
  */
-int evidence_run(char *const argv[], double limit, struct ddp_text *out);
+int nodes_run(char *const argv[], double limit, struct ddp_text *out);
 
 /*
  * Remove ddp's variables, and Slurm's variables that request resources, from this process, so that
@@ -76,7 +76,7 @@ struct node_list nodes_of_job(const char *job, char *state, size_t size, struct 
 /* --- Steps of ddp-run ---------------------------------------------------------------------- */
 
 /* Name of steps that ddp-run starts for itself. */
-#define EVIDENCE_STEP "ddp-run"
+#define NODES_STEP "ddp-run"
 
 /* Exit status of ddp-run --look and --sweep on a node without a process of the step. */
 enum { NODES_NO_PROCESS = 3 };
@@ -101,12 +101,49 @@ void nodes_probe(const struct node_list *nodes, const char *job, const char *ste
 void nodes_answers_free(struct nodes_answers *answers);
 
 /*
+ * The program of a rank: the process that Slurm started, or, if that is a shell or a launcher such as
+ * torchrun, the first one below it that is neither. torchrun's workers are programs of one rank.
+ */
+struct nodes_program {
+	int rank;
+	long pid;
+	unsigned long long written; /* bytes that its main thread has written; 0: unknown */
+	int place;		    /* enum stack_place of its main thread */
+};
+
+/* Format of a line of ddp-run --programs, for printf() and sscanf(). */
+#define NODES_PROGRAM_OUT "program %d pid %ld written %llu place %d"
+
+struct nodes_programs {
+	struct nodes_program *all;
+	size_t count;
+};
+
+/*
+ * Find the programs of step [job].[step] on [nodes], names separated by commas, in a new step. Reads
+ * the stacks of [ranks], such as "3,17?", or of none if that is "-". The program of a rank followed
+ * by "?" may be healthy, so it is not stopped by a debugger if its main thread runs. Returns false if
+ * some nodes did not answer within [limit] seconds; their programs are missing. Free programs->all
+ * with free().
+ */
+bool nodes_find_programs(const char *job, const char *step, const char *nodes, const char *ranks,
+			 double limit, struct nodes_programs *programs);
+
+/*
+ * Whether the main thread of a program has written between two calls of nodes_find_programs(). Only
+ * the main thread counts, because other threads of a hung program may write: servers of a store,
+ * loggers, event loops. Sets [rank].
+ */
+bool nodes_have_written(const struct nodes_programs *before, const struct nodes_programs *after,
+			int *rank);
+
+/*
  * Inspect the ranks of step [job].[step] on [nodes], names separated by commas, in a new step, for
  * at most [limit] seconds. Writes the results to [dir]; see inspect.h. Returns 0, DDP_ERR_SYSTEM,
  * or DDP_ERR_TIMEOUT if a node did not answer; the results of the other nodes are written then.
  */
-int ddp_evidence_gather(const char *dir, const char *job, const char *step, const char *nodes,
-			double limit, struct ddp_error *error);
+int nodes_gather(const char *dir, const char *job, const char *step, const char *nodes,
+		 double limit, struct ddp_error *error);
 
 /*
  * Get the path of [name], which is relative to the directory of ddp-run's executable. Returns false

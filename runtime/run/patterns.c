@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* patterns.c - table of lines that show how a rank ended, and the search for them */
 #include "config.h"
 
 #include "patterns.h"
@@ -35,6 +36,8 @@ const struct pattern patterns[] = {
 	 "srun: First task exited 60s ago", SLURM},
 	{PATTERN_SRUN, LINE_LATE, "srun: StepId=% task%: running%",
 	 "srun: StepId=5.0 tasks 1,3: running", SLURM},
+	{PATTERN_SRUN, LINE_ENDED, "srun: StepId=% task%: exited",
+	 "srun: StepId=5.0 tasks 1,3: exited", SLURM},
 	{PATTERN_SRUN, LINE_ABORTED, "srun: Job step aborted: %",
 	 "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.", SLURM},
 	{PATTERN_SRUN, LINE_ENDING, "srun: %Terminating StepId=%",
@@ -52,6 +55,12 @@ const struct pattern patterns[] = {
 	{PATTERN_SRUN, LINE_CANCELLED, "%error: *** STEP % CANCELLED AT %",
 	 "[2026-11-23T14:19:07.123] error: *** STEP 4.0 ON n1 CANCELLED AT 2026-11-23T14:19:07 ***",
 	 "Slurm 25.05 to 26.05; before, the line begins with \"slurmstepd: \""},
+	{PATTERN_SRUN, LINE_STEP_REFUSED, "slurmstepd-%: error: ddp: %",
+	 "slurmstepd-n1: error: ddp: port 29500 of n1, where rank 0 runs, is in use by a process of user 0. Unset MASTER_PORT, and a free port is chosen.",
+	 "the plugin, Slurm to 24.11"},
+	{PATTERN_SRUN, LINE_STEP_REFUSED, "[%] error: ddp: %",
+	 "[2026-11-29T07:18:34.760] error: ddp: n2: port 29500 of n2, where rank 0 runs, is in use by a process of user 0. Unset MASTER_PORT, and a free port is chosen.",
+	 "the plugin, Slurm 25.05 to 26.05"},
 	{PATTERN_SRUN, LINE_NOT_STARTED, "%error: execve(): %",
 	 "slurmstepd-n1: error: execve(): train: No such file or directory", SLURM},
 	{PATTERN_SRUN, LINE_NOT_STARTED, "ddp-exec: %: cannot start %",
@@ -62,6 +71,11 @@ const struct pattern patterns[] = {
 
 	{PATTERN_OUTPUT, LINE_TRACEBACK, "Traceback (most recent call last)%",
 	 "Traceback (most recent call last):", "Python 3"},
+	{PATTERN_OUTPUT, LINE_TRACEBACK, "Original Traceback (most recent call last)%",
+	 "Original Traceback (most recent call last):",
+	 "PyTorch 2.15, about an exception of a DataLoader worker"},
+	{PATTERN_OUTPUT, LINE_GROUP, "%Exception Group Traceback (most recent call last)%",
+	 "  + Exception Group Traceback (most recent call last):", "Python 3.11"},
 	{PATTERN_OUTPUT, LINE_CPP, "  what():  %", "  what():  no such device", "libstdc++"},
 	{PATTERN_OUTPUT, LINE_WARNING, "ddp[%]: warning: %",
 	 "ddp[0@n1]: warning: rank 2 on n3 is slow: 9.1 s of the last 10.0 s between collectives, the other ranks 0.2 s (median); "
@@ -124,6 +138,10 @@ const struct pattern patterns[] = {
 	 "PyTorch 2.4"},
 	{PATTERN_MESSAGE, LINE_PEER, "%Socket Timeout%", "RuntimeError: Socket Timeout",
 	 "PyTorch 2.1"},
+	/* Slurm's SIGTERM at the end of a step reaches the workers, too. */
+	{PATTERN_MESSAGE, LINE_PEER, "%DataLoader worker (pid %) is killed by signal: Terminated%",
+	 "RuntimeError: DataLoader worker (pid 1152) is killed by signal: Terminated. ",
+	 "PyTorch 2.15"},
 };
 const size_t patterns_count = sizeof(patterns) / sizeof(patterns[0]);
 

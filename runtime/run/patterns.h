@@ -16,7 +16,7 @@
 #include <stddef.h>
 
 /*
- * How a rank ended. Columns: constant; name in attempt.json and report.json; text in report.txt before
+ * How a rank ended. Columns: constant; name in report.json; text in report.txt before
  * a number (exit status, signal or time); text after the number, or NULL if there is no number.
  */
 #define FACTS_HOWS(X)                                                                       \
@@ -26,7 +26,8 @@
 	X(OOM, "oom", "killed for lack of memory", NULL)                                    \
 	X(NODE, "node", "lost with its node", NULL)                                         \
 	X(SLURMSTEPD, "slurmstepd", "lost with its slurmstepd", NULL) /* exited or hangs */ \
-	X(LATE, "late", "ran ", " s longer than another rank")	      /* srun's --wait */
+	X(RAISED, "raised", "did not exit after an exception", NULL)                        \
+	X(LATE, "late", "ran ", " s longer than another rank") /* srun's --wait */
 
 enum facts_how {
 #define FACTS_HOW(id, name, before, after) FACTS_##id,
@@ -56,26 +57,29 @@ enum pattern_meaning {
 	LINE_FORCED,	      /* srun received a signal and ends the step */
 	LINE_FIRST_EXITED,    /* 1: seconds of --wait, which have passed */
 	LINE_LATE,	      /* 1: step; 2: tasks that still run after --wait */
+	LINE_ENDED,	      /* 1: step; 2: tasks that have ended with status 0 */
 	LINE_ABORTED,	      /* the step ends, for any reason */
 	LINE_ENDING,	      /* 2: step that srun ends because of a task */
 	LINE_TIME_LIMIT,      /* 2: step that Slurm ends at a time limit */
 	LINE_PREEMPTED,	      /* 2: step that Slurm ends in favour of another job */
 	LINE_CANCELLED,	      /* 2: step that Slurm ends, for any other reason or none */
 	LINE_NOT_STARTED,     /* 2: program and reason */
-	LINE_LAUNCHING,	      /* srun -v: the step exists; srun connects to the node */
-	LINE_FATAL,	      /* srun ends */
+	LINE_STEP_REFUSED, /* 1: why --ddp failed on a node; the node's slurmstepd ends the step */
+	LINE_LAUNCHING,	   /* srun -v: the step exists; srun connects to the node */
+	LINE_FATAL,	   /* srun ends */
 
 	LINE_EXITED, /* 1: exit status */
 	LINE_OOM,
 
 	LINE_TRACEBACK, /* Python begins to print an exception, whose last line is not indented */
-	LINE_CPP,	/* 1: what() of a C++ exception */
-	LINE_WARNING,	/* a libddp warning. 1: "RANK@NODE", 2: message */
-	LINE_LIBDDP,	/* a libddp error. 1: "RANK@NODE", 2: message */
-	LINE_SLURM,	/* printed by Slurm */
+	LINE_GROUP, /* like LINE_TRACEBACK, of an ExceptionGroup, with a margin before each line */
+	LINE_CPP,   /* 1: what() of a C++ exception */
+	LINE_WARNING, /* a libddp warning. 1: "RANK@NODE", 2: message */
+	LINE_LIBDDP,  /* a libddp error. 1: "RANK@NODE", 2: message */
+	LINE_SLURM,   /* printed by Slurm */
 
 	LINE_STOPPED, /* the rank stopped on request. 1: reason */
-	LINE_PEER, /* the rank lost the connection to another rank, or timed out waiting for it */
+	LINE_PEER, /* the rank lost the connection to another rank, timed out waiting for it, or ended with the step */
 };
 
 struct pattern {

@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* preflight-report.c - print and store the results of a preflight */
 #include "config.h"
 
 #include "preflight-report.h"
 
 #include <limits.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
-#include "base/json.h"
 
 #define FILE_NAME "preflight.json"
-
-enum { REPORT_LIMIT = 64 << 20 };
 
 static const char *node_name(const struct preflight_results *results, int node)
 {
@@ -22,8 +21,10 @@ static const char *node_name(const struct preflight_results *results, int node)
 
 static void add_value(struct ddp_text *cells, double value, const char *unit)
 {
+	int digits = *unit && fabs(value) < 10 ? 2 : 0; /* a number of things has no unit */
+
 	if (!isnan(value))
-		ddp_text_add(cells, "%.*f %s", fabs(value) < 10 ? 2 : 0, value, unit);
+		ddp_text_add(cells, "%.*f%s%s", digits, value, *unit ? " " : "", unit);
 }
 
 static void add_cells(struct ddp_text *cells, const struct preflight_results *results,
@@ -37,7 +38,7 @@ static void add_cells(struct ddp_text *cells, const struct preflight_results *re
 	ddp_text_add(cells, "\t%s\t", row->test);
 	add_value(cells, row->value, row->unit);
 	ddp_text_add(cells, "\t");
-	if (row->verdict == PREFLIGHT_SLOW)
+	if (row->verdict != PREFLIGHT_OK)
 		add_value(cells, row->median, row->unit);
 	ddp_text_add(cells, "\t%s\t", preflight_word(row->verdict));
 	ddp_text_plain(cells, row->text);
@@ -76,7 +77,7 @@ static bool add_summary(struct ddp_text *cells, const struct preflight_results *
 							: "nodes",
 		     of->test);
 	if (low < high)
-		ddp_text_add(cells, "%.*f to ", fabs(low) < 10 ? 2 : 0, low);
+		ddp_text_add(cells, "%.*f to ", *of->unit && fabs(low) < 10 ? 2 : 0, low);
 	if (low <= high)
 		add_value(cells, high, of->unit);
 	ddp_text_add(cells, "\t");
@@ -150,7 +151,8 @@ static bool is_better_reason(const struct preflight_row *a, const struct preflig
 
 /*
  * Returns the row that says most about a failed or slow node, possibly of a pair that counts for the
- * node; NULL: none. With [drain], only reasons to drain the node are considered.
+ * node; NULL: none. Failures on all nodes are none. With [drain], only reasons to drain the node are
+ * considered.
  */
 static const struct preflight_row *find_reason(const struct preflight_results *results, int node,
 					       bool drain)
@@ -160,8 +162,8 @@ static const struct preflight_row *find_reason(const struct preflight_results *r
 	for (size_t i = 0; i < results->count; i++) {
 		const struct preflight_row *row = &results->rows[i];
 
-		if ((row->node == node || row->partner == node) &&
-		    (!drain || (row->verdict != PREFLIGHT_OK && is_drain_reason(row))) &&
+		if ((row->node == node || row->partner == node) && !row->is_shared &&
+		    (!drain || (row->verdict >= PREFLIGHT_SLOW && is_drain_reason(row))) &&
 		    (!reason || is_better_reason(row, reason)))
 			reason = row;
 	}
@@ -170,19 +172,18 @@ static const struct preflight_row *find_reason(const struct preflight_results *r
 
 static void add_reason(struct ddp_text *text, const struct preflight_row *row)
 {
-	bool is_slow_rate = row->verdict == PREFLIGHT_SLOW && row->is_rate;
+	bool is_compared = row->verdict < PREFLIGHT_FAILED && !isnan(row->median);
 
 	ddp_text_add(text, "%s%s: ", row->test, row->partner >= 0 ? "s" : "");
-	if (is_slow_rate) {
+	if (is_compared) {
 		add_value(text, row->value, row->unit);
 		ddp_text_add(text, ", median ");
 		add_value(text, row->median, row->unit);
 	}
-	/* The text of a pair's rate is a number for ddp-run. */
-	if (*row->text && !(row->is_rate && row->partner >= 0)) {
-		ddp_text_add(text, "%s", is_slow_rate ? ", " : "");
+	if (*row->text) {
+		ddp_text_add(text, "%s", is_compared ? ", " : "");
 		ddp_text_plain(text, row->text);
-	} else if (!is_slow_rate) {
+	} else if (!is_compared) {
 		ddp_text_add(text, "%s", preflight_word(row->verdict));
 	}
 }
@@ -196,11 +197,50 @@ static const struct preflight_row *find_unassigned(const struct preflight_result
 		enum preflight_verdict least =
 			row->verdict > PREFLIGHT_FAILED ? PREFLIGHT_FAILED : row->verdict;
 
-		if (row->partner >= 0 && least > PREFLIGHT_OK &&
+		if (row->partner >= 0 && !row->is_shared && least > PREFLIGHT_OK &&
 		    results->verdicts[row->node] < least && results->verdicts[row->partner] < least)
 			return row;
 	}
 	return NULL;
+}
+
+static void add_untested(struct ddp_text *text, const struct preflight_results *results)
+{
+	size_t count = count_nodes(results, PREFLIGHT_UNTESTED);
+
+	for (size_t i = 0, named = 0; i < results->nodes->count && count > 0; i++)
+		if (results->verdicts[i] == PREFLIGHT_UNTESTED)
+			ddp_text_add(text, "%s%s",
+				     named++ ? "," : "nodes without all tests, which are used: ",
+				     node_name(results, (int)i));
+	ddp_text_add(text, "%s", count > 0 ? "\n" : "");
+}
+
+/* Whether an earlier row is about the same test, which failed on all nodes for the same reason. */
+static bool is_repeated(const struct preflight_results *results, size_t row)
+{
+	for (size_t i = 0; i < row; i++)
+		if (results->rows[i].is_shared &&
+		    strcmp(results->rows[i].test, results->rows[row].test) == 0 &&
+		    strcmp(results->rows[i].kind, results->rows[row].kind) == 0)
+			return true;
+	return false;
+}
+
+/* Add a line for each test that has failed on all nodes. */
+static void add_shared(struct ddp_text *text, const struct preflight_results *results)
+{
+	for (size_t i = 0; i < results->count; i++) {
+		const struct preflight_row *row = &results->rows[i];
+
+		if (!row->is_shared || is_repeated(results, i))
+			continue;
+		ddp_text_add(text, "test %s failed on all %s, an error of %s and not of a node: ",
+			     row->test, row->partner < 0 ? "nodes" : "pairs",
+			     preflight_find_cause(results->rows, results->count, row));
+		ddp_text_plain(text, row->text);
+		ddp_text_add(text, "\n");
+	}
 }
 
 static void add_report(struct ddp_text *text, const struct preflight_results *results)
@@ -220,11 +260,14 @@ static void add_report(struct ddp_text *text, const struct preflight_results *re
 	for (size_t i = 0; i < results->nodes->count; i++) {
 		const struct preflight_row *reason = find_reason(results, (int)i, false),
 					   *drain = find_reason(results, (int)i, true);
+		enum preflight_verdict verdict = results->verdicts[i];
 
-		if (results->verdicts[i] == PREFLIGHT_OK || !reason)
+		if (verdict == PREFLIGHT_OK || verdict == PREFLIGHT_UNTESTED || !reason)
 			continue;
 		ddp_text_add(text, "node %s %s: ", node_name(results, (int)i),
-			     results->verdicts[i] == PREFLIGHT_SLOW ? "is slow" : "has failed");
+			     verdict == PREFLIGHT_DIFFERS ? "differs"
+			     : verdict == PREFLIGHT_SLOW  ? "is slow"
+							  : "has failed");
 		add_reason(text, reason);
 		ddp_text_add(text, "\n");
 		if (!drain)
@@ -236,12 +279,9 @@ static void add_report(struct ddp_text *text, const struct preflight_results *re
 		add_reason(text, drain);
 		ddp_text_add(text, "\"\n");
 	}
-	if (pair && preflight_all_pairs_failed(results->rows, results->count, pair->test))
-		ddp_text_add(
-			text,
-			"all pairs have failed in test %s: an error of the network, or of its settings, not of one node\n",
-			pair->test);
-	else if (pair)
+	add_untested(text, results);
+	add_shared(text, results);
+	if (pair)
 		ddp_text_add(
 			text,
 			"nodes %s and %s: the test of this pair does not show which of the two is the cause\n",
@@ -313,29 +353,4 @@ bool preflight_report(const struct preflight_results *results, const char *dir)
 	}
 	ddp_text_free(&text);
 	return good;
-}
-
-bool preflight_explain(const char *dir, FILE *screen)
-{
-	char path[PATH_MAX + 32], *data = NULL, *report = NULL;
-	struct ddp_json json;
-	size_t size;
-
-	snprintf(path, sizeof(path), "%s/" FILE_NAME, dir);
-	if (ddp_file_read(path, REPORT_LIMIT, &data, &size, NULL) != 0)
-		return false;
-	ddp_json_start(&json, data, size);
-	ddp_json_open(&json, '{');
-	for (bool first = true; ddp_json_more(&json, '}', first); first = false) {
-		const char *key = ddp_json_key(&json);
-
-		if (key && strcmp(key, "report") == 0)
-			report = ddp_json_string(&json);
-		else
-			(void)ddp_json_skip(&json);
-	}
-	if (report)
-		fputs(report, screen);
-	free(data);
-	return report != NULL;
 }

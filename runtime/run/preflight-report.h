@@ -3,8 +3,6 @@
 #ifndef DDP_RUN_PREFLIGHT_REPORT_H
 #define DDP_RUN_PREFLIGHT_REPORT_H
 
-#include <stdio.h>
-
 #include "nodes.h"
 #include "preflight-verdict.h"
 
@@ -30,8 +28,5 @@ struct preflight_results {
  * [dir], unless [dir] is "". Returns true if all tests passed.
  */
 bool preflight_report(const struct preflight_results *results, const char *dir);
-
-/* Print the table in [dir]/preflight.json. Returns false if the file does not exist. */
-bool preflight_explain(const char *dir, FILE *screen);
 
 #endif /* DDP_RUN_PREFLIGHT_REPORT_H */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* preflight-verdict.c - comparisons of the results of nodes, and the verdict on each node */
 #include "config.h"
 
 #include "preflight-verdict.h"
@@ -10,8 +11,9 @@
 
 #include "base/xalloc.h"
 
-#define SPREADS 2.0    /* standard deviations below the median at which a value is slow */
-#define CLOCK_MOST 1.0 /* largest offset of a clock, in seconds */
+#define SPREADS 2.0	  /* standard deviations below the median at which a value is slow */
+#define CLOCK_MOST 1.0	  /* largest offset of a clock, in seconds */
+#define CONFIG_MOST 0.005 /* largest part by which equal values may differ, as of memory */
 
 const char *preflight_word(enum preflight_verdict verdict)
 {
@@ -24,44 +26,17 @@ const char *preflight_word(enum preflight_verdict verdict)
 	return words[verdict];
 }
 
-/* --- The tournament ------------------------------------------------------------------------ */
+/* --- Comparisons with other nodes ----------------------------------------------------------- */
 
-int preflight_rounds(int nodes, bool full)
+static bool is_clock(const struct preflight_row *row)
 {
-	int all = nodes < 2 ? 0 : nodes - 1 + nodes % 2, rounds = 1;
-
-	for (int reached = 1; reached < nodes; reached *= 2)
-		rounds++;
-	return full || rounds > all ? all : rounds;
+	return strcmp(row->test, PREFLIGHT_CLOCK) == 0;
 }
-
-/*
- * Use the circle method: if the number of nodes is even, the last node keeps its position on the
- * circle, and the others move by one position in each round.
- */
-void preflight_pairs(int nodes, int round, int *partner)
-{
-	int places = nodes + nodes % 2, circle = places - 1;
-
-	for (int i = 0; i < nodes; i++) {
-		/*
-		 * Two nodes are partners if the sum of their numbers is 2 * round, modulo the size
-		 * of the circle.
-		 */
-		int other =
-			i == circle ? round % circle : (2 * (round % circle) + circle - i) % circle;
-
-		if (other == i)
-			other = circle;
-		partner[i] = other < nodes ? other : -1;
-	}
-}
-
-/* --- Medians ------------------------------------------------------------------------------- */
 
 static bool is_compared(const struct preflight_row *row)
 {
-	return row->is_rate && row->verdict < PREFLIGHT_FAILED && !isnan(row->value);
+	return (row->is_rate || row->is_config || is_clock(row)) &&
+	       row->verdict < PREFLIGHT_FAILED && !isnan(row->value);
 }
 
 static int compare_rows(const void *a, const void *b)
@@ -98,8 +73,8 @@ static double find_spread(struct preflight_row *const *sorted, size_t count, dou
 	return spread;
 }
 
-/* Mark the slow rows of one test and kind. The median of two values is the larger one. */
-static void mark_group(struct preflight_row **sorted, size_t count, double slow)
+/* Mark the slow rates. The median of two values is the larger one. */
+static void mark_rates(struct preflight_row **sorted, size_t count, double slow)
 {
 	double median = sorted[count / 2]->value, limit = slow * median;
 
@@ -109,13 +84,49 @@ static void mark_group(struct preflight_row **sorted, size_t count, double slow)
 	for (size_t i = 0; i < count; i++) {
 		sorted[i]->median = median;
 		sorted[i]->compared = count;
-		sorted[i]->verdict = fmax(sorted[i]->value, sorted[i]->most) < limit
-					     ? PREFLIGHT_SLOW
+		sorted[i]->verdict = sorted[i]->value < limit ? PREFLIGHT_SLOW : PREFLIGHT_OK;
+	}
+}
+
+/* Mark the value that differs from all others. If several differ, nodes just are not equal. */
+static void mark_config(struct preflight_row **sorted, size_t count)
+{
+	double equal = sorted[count / 2]->value, most = CONFIG_MOST * fabs(equal);
+	bool is_low = count > 2 && sorted[0]->value < equal - most &&
+		      sorted[count - 1]->value - sorted[1]->value <= most;
+	bool is_high = count > 2 && sorted[count - 1]->value > equal + most &&
+		       sorted[count - 2]->value - sorted[0]->value <= most;
+
+	for (size_t i = 0; i < count; i++) {
+		sorted[i]->median = equal;
+		sorted[i]->verdict = (is_low && i == 0) || (is_high && i == count - 1)
+					     ? PREFLIGHT_DIFFERS
 					     : PREFLIGHT_OK;
 	}
 }
 
-static void mark_slow(struct preflight_row *rows, size_t count, double slow)
+/*
+ * The right clock is the median, so that a wrong clock of ddp-run's host is not an error of all
+ * nodes. Of fewer than three clocks, that of ddp-run's host is right.
+ */
+static void mark_clocks(struct preflight_row **sorted, size_t count)
+{
+	double right = count < 3 ? 0 : sorted[count / 2]->value;
+
+	for (size_t i = 0; i < count; i++) {
+		struct preflight_row *row = sorted[i];
+		double offset = row->value - right;
+
+		row->verdict = fabs(offset) > CLOCK_MOST ? PREFLIGHT_SLOW : PREFLIGHT_OK;
+		row->text[0] = '\0';
+		if (row->verdict == PREFLIGHT_SLOW)
+			snprintf(row->text, sizeof(row->text), "its clock is %.1f s %s",
+				 fabs(offset), offset > 0 ? "ahead" : "behind");
+	}
+}
+
+/* Compare the rows of each test and kind. */
+static void mark_rows(struct preflight_row *rows, size_t count, double slow)
 {
 	struct preflight_row **sorted =
 		ddp_xcalloc(count + 1, sizeof(struct preflight_row *), "rows");
@@ -127,58 +138,19 @@ static void mark_slow(struct preflight_row *rows, size_t count, double slow)
 			sorted[compared++] = &rows[i];
 	}
 	qsort(sorted, compared, sizeof(struct preflight_row *), compare_rows);
-	for (size_t i = 1; i <= compared; i++)
-		if (i == compared || strcmp(sorted[i]->test, sorted[first]->test) != 0 ||
-		    strcmp(sorted[i]->kind, sorted[first]->kind) != 0) {
-			mark_group(sorted + first, i - first, slow);
-			first = i;
-		}
-	free(sorted);
-}
-
-/* --- Clocks -------------------------------------------------------------------------------- */
-
-static bool is_clock(const struct preflight_row *row)
-{
-	return row->verdict < PREFLIGHT_FAILED && strcmp(row->test, PREFLIGHT_CLOCK) == 0;
-}
-
-/*
- * Returns the row of the right clock: the median, so that a wrong clock of ddp-run's host is not an
- * error of all nodes. Of fewer than three clocks, returns NULL: that of ddp-run's host is right.
- */
-static const struct preflight_row *find_right_clock(const struct preflight_row *rows, size_t count)
-{
-	const struct preflight_row **clocks = ddp_xcalloc(count + 1, sizeof(*clocks), "clocks"),
-				   *right;
-	size_t number = 0;
-
-	for (size_t i = 0; i < count; i++)
-		if (is_clock(&rows[i]))
-			clocks[number++] = &rows[i];
-	qsort(clocks, number, sizeof(*clocks), compare_rows);
-	right = number < 3 ? NULL : clocks[number / 2];
-	free(clocks);
-	return right;
-}
-
-static void mark_clocks(struct preflight_row *rows, size_t count)
-{
-	const struct preflight_row *right = find_right_clock(rows, count);
-	double middle = right ? right->value : 0, most = right ? right->most - right->value : 0;
-
-	most += CLOCK_MOST;
-	for (size_t i = 0; i < count; i++) {
-		double offset = rows[i].value - middle, width = rows[i].most - rows[i].value;
-
-		if (!is_clock(&rows[i]))
+	for (size_t i = 1; i <= compared; i++) {
+		if (i < compared && strcmp(sorted[i]->test, sorted[first]->test) == 0 &&
+		    strcmp(sorted[i]->kind, sorted[first]->kind) == 0)
 			continue;
-		rows[i].verdict = fabs(offset) - width > most ? PREFLIGHT_SLOW : PREFLIGHT_OK;
-		rows[i].text[0] = '\0';
-		if (rows[i].verdict == PREFLIGHT_SLOW)
-			snprintf(rows[i].text, sizeof(rows[i].text), "its clock is %.1f s %s",
-				 fabs(offset), offset > 0 ? "ahead" : "behind");
+		if (sorted[first]->is_rate)
+			mark_rates(sorted + first, i - first, slow);
+		else if (sorted[first]->is_config)
+			mark_config(sorted + first, i - first);
+		else
+			mark_clocks(sorted + first, i - first);
+		first = i;
 	}
+	free(sorted);
 }
 
 /* --- Nodes --------------------------------------------------------------------------------- */
@@ -204,8 +176,8 @@ static void count_pairs(const struct preflight_row *rows, size_t count, const ch
 	for (size_t i = 0; i < count; i++) {
 		bool bad = rows[i].verdict >= level;
 
-		if (!is_pair(&rows[i], test) || verdicts[rows[i].node] >= level ||
-		    verdicts[rows[i].partner] >= level)
+		if (!is_pair(&rows[i], test) || rows[i].is_shared ||
+		    verdicts[rows[i].node] >= level || verdicts[rows[i].partner] >= level)
 			continue;
 		pairs[rows[i].node].all++;
 		pairs[rows[i].partner].all++;
@@ -214,15 +186,49 @@ static void count_pairs(const struct preflight_row *rows, size_t count, const ch
 	}
 }
 
-bool preflight_all_pairs_failed(const struct preflight_row *rows, size_t count, const char *test)
+/* Whether no node of all in [rows], at least two, has answered in the test of [row]. */
+static bool is_silent_everywhere(const struct preflight_row *rows, size_t count,
+				 const struct preflight_row *row)
 {
-	size_t pairs = 0, failed = 0;
+	int nodes = 0, silent = 0;
 
 	for (size_t i = 0; i < count; i++) {
-		pairs += is_pair(&rows[i], test);
-		failed += is_pair(&rows[i], test) && rows[i].verdict >= PREFLIGHT_FAILED;
+		if (rows[i].node >= nodes)
+			nodes = rows[i].node + 1;
+		if (rows[i].partner < 0 && strcmp(rows[i].test, row->test) == 0 &&
+		    rows[i].verdict == PREFLIGHT_SILENT)
+			silent++;
 	}
-	return pairs > 1 && failed == pairs;
+	return row->partner < 0 && silent >= 2 && silent == nodes;
+}
+
+const char *preflight_find_cause(const struct preflight_row *rows, size_t count,
+				 const struct preflight_row *row)
+{
+	static const struct {
+		const char *test, *cause;
+		size_t least; /* failures */
+	} causes[] = {{"program", "the command", 1},
+		      {"directory", "the directory", 1},
+		      {"rendezvous", "the rendezvous directory", 1},
+		      {"GPU sum", "NCCL or its settings", 2},
+		      {PREFLIGHT_PAIR, "the network or its settings", 2},
+		      {PREFLIGHT_GPU_PAIR, "the network or its settings", 2}};
+	bool is_program = strcmp(row->test, causes[0].test) == 0; /* the kind is the file */
+	size_t failed = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		if (strcmp(rows[i].test, row->test) != 0 ||
+		    (is_program && strcmp(rows[i].kind, row->kind) != 0))
+			continue;
+		if (rows[i].verdict < PREFLIGHT_FAILED)
+			return NULL;
+		failed++;
+	}
+	for (size_t i = 0; i < sizeof(causes) / sizeof(causes[0]); i++)
+		if (strcmp(causes[i].test, row->test) == 0 && failed >= causes[i].least)
+			return causes[i].cause;
+	return is_silent_everywhere(rows, count, row) ? "the load or --preflight-limit" : NULL;
 }
 
 /*
@@ -235,8 +241,6 @@ static void find_causes(const struct preflight_row *rows, size_t count, const ch
 	struct pairs *pairs;
 	int worst;
 
-	if (preflight_all_pairs_failed(rows, count, test))
-		return;
 	pairs = ddp_xcalloc((size_t)nodes + 1, sizeof(*pairs), "pairs of nodes");
 	do {
 		memset(pairs, 0, (size_t)nodes * sizeof(*pairs));
@@ -255,15 +259,43 @@ static void find_causes(const struct preflight_row *rows, size_t count, const ch
 void preflight_judge(struct preflight_row *rows, size_t count, int nodes, double slow,
 		     enum preflight_verdict *verdicts)
 {
-	mark_slow(rows, count, slow);
-	mark_clocks(rows, count);
+	mark_rows(rows, count, slow);
+	for (size_t i = 0; i < count; i++)
+		rows[i].is_shared = rows[i].verdict >= PREFLIGHT_FAILED &&
+				    preflight_find_cause(rows, count, &rows[i]);
 	for (int i = 0; i < nodes; i++)
 		verdicts[i] = PREFLIGHT_OK;
 	for (size_t i = 0; i < count; i++)
-		if (rows[i].partner < 0 && rows[i].verdict > verdicts[rows[i].node])
+		if (rows[i].partner < 0 && !rows[i].is_shared &&
+		    rows[i].verdict > verdicts[rows[i].node])
 			verdicts[rows[i].node] = rows[i].verdict;
 	for (enum preflight_verdict level = PREFLIGHT_FAILED; level >= PREFLIGHT_SLOW; level--) {
 		find_causes(rows, count, PREFLIGHT_PAIR, nodes, level, verdicts);
 		find_causes(rows, count, PREFLIGHT_GPU_PAIR, nodes, level, verdicts);
 	}
+}
+
+/* --- Nodes that wait ----------------------------------------------------------------------- */
+
+/* Returns the node for which [node] waits, and which is not past this round; -1: none. */
+static int find_awaited(const struct preflight_node *nodes, int node)
+{
+	int partner = nodes[node].partner;
+
+	if (partner < 0 || nodes[partner].round > nodes[node].round ||
+	    (nodes[partner].round == nodes[node].round && nodes[partner].partner < 0))
+		return -1;
+	return partner;
+}
+
+bool preflight_is_blocked(const struct preflight_node *nodes, int count, int node)
+{
+	int reason = node, next;
+
+	/* A longer way than [count] is a cycle. */
+	for (int i = 0; i < count && (next = find_awaited(nodes, reason)) >= 0; i++)
+		reason = next;
+	if (find_awaited(nodes, reason) >= 0)
+		return true;
+	return nodes[reason].is_lost || !nodes[reason].has_started || nodes[reason].round < 0;
 }

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * preflight-verdict.h - choose the pairs of nodes to test, and decide which nodes failed or are
- * slow; functions without I/O
- */
+/* preflight-verdict.h - decide which nodes failed or are slow; functions without I/O */
 #ifndef DDP_RUN_PREFLIGHT_VERDICT_H
 #define DDP_RUN_PREFLIGHT_VERDICT_H
 
@@ -10,10 +7,12 @@
 #include <stddef.h>
 
 /* X(name, text), from the best to the worst. */
-#define PREFLIGHT_VERDICTS(X) \
-	X(OK, "ok")           \
-	X(SLOW, "slow")       \
-	X(FAILED, "failed")   \
+#define PREFLIGHT_VERDICTS(X)     \
+	X(OK, "ok")               \
+	X(DIFFERS, "differs")     \
+	X(UNTESTED, "not tested") \
+	X(SLOW, "slow")           \
+	X(FAILED, "failed")       \
 	X(SILENT, "no answer")
 
 enum preflight_verdict {
@@ -34,53 +33,63 @@ enum { PREFLIGHT_SPREAD_LEAST = 5 /* with fewer values, the standard deviation i
 struct preflight_row {
 	int node, partner; /* numbers of the tested nodes; partner -1: a test of one node */
 	char test[24];
-	char kind[96]; /* hardware; only values of the same test and kind are compared */
-	double value;  /* NAN: no value */
-	double most; /* rate: [value] without waits for CPUs, 0: equal to [value]; clock: upper bound */
+	char kind[96];	 /* hardware; only values of the same test and kind are compared */
+	double value;	 /* NAN: no value */
 	bool is_rate;	 /* a larger value is better, and the value is compared with the median */
+	bool is_config;	 /* the value should be that of all other nodes */
+	int run;	 /* run in which the value was measured */
+	size_t next;	 /* for preflight.c: the row before of the same node; SIZE_MAX: none */
 	double median;	 /* set by preflight_judge(); NAN: not compared */
 	size_t compared; /* number of values from which the median was computed */
 	char unit[16];	 /* of the value */
 	char text[160];	 /* what failed, or a note */
-	enum preflight_verdict verdict; /* set by preflight_judge() if the row is slow */
+	enum preflight_verdict verdict; /* set by preflight_judge() if the row is slow or differs */
+	bool is_shared; /* set by preflight_judge(): the cause is the same on all nodes */
 };
 
 const char *preflight_word(enum preflight_verdict verdict);
 
 /*
- * Returns the number of rounds in which each of [nodes] has a different partner: ceil(log2 n) + 1.
- * With [full], returns the number of rounds in which all pairs are tested.
- */
-int preflight_rounds(int nodes, bool full);
-
-/*
- * Set the [partner] of each of [nodes] in [round] (from 0) of a round-robin tournament. If the
- * number of nodes is odd, one node in each round has no partner: -1. In the first
- * preflight_rounds(nodes, true) rounds, no pair occurs twice.
- */
-void preflight_pairs(int nodes, int round, int *partner);
-
-/*
  * Judge [count] rows: set their medians, mark slow rates, and set the [verdicts] on [nodes]. A rate
- * is slow if it and its [most] are below [slow] times the median. If there are at least five
- * values, the rate must also be two standard deviations below the median, or below a third of that
- * limit.
+ * is slow if it is below [slow] times the median. If there are at least five values, the rate must
+ * also be two standard deviations below the median, or below a third of that limit.
  *
  * A clock is slow if it differs by more than a second from the median of at least three nodes. With
  * fewer nodes, it is compared with the clock of ddp-run's host.
  *
+ * A node differs if one of its rows with [is_config] has another value than those of all other
+ * nodes, of which there are at least two, with the same kind of hardware.
+ *
  * A row of one node counts for that node. A slow or failed pair counts for a node if, in the same
  * test, at least two and at least half of the node's pairs are slow or failed; pairs whose partner
- * is itself slow or failed are not considered. Otherwise the pair counts for neither node. If all
- * pairs of a test have failed, they count for no node.
+ * is itself slow or failed are not considered. Otherwise the pair counts for neither node. If
+ * preflight_find_cause() returns the cause of a failure, it counts for no node.
  */
 void preflight_judge(struct preflight_row *rows, size_t count, int nodes, double slow,
 		     enum preflight_verdict *verdicts);
 
 /*
- * Whether there are several pairs in [test] and all have failed, which means an error of the
- * network or its settings.
+ * Returns the cause of the failure in [row] if all nodes, or pairs, have failed in the same test, and
+ * this means an error of the program, its directory, the network or NCCL, or too little time, if none
+ * of at least two nodes answered; NULL: it does not.
  */
-bool preflight_all_pairs_failed(const struct preflight_row *rows, size_t count, const char *test);
+const char *preflight_find_cause(const struct preflight_row *rows, size_t count,
+				 const struct preflight_row *row);
+
+/* What a run of the tests showed of a node. */
+struct preflight_node {
+	bool has_started, has_ended; /* its first line and its last line have arrived */
+	bool is_lost; /* no process could be started, or the process was ended or has stopped */
+	int round;    /* last round for which the node waited; -1: none */
+	int partner;  /* node for which it waits; -1: none */
+};
+
+/*
+ * Whether other nodes are the reason that the programme of [node] ended early. Follow the nodes for
+ * which it waits, and for which these wait, to one that waits for none. That node is the reason if it
+ * has not started, is lost, or has not come to its first pair. Two nodes that wait for each other are
+ * each other's reason: the link between them is broken, and neither has failed.
+ */
+bool preflight_is_blocked(const struct preflight_node *nodes, int count, int node);
 
 #endif /* DDP_RUN_PREFLIGHT_VERDICT_H */

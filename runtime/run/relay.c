@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* relay.c - threads that forward srun's output, and the tails of the ranks' output */
 #include "config.h"
 
 #include "relay.h"
@@ -17,6 +18,9 @@
 #include "base/watch.h"
 #include "base/xalloc.h"
 
+/* In seconds. Output that arrives this soon after a traceback belongs to it. */
+#define SAME_OUTPUT 2.0
+
 enum {
 	TAIL = 8
 	       << 10, /* bytes of a rank's output that are kept; up to half as many more may be buffered */
@@ -24,10 +28,24 @@ enum {
 	OPEN_MOST = 256, /* maximum number of open files */
 };
 
+/* The errors that a rank prints. */
+struct errors {
+	/* stdout and stderr, because a line of one may arrive within a traceback of the other */
+	struct {
+		struct rank_error error;
+		char line[1024]; /* the incomplete line */
+		size_t length;
+	} stream[2];
+	struct rank_error last;
+	/* times of the last error, the last traceback, and the last output; 0: none */
+	double error_at, raised_at, active_at;
+};
+
 struct tail {
 	struct ddp_text text;
-	size_t logged; /* bytes of the text that are already in the rank's file */
-	int file;      /* descriptor plus 1; 0: not open */
+	struct errors *errors; /* NULL: no output */
+	size_t logged;	       /* bytes of the text that are already in the rank's file */
+	int file;	       /* descriptor plus 1; 0: not open */
 	bool created;
 };
 
@@ -63,6 +81,7 @@ void tails_destroy(struct tails *tails)
 		if (tails->tail[i].file > 0)
 			close(tails->tail[i].file - 1);
 		ddp_text_free(&tails->tail[i].text);
+		free(tails->tail[i].errors);
 	}
 	ddp_text_free(&tails->all);
 	free(tails->tail);
@@ -140,7 +159,71 @@ static void shorten(struct ddp_text *text)
 	memmove(text->data, from, text->size + 1);
 }
 
-void tails_add(struct tails *tails, int rank, const char *bytes, size_t size)
+static bool has_printed_since(const struct errors *errors, double at)
+{
+	return errors->active_at > at + SAME_OUTPUT;
+}
+
+/* Parse the next [size] bytes of the rank's [stream]. */
+static void find_error(struct tail *tail, int stream, const char *bytes, size_t size)
+{
+	struct errors *errors = tail->errors;
+
+	if (!errors) {
+		errors = tail->errors = ddp_xcalloc(1, sizeof(*errors), "tails of output");
+		errors->stream[0].error.prefix = errors->stream[1].error.prefix = -1;
+	}
+	errors->active_at = ddp_seconds();
+	for (size_t i = 0; i < size; i++) {
+		struct rank_error *error = &errors->stream[stream].error;
+		char *line = errors->stream[stream].line;
+		size_t *length = &errors->stream[stream].length;
+
+		if (bytes[i] != '\n') {
+			if (*length < sizeof(errors->stream[stream].line) - 1)
+				line[(*length)++] = bytes[i] ? bytes[i] : '?';
+			continue;
+		}
+		line[*length] = '\0';
+		*length = 0;
+		if (!rank_error_parse(error, -1, line))
+			continue;
+		errors->last = *error;
+		errors->error_at = errors->active_at;
+		if (error->printed_by == LINE_TRACEBACK)
+			errors->raised_at = errors->active_at;
+	}
+}
+
+/*
+ * Add the last error that [rank] printed, if it cannot be found in the tail: it may be longer, other
+ * output may have replaced it, or lines of the other stream may be within it. An error that the
+ * program survived is not added.
+ */
+static void put_error(struct ddp_text *out, const struct tail *tail, int rank)
+{
+	const struct errors *errors = tail->errors;
+	const struct rank_error *error = &errors->last;
+	struct rank_error found;
+	char prefix[32] = "";
+
+	rank_error_find(&found, tail->text.data, -1);
+	if (strncmp(found.text, error->text, strlen(error->text)) == 0 ||
+	    (!found.text[0] && error->prefix < 0 && has_printed_since(errors, errors->error_at)))
+		return;
+	if (error->prefix >= 0)
+		snprintf(prefix, sizeof(prefix), "[rank%d]: ", error->prefix);
+	ddp_text_add(out, "%s", out->data[out->size - 1] == '\n' ? "" : "\n");
+	if (error->printed_by == LINE_TRACEBACK)
+		ddp_text_add(out, "%sTraceback (most recent call last):\n  ...\n%s%s\n", prefix,
+			     prefix, error->text);
+	else if (error->printed_by == LINE_CPP)
+		ddp_text_add(out, "  what():  %s\n", error->text);
+	else
+		ddp_text_add(out, "ddp[%d@]: %s\n", rank, error->text);
+}
+
+void tails_add(struct tails *tails, int rank, int stream, const char *bytes, size_t size)
 {
 	pthread_mutex_lock(&tails->lock);
 	ddp_text_put(&tails->all, bytes, size);
@@ -149,6 +232,7 @@ void tails_add(struct tails *tails, int rank, const char *bytes, size_t size)
 	if (rank >= 0 && rank < RANKS) {
 		struct tail *tail = tail_of(tails, rank);
 
+		find_error(tail, stream, bytes, size);
 		ddp_text_put(&tail->text, bytes, size);
 		if (is_long(&tail->text)) {
 			log_tail(tails, rank);
@@ -167,21 +251,51 @@ void tails_log(struct tails *tails)
 	pthread_mutex_unlock(&tails->lock);
 }
 
+void tails_text(struct tails *tails, int rank, struct ddp_text *out)
+{
+	pthread_mutex_lock(&tails->lock);
+	if (rank == TAILS_ALL) {
+		ddp_text_put(out, tails->all.data, tails->all.size);
+	} else if (rank < tails->count && tails->tail[rank].text.size > 0) {
+		ddp_text_put(out, tails->tail[rank].text.data, tails->tail[rank].text.size);
+		put_error(out, &tails->tail[rank], rank);
+	}
+	pthread_mutex_unlock(&tails->lock);
+}
+
 int tails_write(struct tails *tails, const char *dir, int rank, struct ddp_error *error)
 {
-	const struct ddp_text *text = &tails->all;
+	struct ddp_text out = {.data = NULL};
 	char name[32] = "tail.txt";
 	int status = 0;
 
-	pthread_mutex_lock(&tails->lock);
-	if (rank != TAILS_ALL) {
-		text = rank < tails->count ? &tails->tail[rank].text : NULL;
+	if (rank != TAILS_ALL)
 		snprintf(name, sizeof(name), "tail-%d.txt", rank);
-	}
-	if (text && text->size > 0)
-		status = ddp_file_write_text(dir, name, text, error);
-	pthread_mutex_unlock(&tails->lock);
+	tails_text(tails, rank, &out);
+	if (out.size > 0)
+		status = ddp_file_write_text(dir, name, &out, error);
+	ddp_text_free(&out);
 	return status;
+}
+
+size_t tails_raised(struct tails *tails, double after, double until, struct raised_rank **ranks)
+{
+	size_t count = 0;
+
+	pthread_mutex_lock(&tails->lock);
+	*ranks = ddp_xcalloc((size_t)tails->count + 1, sizeof(**ranks), "ranks with exceptions");
+	for (int i = 0; i < tails->count; i++) {
+		const struct errors *errors = tails->tail[i].errors;
+
+		if (errors && errors->raised_at > after && errors->raised_at <= until)
+			(*ranks)[count++] = (struct raised_rank){
+				.rank = i,
+				.at = errors->raised_at,
+				.uncaught = errors->last.prefix >= 0,
+				.printed = has_printed_since(errors, errors->raised_at)};
+	}
+	pthread_mutex_unlock(&tails->lock);
+	return count;
 }
 
 /* --- Forwarding ---------------------------------------------------------------------------- */
@@ -194,7 +308,7 @@ static void read_bytes(void *data, int rank, const char *bytes, size_t size)
 
 	memcpy(stream->plain + stream->size, bytes, size);
 	stream->size += size;
-	tails_add(relay->tails, rank, bytes, size);
+	tails_add(relay->tails, rank, stream->to - 1, bytes, size);
 	/* Without labels, messages of srun are mixed with the output of rank 0. */
 	if (stream->to == STDERR_FILENO)
 		srun_parse_messages(relay->said, relay->output == OUTPUT_ONE_RANK ? -1 : rank,

@@ -22,17 +22,40 @@ void tails_destroy(struct tails *tails);
 
 enum { TAILS_ALL = -1 };
 
-/* Add [size] bytes of output of [rank]; TAILS_ALL: rank unknown. */
-void tails_add(struct tails *tails, int rank, const char *bytes, size_t size);
+/*
+ * Add [size] bytes of output of [rank]; TAILS_ALL: rank unknown. [stream] is 0 for stdout and 1 for
+ * stderr.
+ */
+void tails_add(struct tails *tails, int rank, int stream, const char *bytes, size_t size);
 
 /* Write the output that was added since the last call to the files of --logs. */
 void tails_log(struct tails *tails);
 
 /*
- * Write tail-<rank>.txt to [dir], if [rank] printed something. With TAILS_ALL, write tail.txt, with
- * the output of all ranks. Returns 0 or an error of ddp_file_write().
+ * Add to [out] the end of the output of [rank] and, unless that contains it, the error that ended its
+ * program. With TAILS_ALL, add the last output from all ranks.
+ */
+void tails_text(struct tails *tails, int rank, struct ddp_text *out);
+
+/*
+ * Write the text of tails_text(), if there is any, to tail-<rank>.txt or tail.txt in [dir]. Returns 0
+ * or an error of ddp_file_write().
  */
 int tails_write(struct tails *tails, const char *dir, int rank, struct ddp_error *error);
+
+/* A rank that printed a traceback of Python. */
+struct raised_rank {
+	int rank;
+	double at;     /* time of the traceback, as returned by ddp_seconds() */
+	bool uncaught; /* PyTorch's hook for uncaught exceptions printed it */
+	bool printed;  /* the rank has printed more since */
+};
+
+/*
+ * Find the ranks whose last traceback came after time [after] and not after time [until]. Returns
+ * their number and [ranks], to be freed with free().
+ */
+size_t tails_raised(struct tails *tails, double after, double until, struct raised_rank **ranks);
 
 /* --- Forwarding ---------------------------------------------------------------------------- */
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* run-options.c - parse the options of ddp-run, and print its help */
 #include "config.h"
 
 #include "run-options.h"
@@ -11,14 +12,14 @@
 #include "base/settings.h"
 #include "base/text.h"
 
-#define KIND_FLAG RUN_OPTION_FLAG
-#define KIND_WORDS RUN_OPTION_WORDS
-#define KIND_COUNT RUN_OPTION_NUMBER
-#define KIND_PART RUN_OPTION_PART
-#define KIND_TIME RUN_OPTION_TIME
-#define KIND_TEXT RUN_OPTION_TEXT
+enum kind { KIND_FLAG, KIND_WORDS, KIND_COUNT, KIND_PART, KIND_TIME, KIND_TEXT };
 
-const struct run_option_row run_option_rows[RUN_OPTION_COUNT] = {
+static const struct run_option_row {
+	const char *name, *argument;
+	enum kind kind;
+	double lowest;
+	const char *normally, *help;
+} run_option_rows[RUN_OPTION_COUNT] = {
 #define OPTION(id, name, argument, kind, lowest, normally, help) \
 	{name, argument, KIND_##kind, lowest, normally, help},
 #include "run-options.def"
@@ -62,8 +63,8 @@ static void print_help(void)
  */
 static bool read_number(const struct run_option_row *row, const char *text, double *value)
 {
-	bool time = row->kind == RUN_OPTION_TIME;
-	bool part = row->kind == RUN_OPTION_PART;
+	bool time = row->kind == KIND_TIME;
+	bool part = row->kind == KIND_PART;
 	size_t length = strspn(text, time || part ? "0123456789." : "0123456789");
 	char *end;
 
@@ -128,17 +129,17 @@ static bool set(struct run_options *options, int id, const char *from, const cha
 	const struct run_option_row *row = &run_option_rows[id];
 
 	options->text[id] = text;
-	if (row->kind == RUN_OPTION_TEXT) {
+	if (row->kind == KIND_TEXT) {
 		if (*text)
 			return true;
 		fprintf(stderr, "ddp-run: %s: give a %s\n", from, row->argument);
 		return false;
 	}
-	if (row->kind == RUN_OPTION_FLAG) {
+	if (row->kind == KIND_FLAG) {
 		options->number[id] = 1;
 		return true;
 	}
-	if (row->kind == RUN_OPTION_WORDS) {
+	if (row->kind == KIND_WORDS) {
 		options->number[id] = 1;
 		if (!text || knows_words(row, text))
 			return true;
@@ -148,14 +149,14 @@ static bool set(struct run_options *options, int id, const char *from, const cha
 	}
 	if (read_number(row, text, &options->number[id]))
 		return true;
-	if (row->kind == RUN_OPTION_TIME && row->lowest > 0)
+	if (row->kind == KIND_TIME && row->lowest > 0)
 		fprintf(stderr,
 			"ddp-run: %s %s: give at least %g s, in seconds, or as a number with s, m or h\n",
 			from, text, row->lowest);
-	else if (row->kind == RUN_OPTION_TIME)
+	else if (row->kind == KIND_TIME)
 		fprintf(stderr, "ddp-run: %s %s: give seconds, or a number with s, m or h\n", from,
 			text);
-	else if (row->kind == RUN_OPTION_PART)
+	else if (row->kind == KIND_PART)
 		fprintf(stderr, "ddp-run: %s %s: give a number from %g to 1\n", from, text,
 			row->lowest);
 	else
@@ -214,14 +215,14 @@ int run_options_parse(struct run_options *options, char **argv)
 		if (id == RUN_OPTION_COUNT)
 			break;
 		snprintf(from, sizeof(from), "--%s", run_option_rows[id].name);
-		if (run_option_rows[id].kind == RUN_OPTION_FLAG) {
+		if (run_option_rows[id].kind == KIND_FLAG) {
 			if (value) {
 				fprintf(stderr, "ddp-run: %s takes no value: remove =%s\n", from,
 					value);
 				return EXIT_USAGE;
 			}
 			value = "";
-		} else if (!value && run_option_rows[id].kind != RUN_OPTION_WORDS) {
+		} else if (!value && run_option_rows[id].kind != KIND_WORDS) {
 			value = at[1];
 			if (!value) {
 				fprintf(stderr, "ddp-run: %s: give a %s\n", from,

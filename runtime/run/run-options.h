@@ -12,24 +12,6 @@ enum run_option_id {
 	RUN_OPTION_COUNT
 };
 
-enum run_option_kind {
-	RUN_OPTION_FLAG,
-	RUN_OPTION_WORDS,
-	RUN_OPTION_NUMBER,
-	RUN_OPTION_PART,
-	RUN_OPTION_TIME,
-	RUN_OPTION_TEXT
-};
-
-struct run_option_row {
-	const char *name, *argument;
-	enum run_option_kind kind;
-	double lowest;
-	const char *normally, *help;
-};
-
-extern const struct run_option_row run_option_rows[RUN_OPTION_COUNT];
-
 struct run_options {
 	const char *text[RUN_OPTION_COUNT]; /* the user's value, or the default; NULL: neither */
 	/* value of a count, time (in seconds) or flag; 0: neither */

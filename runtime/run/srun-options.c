@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* srun-options.c - read the options that srun --help lists, and find them in a command line */
 #include "config.h"
 
 #include "srun-options.h"

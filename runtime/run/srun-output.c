@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* srun-output.c - split srun's output by rank, and find its messages about the step */
 #include "config.h"
 
 #include "srun-output.h"
@@ -9,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "base/xalloc.h"
 
 /* --- Labels -------------------------------------------------------------------------------- */
@@ -181,6 +183,18 @@ static void read_ending(struct srun_said *said)
 	said->ending = true;
 }
 
+void srun_add_raised(struct srun_said *said, int rank, double time)
+{
+	char number[16];
+	struct srun_task task;
+
+	snprintf(number, sizeof(number), " %d", rank);
+	add_tasks(said, number, (struct srun_task){.how = FACTS_RAISED, .time = time});
+	task = said->task[said->count - 1];
+	memmove(said->task + 1, said->task, (said->count - 1) * sizeof(*said->task));
+	said->task[0] = task;
+}
+
 bool srun_lost_node(const struct srun_said *said)
 {
 	return said->broken || said->lost.count > 0 || said->missed.count > 0;
@@ -243,6 +257,11 @@ static void read_line(struct srun_said *said, int rank, const char *line, double
 		add_tasks(said, part[2].text,
 			  (struct srun_task){.how = FACTS_LATE, .code = said->wait, .time = now});
 		break;
+	case LINE_ENDED:
+		if (said->asked && is_ours(said, part[1].text))
+			add_tasks(said, part[2].text,
+				  (struct srun_task){.how = FACTS_EXIT, .time = now});
+		break;
 	case LINE_ABORTED:
 		/*
 		 * LINE_CANCELLED may be lost. If srun printed no error, slurmctld ended the step.
@@ -263,6 +282,11 @@ static void read_line(struct srun_said *said, int rank, const char *line, double
 		said->cancelled = said->cancelled || (said->count == 0 && !srun_lost_node(said));
 		said->limit = said->limit || meaning == LINE_TIME_LIMIT;
 		said->preempted = said->preempted || meaning == LINE_PREEMPTED;
+		break;
+	case LINE_STEP_REFUSED:
+		said->refused = true;
+		if (!said->refusal[0])
+			snprintf(said->refusal, sizeof(said->refusal), "ddp: %.240s", part[2].text);
 		break;
 	case LINE_NOT_STARTED:
 		if (said->not_found || !is_program(said, part[2].text))
@@ -296,4 +320,105 @@ void srun_said_free(struct srun_said *said)
 	nodes_free(&said->lost);
 	nodes_free(&said->missed);
 	*said = (struct srun_said){.task = NULL};
+}
+
+/* --- Errors of ranks ----------------------------------------------------------------------- */
+
+/* Returns [line] after PyTorch's prefix, and sets [prefix] to the rank in it; -1: no prefix. */
+static const char *skip_prefix(const char *line, int *prefix)
+{
+	int length = 0;
+
+	*prefix = -1;
+	if (sscanf(line, "[rank%9d]:%n", prefix, &length) == 1 && length > 0 && line[length] == ' ')
+		return line + length + 1;
+	*prefix = -1;
+	return line;
+}
+
+/* Returns [line] after the margin of an ExceptionGroup, such as "    | ". */
+static const char *skip_margin(const char *line)
+{
+	const char *bar = line + strspn(line, " ");
+
+	return strncmp(bar, "| ", 2) == 0 || strncmp(bar, "+ ", 2) == 0 ? bar + 2 : line;
+}
+
+static bool set_error(struct rank_error *error, enum pattern_meaning by, const char *text,
+		      size_t length)
+{
+	while (length > 0 && strchr("\r ", text[length - 1]))
+		length--;
+	if (length == 0)
+		return false;
+	snprintf(error->text, sizeof(error->text), "%.*s", (int)length, text);
+	error->printed_by = by;
+	return true;
+}
+
+/* Parse a line of a traceback that is not its first line. Returns as rank_error_parse(). */
+static bool parse_traceback(struct rank_error *error, const char *line)
+{
+	if (error->state == ERROR_GROUP_NAMED) {
+		line += strspn(line, " ");
+		if (strncmp(line, "+-+-", 4) == 0)
+			error->state = ERROR_GROUP;
+		else if (strncmp(line, "+--", 3) == 0)
+			error->state = ERROR_OUTSIDE;
+		return false;
+	}
+	if (!*line || *line == ' ' || *line == '\t')
+		return false;
+	error->state = error->state == ERROR_GROUP ? ERROR_GROUP_NAMED : ERROR_OUTSIDE;
+	return set_error(error, LINE_TRACEBACK, line, strlen(line));
+}
+
+bool rank_error_parse(struct rank_error *error, int rank, const char *line)
+{
+	struct pattern_part part[PATTERN_PARTS];
+	struct ddp_shown label = ddp_show("%d@", rank);
+	bool inside = error->state != ERROR_OUTSIDE, ours;
+	enum pattern_meaning meaning;
+	size_t margin;
+	int prefix;
+
+	line = skip_prefix(line, &prefix);
+	/* Lines of other writers may be between those of a traceback. */
+	ours = !inside || prefix == error->prefix;
+	margin = ours && error->state >= ERROR_GROUP ? (size_t)(skip_margin(line) - line) : 0;
+	line += margin;
+	meaning = pattern_find(PATTERN_OUTPUT, line, strlen(line), part);
+	if (rank >= 0 && prefix != rank &&
+	    (meaning != LINE_LIBDDP || strncmp(part[1].text, label.text, strlen(label.text)) != 0))
+		return false;
+	switch (meaning) {
+	case LINE_CPP:
+		return set_error(error, meaning, part[1].text, part[1].length);
+	case LINE_LIBDDP:
+		return (!error->text[0] || error->printed_by == LINE_LIBDDP) &&
+		       set_error(error, meaning, part[2].text, part[2].length);
+	case LINE_GROUP:
+	case LINE_TRACEBACK:
+		/* An uncaught exception replaces one that a thread or a logger prints. */
+		if (!ours && error->prefix >= 0)
+			return false;
+		error->prefix = prefix;
+		if (meaning == LINE_GROUP)
+			error->state = ERROR_GROUP;
+		else if (margin == 0)
+			error->state = ERROR_TRACEBACK;
+		return false;
+	default:
+		return inside && ours && parse_traceback(error, line);
+	}
+}
+
+void rank_error_find(struct rank_error *error, const char *output, int rank)
+{
+	char *copy = ddp_xstrdup(output, "output of ranks"), *rest = copy;
+
+	*error = (struct rank_error){.prefix = -1};
+	for (char *line; (line = strsep(&rest, "\n"));)
+		(void)rank_error_parse(error, rank, line);
+	free(copy);
 }

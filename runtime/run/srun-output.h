@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * srun-output.h - parse srun's output: find the rank that wrote a line, and the messages of srun
- * and slurmstepd about the step
+ * srun-output.h - parse srun's output: find the rank that wrote a line, the messages of srun and
+ * slurmstepd about the step, and the errors that ranks print
  */
 #ifndef DDP_RUN_SRUN_OUTPUT_H
 #define DDP_RUN_SRUN_OUTPUT_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -58,6 +59,8 @@ struct srun_said {
 	bool mixed;	     /* messages about tasks may be about another step */
 	bool stays;	     /* --kill-on-bad-exit=0: a failed task does not end the step */
 
+	atomic_bool asked; /* on SIGINT, srun reports which tasks have ended */
+
 	char line[1024]; /* the incomplete line */
 	size_t length;
 	struct srun_task *task;	      /* in the order of srun's messages */
@@ -74,10 +77,11 @@ struct srun_said {
 	bool forced;	/* srun received SIGTERM or SIGHUP, and ended the step */
 	bool aborted; /* a step was cancelled: this step or, if [mixed], a step that the program started */
 	bool limit;	/* Slurm ended the step at a time limit */
+	bool refused;	/* --ddp failed on a node, whose slurmstepd ended the step */
 	bool preempted; /* Slurm ended the step in favour of another job */
 	bool not_found; /* a node could not start the program, or no_file is set and no rank started */
 	bool no_file; /* srun could not open a file of --input, --output or --error */
-	/* set for not_found and no_file: "execve(): a.out: No such file or directory" */
+	/* set for not_found, no_file and refused: "execve(): a.out: No such file or directory" */
 	char refusal[256];
 };
 
@@ -89,8 +93,44 @@ struct srun_said {
 void srun_parse_messages(struct srun_said *said, int rank, const char *bytes, size_t size,
 			 double now);
 
+/* Add [rank], which did not exit after an exception at [time], before the tasks that srun named. */
+void srun_add_raised(struct srun_said *said, int rank, double time);
+
 /* Whether srun ended the step because it lost a node or a slurmstepd, or never reached a node. */
 bool srun_lost_node(const struct srun_said *said);
 void srun_said_free(struct srun_said *said);
+
+/* --- Errors of ranks ----------------------------------------------------------------------- */
+
+/*
+ * The last error in the output of a rank: an exception of Python or C++, or, if there was none, an
+ * error of libddp. In a traceback of several exceptions the last one counts, and in an
+ * ExceptionGroup the first one. Initialize with {.prefix = -1}.
+ */
+struct rank_error {
+	enum {
+		ERROR_OUTSIDE,	 /* the last line is not part of a traceback */
+		ERROR_TRACEBACK, /* the next line without indentation is the exception */
+		ERROR_GROUP, /* the next such line is the ExceptionGroup, or the first one in it */
+		ERROR_GROUP_NAMED /* the exceptions in the group follow, or the group ends */
+	} state;
+	/*
+	 * Rank in the prefix "[rank1]: " of the traceback's lines; -1: no prefix. Only PyTorch's
+	 * hook for uncaught exceptions (2.3 to 2.15) prints this prefix.
+	 */
+	int prefix;
+	enum pattern_meaning printed_by; /* LINE_TRACEBACK, LINE_CPP or LINE_LIBDDP */
+	char text[1024];		 /* one line; "": no error */
+};
+
+/*
+ * Parse [line], the next line of the output of one rank, without its newline. With [rank] not
+ * negative, the lines are those of all ranks, and only those that name [rank] count. Returns true
+ * if the line completes an error, which is in error->text then.
+ */
+bool rank_error_parse(struct rank_error *error, int rank, const char *line);
+
+/* Parse all lines of [output]; [rank] is as in rank_error_parse(). */
+void rank_error_find(struct rank_error *error, const char *output, int rank);
 
 #endif /* DDP_RUN_SRUN_OUTPUT_H */

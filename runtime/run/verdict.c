@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* verdict.c - separate ranks that followed from the rank that failed first; find hung ranks */
 #include "config.h"
 
 #include "verdict.h"
@@ -153,14 +154,21 @@ static int find_earliest(const struct facts *facts, bool leaders)
 	return first;
 }
 
+/* Whether the node of [rank] is lost. */
+static bool is_lost(const struct facts *facts, const struct facts_rank *rank)
+{
+	for (int n = 0; n < facts->known_count; n++)
+		if (facts->known[n].silent && strcmp(facts->known[n].name, rank->node) == 0)
+			return true;
+	return false;
+}
+
 /* Returns the first rank whose node is lost; -1: none. */
 static int find_lost(const struct facts *facts)
 {
 	for (int i = 0; i < facts->size; i++)
-		for (int n = 0; n < facts->known_count; n++)
-			if (facts->known[n].silent &&
-			    strcmp(facts->known[n].name, facts->ranks[i].node) == 0)
-				return i;
+		if (is_lost(facts, &facts->ranks[i]))
+			return i;
 	return -1;
 }
 
@@ -184,7 +192,7 @@ static int find_unnamed(const struct facts *facts)
 	int unnamed = -1;
 	bool named = false;
 
-	for (int i = 0; i < facts->size && facts_is_kind(facts, "node"); i++) {
+	for (int i = 0; i < facts->size && facts->end == RUN_END_NODE; i++) {
 		named = named || facts->ranks[i].order > 0;
 		if (unnamed < 0 && !ended_badly(&facts->ranks[i]))
 			unnamed = i;
@@ -208,11 +216,30 @@ static int find_interrupted(const struct facts *facts)
 }
 
 /*
+ * srun does not report a rank that ends with status 0. Returns the first rank that srun did not
+ * report, if a reported one has lost a peer; -1: none.
+ */
+static int find_finished(const struct facts *facts)
+{
+	int finished = -1;
+	bool peer_lost = false;
+
+	for (int i = facts->size - 1; i >= 0; i--) {
+		const struct facts_rank *rank = &facts->ranks[i];
+
+		peer_lost = peer_lost || (rank->follows && strcmp(rank->why, with_step) != 0);
+		if (!ended_badly(rank))
+			finished = i;
+	}
+	return peer_lost ? finished : -1;
+}
+
+/*
  * If every rank follows another one: returns the rank that most other ranks name. If no rank is
  * named, returns a rank that Slurm ended after its error, else one that other ranks wait for, else
- * [unnamed], else the rank that failed first.
+ * [unreported], else the rank that failed first.
  */
-static int find_culprit(const struct facts *facts, const int *votes, int unnamed)
+static int find_culprit(const struct facts *facts, const int *votes, int unreported)
 {
 	int most = -1;
 
@@ -224,27 +251,52 @@ static int find_culprit(const struct facts *facts, const int *votes, int unnamed
 	if (most < 0)
 		most = find_missing(facts);
 	if (most < 0)
-		most = unnamed;
+		most = unreported;
 	return most < 0 ? find_earliest(facts, false) : most;
+}
+
+/*
+ * With srun's --wait, ranks are late if they run on after another one has ended with status 0, which
+ * srun does not report. If most ranks are late, the first rank that ended is the one that differs.
+ * Returns that rank; -1: none.
+ */
+static int find_early(const struct facts *facts)
+{
+	int late = 0, first = -1;
+
+	for (int i = facts->size - 1; i >= 0; i--) {
+		late += facts->ranks[i].how == FACTS_LATE;
+		if (!ended_badly(&facts->ranks[i]))
+			first = i;
+	}
+	return 2 * late > facts->size ? first : -1;
 }
 
 static void judge_end(struct facts *facts, const int *votes)
 {
-	int first, lost = find_lost(facts), unnamed = find_unnamed(facts), culprit;
+	int first, lost = find_lost(facts), unnamed = find_unnamed(facts), culprit, early,
+		   finished = unnamed < 0 ? find_finished(facts) : -1;
 	struct facts_rank *rank;
 
 	judge_kills(facts);
 	first = find_earliest(facts, true);
 	/* If srun loses a slurmstepd, it kills the other ranks. */
-	if (facts->lost > 0 && unnamed >= 0 && first >= 0 &&
-	    signal_of(&facts->ranks[first]) == SIGKILL)
+	if (facts->lost && unnamed >= 0 && first >= 0 && signal_of(&facts->ranks[first]) == SIGKILL)
 		first = unnamed;
 	/* A rank on a lost node leaves no message. */
-	if (lost >= 0 && (first < 0 || facts_is_kind(facts, "node"))) {
+	if (lost >= 0 && (first < 0 || facts->end == RUN_END_NODE)) {
 		first = lost;
-		facts->ranks[first].how = FACTS_NODE;
+		for (int i = 0; i < facts->size; i++)
+			if (i == lost ||
+			    (!ended_badly(&facts->ranks[i]) && is_lost(facts, &facts->ranks[i])))
+				facts->ranks[i].how = FACTS_NODE;
 	}
-	culprit = first < 0 ? find_culprit(facts, votes, unnamed) : first;
+	early = first >= 0 && facts->ranks[first].how == FACTS_LATE ? find_early(facts) : -1;
+	if (early >= 0) {
+		first = early;
+		facts->ranks[early].how = FACTS_EXIT;
+	}
+	culprit = first < 0 ? find_culprit(facts, votes, unnamed < 0 ? finished : unnamed) : first;
 	facts->first = culprit;
 	if (culprit < 0)
 		return;
@@ -255,8 +307,11 @@ static void judge_end(struct facts *facts, const int *votes)
 		set(rank, false, "other ranks name it");
 	else if (first < 0 && facts->arrivals[culprit].missing)
 		set(rank, false, "it %.200s", facts->collectives);
-	else
-		set(rank, false, "%s", "");
+	else if (first < 0 && culprit == finished) {
+		rank->how = FACTS_EXIT;
+		set(rank, false, "and other ranks lost the connection to it");
+	} else
+		set(rank, false, "%s", early >= 0 ? "and most other ranks ran on" : "");
 	for (int i = 0; i < facts->size; i++)
 		if (i != culprit && ended_badly(&facts->ranks[i]) && !facts->ranks[i].follows &&
 		    !facts->ranks[i].message)
@@ -265,16 +320,23 @@ static void judge_end(struct facts *facts, const int *votes)
 
 /* --- Hangs --------------------------------------------------------------------------------- */
 
+static bool ended_well(const struct facts_rank *rank)
+{
+	return rank->how == FACTS_EXIT && rank->code == 0;
+}
+
 /* Returns why the process cannot continue; NULL if no reason is known. */
 static const char *describe_state(const struct facts_rank *rank)
 {
+	if (ended_well(rank))
+		return NULL;
 	switch (rank->state) {
 	case 'T':
 	case 't':
 		return "it is stopped";
 	case 'Z':
 	case 'X':
-		return "its process has ended, but no parent has waited for it";
+		return "its main thread has ended";
 	case '-':
 		return "its process no longer exists";
 	default:
@@ -304,10 +366,47 @@ static int find_silent(const struct facts *facts)
 											: -1;
 }
 
+/*
+ * Returns the rank for which others wait, according to its stack: one that runs its program while
+ * another one waits or has ended; else one that has ended while another one waits; -1: none.
+ */
+static int find_awaited(const struct facts *facts)
+{
+	int first[STACK_UNKNOWN + 1] = {-1, -1, -1, -1, -1};
+
+	for (int i = facts->size - 1; i >= 0; i--)
+		first[ended_well(&facts->ranks[i]) ? STACK_ENDS : facts->ranks[i].stack.place] = i;
+	if (first[STACK_WAITS] < 0 && first[STACK_ENDS] < 0)
+		return -1;
+	if (first[STACK_RUNS] >= 0)
+		return first[STACK_RUNS];
+	return first[STACK_WAITS] >= 0 ? first[STACK_ENDS] : -1;
+}
+
+static void set_awaited(struct facts_rank *rank)
+{
+	set(rank, false, "%s, and others wait for it%s%s",
+	    rank->stack.place != STACK_RUNS ? "its program has ended" : "it is not in a collective",
+	    rank->stack.line[0] ? ": " : "", rank->stack.line);
+}
+
+/* Returns the first rank that failed, but not because of another one, and did not exit; -1: none. */
+static int find_raised(const struct facts *facts)
+{
+	int first = -1;
+
+	for (int i = 0; i < facts->size; i++)
+		if (facts->ranks[i].how == FACTS_RAISED && !facts->ranks[i].follows &&
+		    (first < 0 || is_earlier(&facts->ranks[i], &facts->ranks[first])))
+			first = i;
+	return first;
+}
+
 static void judge_hang(struct facts *facts)
 {
 	struct facts_rank *ranks = facts->ranks;
-	int stopped = -1, blocked = -1, missing = find_missing(facts), silent = find_silent(facts);
+	int stopped = -1, blocked = -1, missing = find_missing(facts), silent = find_silent(facts),
+	    awaited = find_awaited(facts), raised = find_raised(facts);
 
 	for (int i = facts->size - 1; i >= 0; i--) {
 		/* Hung ranks end when the step is ended, so their ends do not show the cause. */
@@ -319,8 +418,12 @@ static void judge_hang(struct facts *facts)
 		set(&ranks[facts->first], false, "its node does not answer");
 	else if ((facts->first = stopped) >= 0)
 		set(&ranks[stopped], false, "%s", describe_state(&ranks[stopped]));
+	else if ((facts->first = raised) >= 0)
+		set(&ranks[raised], false, "it has not exited after an exception");
 	else if ((facts->first = missing) >= 0)
 		set(&ranks[missing], false, "it %s", facts->collectives);
+	else if ((facts->first = awaited) >= 0)
+		set_awaited(&ranks[awaited]);
 	else if ((facts->first = silent) >= 0)
 		set(&ranks[silent], false,
 		    "its last heartbeat was %.0f s ago, those of other ranks were later",
@@ -333,22 +436,22 @@ static void judge_hang(struct facts *facts)
 /* Whether the step was ended from outside, so that no rank failed. */
 static bool was_ended(const struct facts *facts)
 {
-	return facts_is_kind(facts, "cancelled") || facts_is_kind(facts, "timelimit") ||
-	       facts_is_kind(facts, "steplimit") || facts_is_kind(facts, "preempted") ||
-	       facts_is_kind(facts, "refused");
+	return facts->end == RUN_END_CANCELLED || facts->end == RUN_END_TIME_LIMIT ||
+	       facts->end == RUN_END_STEP_LIMIT || facts->end == RUN_END_PREEMPTED ||
+	       facts->end == RUN_END_REFUSED;
 }
 
-/* ddp-run sets the kind from the end that srun reported first, which may be that of a follower. */
-static void correct_kind(struct facts *facts)
+/* ddp-run sets the end from the rank that srun reported first, which may be that of a follower. */
+static void correct_end(struct facts *facts)
 {
 	enum facts_how how = facts->first < 0 ? FACTS_UNKNOWN : facts->ranks[facts->first].how;
 
-	if (!facts_is_kind(facts, "exit") && !facts_is_kind(facts, "signal"))
+	if (facts->end != RUN_END_EXIT && facts->end != RUN_END_SIGNAL)
 		return;
-	if (how == FACTS_EXIT)
-		facts->kind = "exit";
+	if (how == FACTS_EXIT || how == FACTS_RAISED)
+		facts->end = RUN_END_EXIT;
 	else if (how == FACTS_SIGNAL || how == FACTS_OOM)
-		facts->kind = "signal";
+		facts->end = RUN_END_SIGNAL;
 }
 
 void verdict_judge(struct facts *facts)
@@ -362,10 +465,10 @@ void verdict_judge(struct facts *facts)
 		if (named >= 0 && named < facts->size)
 			votes[named]++;
 	}
-	if (facts_is_kind(facts, "hang"))
+	if (facts->end == RUN_END_HANG)
 		judge_hang(facts);
 	else if (!was_ended(facts))
 		judge_end(facts, votes);
-	correct_kind(facts);
+	correct_end(facts);
 	free(votes);
 }

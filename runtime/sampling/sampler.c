@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* sampler.c - random permutations of PyTorch, and the samples of a rank in them */
 #include "config.h"
 
 #include <stdlib.h>

@@ -115,7 +115,7 @@ static int share_error(struct ddp *ddp, const struct ddp_error *error)
 
 	if (status < 0 || shared.status == DDP_OK)
 		return status;
-	return ddp_fail_with(ddp, shared.status, "%s", shared.text);
+	return ddp_report(ddp, shared.status, "%s", shared.text);
 }
 
 /*
@@ -379,8 +379,8 @@ static int check_file(const struct ddp_tensors *file, const char *path, uint64_t
 }
 
 /*
- * Open the checkpoint of [step]. Returns 0 with [file], or an error if the checkpoint is not
- * usable.
+ * Open the checkpoint of [step]. Returns 1 with [file]; 0 if the file no longer exists;
+ * DDP_ERR_FORMAT if it is damaged; or another error, after which the file may still be sound.
  */
 static int open_sound(struct ddp_tensors **file, const char *directory, uint64_t step,
 		      struct ddp_error *error)
@@ -391,12 +391,14 @@ static int open_sound(struct ddp_tensors **file, const char *directory, uint64_t
 	*file = NULL;
 	if (status == 0)
 		status = ddp_tensors_open(file, path, error);
+	if (status == DDP_ERR_FILE && access(path, F_OK) < 0 && errno == ENOENT)
+		return 0;
 	if (status == 0)
 		status = check_file(*file, path, step, error);
-	if (status < 0) {
-		ddp_tensors_close(*file);
-		*file = NULL;
-	}
+	if (status == 0)
+		return 1;
+	ddp_tensors_close(*file);
+	*file = NULL;
 	return status;
 }
 
@@ -432,14 +434,13 @@ int ddp_checkpoint_open(struct ddp_tensors **file, uint64_t *step, const char *d
 		return status;
 	for (size_t i = 0; i < count; i++) {
 		status = open_sound(file, directory, steps[i], &why);
-		if (status == 0) {
+		if (status == 1) {
 			*step = steps[i];
 			for (size_t j = 0; j < damaged; j++)
 				set_aside(directory, steps[j], log);
-			status = 1;
 			goto out;
 		}
-		if (status == DDP_ERR_MEMORY) {
+		if (status < 0 && status != DDP_ERR_FORMAT) {
 			ddp_error_set(error, status, "%s", why.text);
 			goto out;
 		}
@@ -623,11 +624,9 @@ static int send_metadata(struct ddp *ddp, const struct ddp_tensors *file, size_t
 	if (pairs == 0)
 		return 0;
 	buffer = ddp_keep(ddp, bytes);
-	if (!buffer) {
-		ddp_abort(ddp, "no memory for the metadata of a checkpoint");
-		return ddp_fail_with(ddp, DDP_ERR_MEMORY, "no memory for %zu bytes of metadata",
-				     bytes);
-	}
+	if (!buffer)
+		return ddp_fail_with(ddp, DDP_ERR_MEMORY,
+				     "no memory for %zu bytes of a checkpoint's metadata", bytes);
 	if (file)
 		pack(buffer, file, metadata, pairs);
 	status = ddp_broadcast(ddp, buffer, bytes, 0);

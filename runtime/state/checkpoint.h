@@ -24,12 +24,13 @@ int ddp_checkpoint_write(const char *directory, uint64_t step, const struct ddp_
 
 /*
  * Open the newest sound checkpoint. A checkpoint is sound if its checksum agrees. A file of another
- * program, with neither checksum nor step, is sound too. Damaged checkpoints are reported in [log]
- * and skipped. If a sound one is found, the damaged ones are renamed to "<name>.damaged", so that
- * later saves do not count them as kept.
+ * program, with neither checksum nor step, is sound too. Damaged checkpoints, and names without a
+ * file, are reported in [log] and skipped. If a sound one is found, the damaged ones are renamed to
+ * "<name>.damaged", so that later saves do not count them as kept. Any other error ends the search,
+ * since the file may be sound: a run that continued from an older checkpoint would replace it.
  * Returns 1 with [file] and [step]; 0 if there is no checkpoint; DDP_ERR_FORMAT if no checkpoint is
- * sound, so that a run does not start over and replace the damaged ones; DDP_ERR_FILE;
- * DDP_ERR_MEMORY.
+ * sound, so that a run does not start over and replace the damaged ones; or another error, such as
+ * DDP_ERR_FILE.
  */
 int ddp_checkpoint_open(struct ddp_tensors **file, uint64_t *step, const char *directory,
 			const struct ddp_log *log, struct ddp_error *error);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
+ * events.c - write curves as TensorBoard event files
+ *
  * An event file is a sequence of records. A record has the length of the message (8 bytes), the
  * checksum of the length, a protobuf message of type Event, and the checksum of the message.
  * Numbers are little endian. Checksums are CRC-32C, masked as TensorFlow masks them.

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* tensors-save.c - writing of safetensors files */
 #include "config.h"
 
 #include <inttypes.h>

@@ -2,14 +2,14 @@
 /*
  * file-store.c - the method "file": ranks meet in a directory that all nodes see
  *
- * PROTOCOL (attempt.h lists the files).
- *   1. Rank 0 draws a random number A for this attempt, sweeps old files out of the directory, and
+ * PROTOCOL (meeting.h lists the files).
+ *   1. Rank 0 draws a random number A for this meeting, sweeps old files out of the directory, and
  *      creates A.ranks/ with a file "hello" in it, with one rename.
- *   2. The other ranks list the directory until they see an attempt. Each rank writes its record
+ *   2. The other ranks list the directory until they see a meeting. Each rank writes its record
  *      into A.ranks/: its identity, a random number of its process, and the values that it put.
  *   3. Rank 0 reads the records and publishes them as one file, the table. A rank belongs to the
- *      attempt once it has read a table that contains the random number of its process.
- *   4. Later fences repeat steps 2 and 3 in the same attempt.
+ *      meeting once it has read a table that contains the random number of its process.
+ *   4. Later fences repeat steps 2 and 3 in the same meeting.
  * For each fence, rank 0 reads one record per rank. Every other rank lists a short directory a few
  * times, and reads from the table what it needs. So the total work grows linearly with the number
  * of ranks. Every file is written under a temporary name, closed and renamed, so that no rank reads
@@ -26,39 +26,39 @@
  * removes the remaining files. No rank waits for this. The last table stays readable for ranks that
  * have opened it.
  *
- * FILES OF OTHER ATTEMPTS. The directory may have been used before: under plain srun, every restart
+ * FILES OF OTHER MEETINGS. The directory may have been used before: under plain srun, every restart
  * of a step has the same name, and a step under the plugin can run two programs one after the
  * other. identity->own decides only which process creates and removes the directory. When rank 0
  * starts, the directory may contain:
- *   - A killed attempt, in any state. Rank 0 sweeps it. A rank that starts before rank 0 may write
- *     its record into the old attempt. This does no harm: no rank 0 reads it there, and the rank
- *     moves to the new attempt when that appears. A rank skips an attempt that has a table or was
- *     aborted, if the attempt is older than the rank's process. If the attempt is younger, it
+ *   - A killed meeting, in any state. Rank 0 sweeps it. A rank that starts before rank 0 may write
+ *     its record into the old meeting. This does no harm: no rank 0 reads it there, and the rank
+ *     moves to the new meeting when that appears. A rank skips a meeting that has a table or was
+ *     aborted, if the meeting is older than the rank's process. If the meeting is younger, it
  *     failed because this rank was missing; the rank joins it, and so reports the same error at
  *     once. (Ages are differences of file timestamps. An NFS server sets all of them. On Lustre and
  *     GPFS each node sets its own, so the nodes' clocks must differ by less than the time between
- *     two attempts.) A table of the old attempt cannot contain the new process's number, so no rank
+ *     two meetings.) A table of the old meeting cannot contain the new process's number, so no rank
  *     accepts it.
- *   - An attempt that ended cleanly, but whose last ranks are slower than rank 0 of the next
- *     program: they may not have opened the last table yet. Rank 0 of the ended attempt has removed
- *     its hello. Such an attempt is neither swept nor joined; its last rank removes it.
- *   - The next attempt, while this rank still waits for the table of the current attempt's last
- *     fence. Therefore a rank that sees a new attempt checks for its table once more before it
- *     joins. So its record cannot get into the next attempt's table.
- *   - A rank of a killed attempt that is still running. At its next fence, it finds that its
- *     attempt was removed, and fails. If it aborts, it writes the abort file under the old number.
+ *   - A meeting that ended cleanly, but whose last ranks are slower than rank 0 of the next
+ *     program: they may not have opened the last table yet. Rank 0 of the ended meeting has removed
+ *     its hello. Such a meeting is neither swept nor joined; its last rank removes it.
+ *   - The next meeting, while this rank still waits for the table of the current meeting's last
+ *     fence. Therefore a rank that sees a new meeting checks for its table once more before it
+ *     joins. So its record cannot get into the next meeting's table.
+ *   - A rank of a killed meeting that is still running. At its next fence, it finds that its
+ *     meeting was removed, and fails. If it aborts, it writes the abort file under the old number.
  *   - Incomplete directories (A.new) and temporary files, which are swept, and files with unknown
  *     names, which are ignored.
  *
  * FAILURES DURING A RENDEZVOUS.
  *   - Rank 0 dies before it publishes the table: the other ranks time out, name rank 0, and report
- *     whether other ranks are missing. If a new process of rank 0 starts, it begins a new attempt.
- *     Ranks that are not yet in a table join that attempt.
+ *     whether other ranks are missing. If a new process of rank 0 starts, it begins a new meeting.
+ *     Ranks that are not yet in a table join that meeting.
  *   - Another rank dies before its record is written: all ranks name it after the timeout. If it
  *     dies later, this fence succeeds, and the next fence names the rank and its node.
- *   - A rank is restarted: its new process is too late for the attempt, because the table has the
+ *   - A rank is restarted: its new process is too late for the meeting, because the table has the
  *     old process's number or lacks the rank. The new process fails or times out.
- *   - Two jobs use one directory: the later rank 0 sweeps the earlier attempt, whose ranks notice
+ *   - Two jobs use one directory: the later rank 0 sweeps the earlier meeting, whose ranks notice
  *     this and fail. Records contain a hash of the job's name, so that no record gets into the
  *     other job's table. If both jobs have the same name, two processes have the same rank. One of
  *     them finds the other's number in the table, and aborts.
@@ -69,7 +69,7 @@
  *     an empty abort file is enough.
  * A rank aborts by linking a file with its text to A.abort, so that the text of the first rank
  * stays. Every waiting rank sees A.abort in the listing. After an abort or a kill, the files stay
- * until srun removes the directory, or rank 0 of the next attempt sweeps it.
+ * until srun removes the directory, or rank 0 of the next meeting sweeps it.
  */
 #include "config.h"
 
@@ -83,44 +83,47 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "attempt.h"
 #include "base/file.h"
+#include "meeting.h"
 #include "store.h"
 
 enum {
-	TRIES = 20, /* tries of begin() while the ranks of an earlier attempt leave */
+	TRIES = 20, /* tries of begin() while the ranks of an earlier meeting leave */
 	NAMED = 16, /* missing ranks that a message lists; the others are counted */
 };
 
 /* The following numbers are nanoseconds. */
 #define FIRST_PAUSE 200000u
 #define ARRIVAL_GAP 10000u	  /* assumed time between the arrivals of two records */
+#define LISTING_MOST 1000000000u  /* a listing that takes longer was probably suspended */
 #define RECORD_TIME 30000u	  /* estimated time that rank 0 needs per record */
 #define CHANGE_PERIOD 1000000000u /* minimum of change_period() */
-#define LAG_LIMIT 200000000u	  /* time for which a directory may be missing */
+
+/* Seconds for which a directory may be missing. */
+#define LAG_LIMIT 0.2
 
 struct file_store {
 	struct ddp_store base;
-	/* this process's record; its fence is the next one, its attempt is valid if [joined] */
+	/* this process's record; its fence is the next one, its meeting is valid if [joined] */
 	struct ddp_record mine;
 	const char *directory;
 	bool own;
-	bool joined;	/* the attempt has a file of this process */
+	bool joined;	/* the meeting has a file of this process */
 	bool accepted;	/* this is rank 0, or a table contains this process */
 	bool delivered; /* the record for the next fence is written */
 	/*
-	 * attempts that were listed before; an entry's [ranks] is set if it was joined or skipped
+	 * meetings that were listed before; an entry's [ranks] is set if it was joined or skipped
 	 */
-	struct ddp_attempts known;
-	/* time at which the directory was first found missing; 0: it exists */
-	uint64_t missed;
+	struct ddp_meetings known;
+	bool is_missing;	 /* the directory was not found */
+	struct ddp_watch lag;	 /* time limit for [is_missing] */
 	bool *arrived;		 /* by rank: its record for this fence was seen */
 	struct iovec *records;	 /* rank 0 only, by rank: record for this fence */
 	uint32_t missing;	 /* rank 0 only: number of records that were not read yet */
 	struct ddp_table *table; /* table of the last fence */
 	/* name of rank 0, such as "rank 0 on n1 (process 77)", from its hello */
 	char rank0[96];
-	char skipped[160]; /* why the last skipped attempt did not match */
+	char skipped[160]; /* why the last skipped meeting did not match */
 };
 
 /* --- Waiting ---------------------------------------------------------------------------- */
@@ -165,7 +168,7 @@ static int pause_for(struct pause *pause, const struct ddp_watch *watch, struct 
 	return 0;
 }
 
-/* --- The files of an attempt ------------------------------------------------------------- */
+/* --- The files of a meeting ------------------------------------------------------------- */
 
 /*
  * Write a file with [record], which gets [kind], and [body]. Returns 0, or DDP_ERR_FILE with errno.
@@ -186,25 +189,25 @@ static int write_record(const char *path, struct ddp_record record, enum ddp_rec
 	return ddp_file_write(path, parts, 2, 0, false, error);
 }
 
-/* Read the hello of [attempt]. Returns 0; 1 if it does not exist; DDP_ERR_x. */
-static int read_hello(const struct file_store *store, uint64_t attempt, struct ddp_record *hello)
+/* Read the hello of [meeting]. Returns 0; 1 if it does not exist; DDP_ERR_x. */
+static int read_hello(const struct file_store *store, uint64_t meeting, struct ddp_record *hello)
 {
 	char path[PATH_MAX];
 	size_t size;
 	char *data;
 	int status;
 
-	ddp_attempt_path(path, store->directory, attempt, ".ranks/hello");
+	ddp_meeting_path(path, store->directory, meeting, ".ranks/hello");
 	status = ddp_file_read(path, DDP_RECORD_HEAD, &data, &size, NULL);
 	if (status == 0)
 		status = ddp_record_decode(hello, data, size, path, NULL);
 	free(data);
-	if (status == 0 && (hello->kind != DDP_RECORD_OF_HELLO || hello->attempt != attempt))
+	if (status == 0 && (hello->kind != DDP_RECORD_OF_HELLO || hello->meeting != meeting))
 		return DDP_ERR_FORMAT;
 	return status;
 }
 
-/* Write this process's record. Returns 0; 1 if the attempt was removed; DDP_ERR_FILE. */
+/* Write this process's record. Returns 0; 1 if the meeting was removed; DDP_ERR_FILE. */
 static int deliver(struct file_store *store, struct ddp_error *error)
 {
 	const struct ddp_values *values = &store->base.values;
@@ -212,7 +215,7 @@ static int deliver(struct file_store *store, struct ddp_error *error)
 	char path[PATH_MAX];
 	int status;
 
-	ddp_attempt_path(path, store->directory, mine->attempt, ".ranks/%u.%u", mine->fence,
+	ddp_meeting_path(path, store->directory, mine->meeting, ".ranks/%u.%u", mine->fence,
 			 mine->rank);
 	status = write_record(path, *mine, DDP_RECORD_OF_RANK, values->body, values->size, error);
 	if (status < 0 && (errno == ENOENT || errno == ESTALE)) {
@@ -223,7 +226,7 @@ static int deliver(struct file_store *store, struct ddp_error *error)
 		return status;
 	store->delivered = true;
 	if (mine->fence > 0)
-		(void)unlink(ddp_attempt_path(path, store->directory, mine->attempt, ".ranks/%u.%u",
+		(void)unlink(ddp_meeting_path(path, store->directory, mine->meeting, ".ranks/%u.%u",
 					      mine->fence - 1, mine->rank));
 	return 0;
 }
@@ -238,7 +241,7 @@ static int open_table(struct file_store *store, struct ddp_error *error)
 	char path[PATH_MAX];
 	int status;
 
-	ddp_attempt_path(path, store->directory, store->mine.attempt, ".table.%u",
+	ddp_meeting_path(path, store->directory, store->mine.meeting, ".table.%u",
 			 store->mine.fence);
 	status = ddp_table_open(&table, path, &store->mine, error);
 	if (status != 0)
@@ -249,7 +252,7 @@ static int open_table(struct file_store *store, struct ddp_error *error)
 	return 1;
 }
 
-/* Try to abort the attempt. If another rank aborted it first, that rank's text stays. */
+/* Try to abort the meeting. If another rank aborted it first, that rank's text stays. */
 static void file_abort(struct ddp_store *base, const char *text)
 {
 	const struct file_store *store = (struct file_store *)base;
@@ -259,8 +262,8 @@ static void file_abort(struct ddp_store *base, const char *text)
 
 	if (!store->joined)
 		return;
-	ddp_attempt_path(path, store->directory, mine->attempt, ".abort");
-	ddp_attempt_path(file, store->directory, mine->attempt, ".abort.%u", mine->rank);
+	ddp_meeting_path(path, store->directory, mine->meeting, ".abort");
+	ddp_meeting_path(file, store->directory, mine->meeting, ".abort.%u", mine->rank);
 	if (write_record(file, *mine, DDP_RECORD_OF_ABORT, text, strlen(text), NULL) == 0) {
 		if (link(file, path) < 0 && errno != EEXIST && access(path, F_OK) < 0)
 			(void)rename(file, path); /* for file systems without hard links */
@@ -282,7 +285,7 @@ static void read_abort(struct file_store *store)
 	char *data;
 	int status;
 
-	ddp_attempt_path(path, store->directory, store->mine.attempt, ".abort");
+	ddp_meeting_path(path, store->directory, store->mine.meeting, ".abort");
 	status = ddp_file_read(path, DDP_RECORD_HEAD + DDP_ERROR_SIZE * 4, &data, &size, NULL);
 	if (status > 0)
 		return;
@@ -297,13 +300,13 @@ static void read_abort(struct file_store *store)
 }
 
 /*
- * If [list] shows that the attempt was aborted, returns DDP_ERR_ABORTED with the text of the rank
+ * If [list] shows that the meeting was aborted, returns DDP_ERR_ABORTED with the text of the rank
  * that aborted it; else 0.
  */
-static int check_aborted(struct file_store *store, const struct ddp_attempts *list,
+static int check_aborted(struct file_store *store, const struct ddp_meetings *list,
 			 struct ddp_error *error)
 {
-	const struct ddp_attempt *entry = ddp_attempts_find(list, store->mine.attempt);
+	const struct ddp_meeting *entry = ddp_meetings_find(list, store->mine.meeting);
 	const char *text = store->base.abort;
 
 	if (!*text && store->joined && entry && entry->aborted)
@@ -314,9 +317,9 @@ static int check_aborted(struct file_store *store, const struct ddp_attempts *li
 static void file_poll_abort(struct ddp_store *base)
 {
 	struct file_store *store = (struct file_store *)base;
-	struct ddp_attempts list;
+	struct ddp_meetings list;
 
-	if (store->joined && ddp_attempts_list(store->directory, &list, NULL) == 0)
+	if (store->joined && ddp_meetings_list(store->directory, &list, NULL) == 0)
 		(void)check_aborted(store, &list, NULL);
 }
 
@@ -331,14 +334,14 @@ static int list_arrived(struct file_store *store)
 	struct dirent *entry;
 	char path[PATH_MAX];
 	uint32_t fence, rank;
-	DIR *dir = opendir(ddp_attempt_path(path, store->directory, store->mine.attempt, ".ranks"));
+	DIR *dir = opendir(ddp_meeting_path(path, store->directory, store->mine.meeting, ".ranks"));
 
 	if (!dir)
 		return -1;
 	while ((entry = readdir(dir))) {
 		if (strcmp(entry->d_name, "hello") == 0)
 			store->arrived[0] = true;
-		else if (ddp_attempt_parse_rank(entry->d_name, &fence, &rank) &&
+		else if (ddp_meeting_parse_rank(entry->d_name, &fence, &rank) &&
 			 fence == store->mine.fence && rank < store->mine.size)
 			store->arrived[rank] = true;
 	}
@@ -404,46 +407,47 @@ static int set_timeout_error(struct file_store *store, double limit, struct ddp_
 }
 
 /*
- * Handle the case that the attempt or the rendezvous directory is missing.
- * Returns DDP_ERR_MISMATCH if another rank 0 has replaced the attempt; DDP_ERR_FILE if the
+ * Handle the case that the meeting or the rendezvous directory is missing.
+ * Returns DDP_ERR_MISMATCH if another rank 0 has replaced the meeting; DDP_ERR_FILE if the
  * directory has been missing for LAG_LIMIT; else 0, since the file system may lag.
  */
 static int check_missing(struct file_store *store, struct ddp_error *error)
 {
-	struct ddp_attempts list;
+	struct ddp_meetings list;
 	struct ddp_record hello;
 
-	if (ddp_attempts_list(store->directory, &list, NULL) != 0)
+	if (ddp_meetings_list(store->directory, &list, NULL) != 0)
 		list.count = 0;
 	for (int i = 0; i < list.count; i++)
-		if (list.attempts[i].ranks && list.attempts[i].number != store->mine.attempt &&
-		    read_hello(store, list.attempts[i].number, &hello) == 0)
+		if (list.meetings[i].ranks && list.meetings[i].number != store->mine.meeting &&
+		    read_hello(store, list.meetings[i].number, &hello) == 0)
 			return ddp_error_set(error, DDP_ERR_MISMATCH,
 					     "another process (%u on %s) has started as rank 0 in "
 					     "%s and removed what was there; do two jobs use it?",
 					     hello.pid, hello.host, store->directory);
-	if (store->missed == 0)
-		store->missed = ddp_now();
-	if (ddp_now() - store->missed < LAG_LIMIT)
+	if (!store->is_missing)
+		store->lag = ddp_watch_start(LAG_LIMIT, NULL, NULL);
+	store->is_missing = true;
+	if (ddp_watch_check(&store->lag, NULL) == 0)
 		return 0;
 	return ddp_error_set(error, DDP_ERR_FILE,
 			     "%s/%016" PRIx64 ".ranks was removed while the ranks were using it",
-			     store->directory, store->mine.attempt);
+			     store->directory, store->mine.meeting);
 }
 
-/* --- Rank 0: start an attempt ------------------------------------------------------------- */
+/* --- Rank 0: start a meeting ------------------------------------------------------------- */
 
 /* Create A.ranks with a hello in it. Returns 0, or DDP_ERR_FILE with errno. */
 static int make_ranks(const struct file_store *store, struct ddp_error *error)
 {
-	uint64_t attempt = store->mine.attempt;
+	uint64_t meeting = store->mine.meeting;
 	char fresh[PATH_MAX], path[PATH_MAX];
 	int status, number;
 
-	ddp_attempt_path(fresh, store->directory, attempt, ".new");
+	ddp_meeting_path(fresh, store->directory, meeting, ".new");
 	if (mkdir(fresh, 0700) < 0)
 		return ddp_error_errno(error, DDP_ERR_FILE, "cannot make %s", fresh);
-	ddp_attempt_path(path, store->directory, attempt, ".new/hello");
+	ddp_meeting_path(path, store->directory, meeting, ".new/hello");
 	status = write_record(path, store->mine, DDP_RECORD_OF_HELLO, NULL, 0, error);
 	if (status < 0) {
 		number = errno;
@@ -451,27 +455,27 @@ static int make_ranks(const struct file_store *store, struct ddp_error *error)
 		errno = number;
 		return status;
 	}
-	ddp_attempt_path(path, store->directory, attempt, ".ranks");
+	ddp_meeting_path(path, store->directory, meeting, ".ranks");
 	if (rename(fresh, path) < 0)
 		return ddp_error_errno(error, DDP_ERR_FILE, "cannot rename %s to %s", fresh, path);
 	return 0;
 }
 
-/* Sweep the directory and start an attempt. Returns 0 or DDP_ERR_x. */
+/* Sweep the directory and start a meeting. Returns 0 or DDP_ERR_x. */
 static int begin(struct file_store *store, struct ddp_error *error)
 {
 	int status = DDP_ERR_FILE;
 
-	store->mine.attempt = store->mine.process;
+	store->mine.meeting = store->mine.process;
 	/*
-	 * Retry, because the last rank of an earlier attempt may remove the directory at the same
+	 * Retry, because the last rank of an earlier meeting may remove the directory at the same
 	 * time.
 	 */
 	for (int i = 0; i < TRIES && status < 0; i++) {
-		status = ddp_attempts_directory(store->directory, store->own, error);
+		status = ddp_meetings_directory(store->directory, store->own, error);
 		if (status < 0)
 			return status;
-		ddp_attempts_sweep(store->directory);
+		ddp_meetings_sweep(store->directory);
 		status = make_ranks(store, error);
 		if (status < 0 && errno != ENOENT)
 			return status;
@@ -497,16 +501,18 @@ static int read_record(struct file_store *store, uint32_t rank, struct ddp_error
 	char *data;
 	int status;
 
-	ddp_attempt_path(path, store->directory, mine->attempt, ".ranks/%u.%u", mine->fence, rank);
+	ddp_meeting_path(path, store->directory, mine->meeting, ".ranks/%u.%u", mine->fence, rank);
+	ddp_watch_block(); /* the limit of 30 s is for one record */
 	status = ddp_file_read(path, DDP_RECORD_HEAD + DDP_RECORD_BODY, &data, &size, error);
+	ddp_watch_unblock();
 	if (status != 0)
 		return status < 0 ? status : 0;
 	status = ddp_record_read(&record, mine, data, size, path, error);
 	if (status == 0 &&
-	    (record.kind != DDP_RECORD_OF_RANK || record.attempt != mine->attempt ||
+	    (record.kind != DDP_RECORD_OF_RANK || record.meeting != mine->meeting ||
 	     record.fence != mine->fence || record.rank != rank || rank >= mine->size))
 		status = ddp_error_set(error, DDP_ERR_FORMAT,
-				       "%s: not the record of rank %u at fence %u of this attempt",
+				       "%s: not the record of rank %u at fence %u of this meeting",
 				       path, rank, mine->fence);
 	if (status < 0) {
 		free(data);
@@ -526,7 +532,7 @@ static int read_named_record(struct file_store *store, const char *name, struct 
 	const struct ddp_record *mine = &store->mine;
 	uint32_t fence, rank;
 
-	if (!ddp_attempt_parse_rank(name, &fence, &rank) || rank == 0)
+	if (!ddp_meeting_parse_rank(name, &fence, &rank) || rank == 0)
 		return 0;
 	if (fence == mine->fence && (rank >= mine->size || !store->arrived[rank]))
 		return read_record(store, rank, error);
@@ -548,23 +554,23 @@ static int read_named_record(struct file_store *store, const char *name, struct 
  */
 static int read_new_records(struct file_store *store, struct ddp_error *error)
 {
-	struct ddp_attempts list;
+	struct ddp_meetings list;
 	struct dirent *entry;
 	char path[PATH_MAX];
-	int status = ddp_attempts_list(store->directory, &list, error), count = 0;
+	int status = ddp_meetings_list(store->directory, &list, error), count = 0;
 	DIR *dir;
 
 	if (status == 0)
 		status = check_aborted(store, &list, error);
 	if (status < 0)
 		return status;
-	ddp_attempt_path(path, store->directory, store->mine.attempt, ".ranks");
+	ddp_meeting_path(path, store->directory, store->mine.meeting, ".ranks");
 	dir = status == 0 ? opendir(path) : NULL;
 	if (!dir && (status > 0 || errno == ENOENT || errno == ESTALE))
 		return check_missing(store, error);
 	if (!dir)
 		return ddp_error_errno(error, DDP_ERR_FILE, "cannot list %s", path);
-	store->missed = 0;
+	store->is_missing = false;
 	while (status >= 0 && (entry = readdir(dir)))
 		if (entry->d_type == DT_REG || entry->d_type == DT_UNKNOWN) {
 			status = read_named_record(store, entry->d_name, error);
@@ -586,7 +592,7 @@ static int publish(struct file_store *store, struct ddp_error *error)
 	if (!part.iov_base)
 		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for the records of %u ranks",
 				     mine->size);
-	ddp_attempt_path(path, store->directory, mine->attempt, ".table.%u", mine->fence);
+	ddp_meeting_path(path, store->directory, mine->meeting, ".table.%u", mine->fence);
 	status = ddp_file_write(path, &part, 1, 0, false, error);
 	free(part.iov_base);
 	if (status == 0)
@@ -594,7 +600,7 @@ static int publish(struct file_store *store, struct ddp_error *error)
 	if (status == 0)
 		return ddp_error_set(error, DDP_ERR_FILE, "%s was removed at once", path);
 	if (status > 0 && mine->fence > 0)
-		(void)unlink(ddp_attempt_path(path, store->directory, mine->attempt, ".table.%u",
+		(void)unlink(ddp_meeting_path(path, store->directory, mine->meeting, ".table.%u",
 					      mine->fence - 1));
 	return status;
 }
@@ -637,16 +643,18 @@ static int gather(struct file_store *store, struct pause *pause, struct ddp_erro
 	 */
 	if (count > 0)
 		pause->next = FIRST_PAUSE + store->missing * (uint64_t)ARRIVAL_GAP;
+	if (took > LISTING_MOST)
+		took = LISTING_MOST;
 	if (pause->next < 2 * took)
 		pause->next = 2 * took;
 	return 0;
 }
 
-/* --- Other ranks: join an attempt, wait for the table --------------------------------------- */
+/* --- Other ranks: join a meeting, wait for the table --------------------------------------- */
 
 /*
  * Time of ddp_now() at which this process last completed a fence or closed a store; 0: never. The
- * attempt of that store must not be joined again, neither after the store was closed nor by a second
+ * meeting of that store must not be joined again, neither after the store was closed nor by a second
  * handle.
  */
 static _Atomic uint64_t last_left;
@@ -658,11 +666,11 @@ static void set_skipped(struct file_store *store, const char *what, const struct
 }
 
 /*
- * Check whether this rank should join [entry], a new attempt.
+ * Check whether this rank should join [entry], a new meeting.
  * Returns 1; 0 if not; -1 if this is unknown because hello is not visible yet, or because rank 0
  * has left cleanly.
  */
-static int check_attempt(struct file_store *store, const struct ddp_attempt *entry)
+static int check_meeting(struct file_store *store, const struct ddp_meeting *entry)
 {
 	struct ddp_record hello;
 	int status = read_hello(store, entry->number, &hello);
@@ -671,7 +679,7 @@ static int check_attempt(struct file_store *store, const struct ddp_attempt *ent
 		return -1;
 	if (status < 0) {
 		snprintf(store->skipped, sizeof(store->skipped),
-			 "the hello of an attempt is damaged");
+			 "the hello of a meeting is damaged");
 		return 0;
 	}
 	if (hello.job != store->mine.job) {
@@ -679,13 +687,13 @@ static int check_attempt(struct file_store *store, const struct ddp_attempt *ent
 		return 0;
 	}
 	/*
-	 * The attempt has a table or was aborted. If it started before this process, it is an
+	 * The meeting has a table or was aborted. If it started before this process, it is an
 	 * earlier program's.
 	 */
 	if ((entry->table >= 0 || entry->aborted) &&
-	    !ddp_attempt_is_younger(store->directory, entry->number, store->mine.process,
+	    !ddp_meeting_is_younger(store->directory, entry->number, store->mine.process,
 				    last_left)) {
-		set_skipped(store, "an earlier attempt's", &hello);
+		set_skipped(store, "an earlier meeting's", &hello);
 		return 0;
 	}
 	snprintf(store->rank0, sizeof(store->rank0), "rank 0 on %s (process %u)", hello.host,
@@ -693,41 +701,41 @@ static int check_attempt(struct file_store *store, const struct ddp_attempt *ent
 	return 1;
 }
 
-/* Returns whether [entry] is an attempt that this rank has not yet checked. */
-static bool is_new(const struct file_store *store, const struct ddp_attempt *entry)
+/* Returns whether [entry] is a meeting that this rank has not yet checked. */
+static bool is_new(const struct file_store *store, const struct ddp_meeting *entry)
 {
-	const struct ddp_attempt *known = ddp_attempts_find(&store->known, entry->number);
+	const struct ddp_meeting *known = ddp_meetings_find(&store->known, entry->number);
 
 	return entry->ranks && !(known && known->ranks);
 }
 
 /*
- * Write this rank's record into [attempt], and remove the record from the attempt that was joined
+ * Write this rank's record into [meeting], and remove the record from the meeting that was joined
  * before.
- * Returns 0; 1 if [attempt] no longer exists; DDP_ERR_FILE.
+ * Returns 0; 1 if [meeting] no longer exists; DDP_ERR_FILE.
  */
-static int join_attempt(struct file_store *store, uint64_t attempt, struct ddp_error *error)
+static int join_meeting(struct file_store *store, uint64_t meeting, struct ddp_error *error)
 {
 	struct ddp_record *mine = &store->mine;
-	uint64_t old = mine->attempt;
+	uint64_t old = mine->meeting;
 	bool joined = store->joined;
 	char path[PATH_MAX];
 	int status;
 
 	/*
 	 * Set these first. If writing the record fails, the error can then be published to the
-	 * attempt's other ranks.
+	 * meeting's other ranks.
 	 */
-	mine->attempt = attempt;
+	mine->meeting = meeting;
 	store->joined = true;
 	status = deliver(store, error);
 	if (status > 0) {
-		mine->attempt = old;
+		mine->meeting = old;
 		store->joined = joined;
 	} else if (status == 0 && joined) {
-		(void)unlink(ddp_attempt_path(path, store->directory, old, ".ranks/%u.%u",
+		(void)unlink(ddp_meeting_path(path, store->directory, old, ".ranks/%u.%u",
 					      mine->fence, mine->rank));
-		ddp_attempts_leave(store->directory, true, old, 0);
+		ddp_meetings_leave(store->directory, true, old, 0);
 	}
 	return status;
 }
@@ -736,10 +744,10 @@ static int join_attempt(struct file_store *store, uint64_t attempt, struct ddp_e
  * If [list] contains the table of this fence, open the table. Returns 1 if the fence is complete, 0
  * if not, or DDP_ERR_x.
  */
-static int open_listed_table(struct file_store *store, const struct ddp_attempts *list,
+static int open_listed_table(struct file_store *store, const struct ddp_meetings *list,
 			     struct ddp_error *error)
 {
-	const struct ddp_attempt *entry = ddp_attempts_find(list, store->mine.attempt);
+	const struct ddp_meeting *entry = ddp_meetings_find(list, store->mine.meeting);
 	int status = check_aborted(store, list, error);
 
 	if (status < 0 || !store->joined || !entry || entry->table < store->mine.fence)
@@ -748,39 +756,39 @@ static int open_listed_table(struct file_store *store, const struct ddp_attempts
 }
 
 /*
- * Join the new attempts in [list], one after the other, and stay in the last one. Returns as
+ * Join the new meetings in [list], one after the other, and stay in the last one. Returns as
  * open_listed_table().
  *
- * A new attempt may already belong to the next program: since the last poll, rank 0 may have
+ * A new meeting may already belong to the next program: since the last poll, rank 0 may have
  * published the current table, left, and started again. It does so in this order. So if this rank
- * lists the directory after it has seen the new attempt, the listing certainly contains the current
+ * lists the directory after it has seen the new meeting, the listing certainly contains the current
  * table.
  */
-static int join_new_attempts(struct file_store *store, struct ddp_attempts *list,
+static int join_new_meetings(struct file_store *store, struct ddp_meetings *list,
 			     struct ddp_error *error)
 {
-	struct ddp_attempts again;
+	struct ddp_meetings again;
 	bool any = false;
 	int status = 0;
 
-	if (!ddp_attempts_find(list, store->mine.attempt))
+	if (!ddp_meetings_find(list, store->mine.meeting))
 		store->joined = false;
 	for (int i = 0; i < list->count; i++)
-		any = any || is_new(store, &list->attempts[i]);
+		any = any || is_new(store, &list->meetings[i]);
 	if (any && store->joined) {
-		status = ddp_attempts_list(store->directory, &again, error);
+		status = ddp_meetings_list(store->directory, &again, error);
 		if (status > 0)
 			return 0;
 		if (status == 0)
 			status = open_listed_table(store, &again, error);
 	}
 	for (int i = 0; i < list->count && status == 0; i++) {
-		struct ddp_attempt *entry = &list->attempts[i];
-		int joinable = is_new(store, entry) ? check_attempt(store, entry) : 0;
+		struct ddp_meeting *entry = &list->meetings[i];
+		int joinable = is_new(store, entry) ? check_meeting(store, entry) : 0;
 
 		if (joinable > 0)
-			status = join_attempt(store, entry->number, error);
-		/* At the next poll, try again to check or join this attempt. */
+			status = join_meeting(store, entry->number, error);
+		/* At the next poll, try again to check or join this meeting. */
 		if (joinable < 0 || status > 0) {
 			entry->ranks = false;
 			status = 0;
@@ -793,17 +801,17 @@ static int join_new_attempts(struct file_store *store, struct ddp_attempts *list
 /* Poll for the table once. Returns 1 if the fence is complete, 0 if not, or DDP_ERR_x. */
 static int poll_table(struct file_store *store, struct ddp_error *error)
 {
-	const struct ddp_attempt *entry;
-	struct ddp_attempts list;
-	int status = ddp_attempts_list(store->directory, &list, error);
+	const struct ddp_meeting *entry;
+	struct ddp_meetings list;
+	int status = ddp_meetings_list(store->directory, &list, error);
 
 	if (status > 0 && !store->own && !store->accepted) {
 		/*
-		 * The ranks of an earlier attempt have removed the directory. On NFS, creating it
+		 * The ranks of an earlier meeting have removed the directory. On NFS, creating it
 		 * also refreshes this client's listing.
 		 */
 		store->joined = false;
-		return ddp_attempts_directory(store->directory, false, error);
+		return ddp_meetings_directory(store->directory, false, error);
 	}
 	if (status > 0)
 		return check_missing(store, error);
@@ -812,18 +820,18 @@ static int poll_table(struct file_store *store, struct ddp_error *error)
 	if (status != 0)
 		return status;
 	if (!store->accepted)
-		return join_new_attempts(store, &list, error);
-	entry = ddp_attempts_find(&list, store->mine.attempt);
+		return join_new_meetings(store, &list, error);
+	entry = ddp_meetings_find(&list, store->mine.meeting);
 	status = !entry || !entry->ranks;
 	if (status == 0 && !store->delivered)
 		status = deliver(store, error);
 	if (status > 0)
 		return check_missing(store, error);
-	store->missed = 0;
+	store->is_missing = false;
 	return status;
 }
 
-/* On other ranks: poll once for an attempt and its table. Returns as gather(). */
+/* On other ranks: poll once for a meeting and its table. Returns as gather(). */
 static int join(struct file_store *store, struct pause *pause, struct ddp_error *error)
 {
 	uint32_t size = store->mine.size;
@@ -843,12 +851,14 @@ static int file_probe(const struct ddp_identity *identity, struct ddp_error *err
 	if (*identity->directory)
 		return 1;
 	ddp_error_set(
-		error, DDP_ERR_UNSUPPORTED, "no directory shared by all ranks is known; %s",
+		error, DDP_ERR_UNSUPPORTED, "%s",
 		identity->source == DDP_SOURCE_PLUGIN
-			? "srun --ddp found none that the tasks see: in a container, mount the "
-			  "working directory (pyxis --container-mounts, podman -v, Apptainer or "
-			  "Charliecloud -b), or name a directory with --ddp-rdzv=DIR"
-			: "srun --ddp creates one");
+			? "srun --ddp gave this task no directory; its line \"no rendezvous "
+			  "directory\" names the cause, such as a full disk; without that line, "
+			  "mount the working directory in the container (pyxis --container-mounts, "
+			  "podman -v, Apptainer or Charliecloud -b); --ddp-rdzv=DIR names another "
+			  "directory"
+			: "no directory shared by all ranks is known; srun --ddp creates one");
 	return 0;
 }
 
@@ -859,14 +869,14 @@ static void leave(const struct file_store *store)
 	char path[PATH_MAX];
 
 	if (mine->rank == 0) {
-		ddp_attempts_remove_sockets(store->directory, mine->attempt);
-		ddp_attempt_path(path, store->directory, mine->attempt, ".ranks/hello");
+		ddp_meetings_remove_sockets(store->directory, mine->meeting);
+		ddp_meeting_path(path, store->directory, mine->meeting, ".ranks/hello");
 	} else {
-		ddp_attempt_path(path, store->directory, mine->attempt, ".ranks/%u.%u",
+		ddp_meeting_path(path, store->directory, mine->meeting, ".ranks/%u.%u",
 				 store->delivered ? mine->fence : last, mine->rank);
 	}
 	(void)unlink(path);
-	ddp_attempts_leave(store->directory, store->own, mine->attempt, last);
+	ddp_meetings_leave(store->directory, store->own, mine->meeting, last);
 }
 
 static void destroy(struct file_store *store)
@@ -897,7 +907,7 @@ static void file_close(struct ddp_store *base, bool clean)
 
 int ddp_store_make_directory(const struct ddp_identity *identity, struct ddp_error *error)
 {
-	return ddp_attempts_directory(identity->directory, identity->own, error);
+	return ddp_meetings_directory(identity->directory, identity->own, error);
 }
 
 /* Open the store. Does not wait for other ranks. */
@@ -941,22 +951,37 @@ static uint64_t change_period(const struct file_store *store)
 }
 
 /*
- * If the time [due] has come, change the directories that this rank lists, and set the next time.
+ * If the time [due] has come, change the directories that this rank lists, and set the next time. A
+ * rank that waits for rank 0 writes a byte, since rank 0 cannot report that the disk is full.
+ * Returns 0, or DDP_ERR_FILE if it is.
  */
-static void change_listed(const struct file_store *store, uint64_t *due)
+static int change_listed(const struct file_store *store, uint64_t *due, struct ddp_error *error)
 {
+	const struct iovec byte = {(void *)(uintptr_t) "", 1};
 	uint64_t now = ddp_now();
 	char name[DDP_NAME_SIZE], path[PATH_MAX];
+	bool is_full;
 
 	if (now < *due)
-		return;
+		return 0;
 	*due = now + change_period(store);
+	if (!store->joined) {
+		ddp_meeting_path(path, store->directory, store->mine.process, ".now");
+		is_full = ddp_file_write(path, &byte, 1, 0, false, error) < 0 &&
+			  (errno == ENOSPC || errno == EDQUOT);
+		(void)unlink(path);
+		if (is_full)
+			return DDP_ERR_FILE;
+		ddp_error_clear(error);
+		return 0;
+	}
 	snprintf(name, sizeof(name), "%016" PRIx64 ".now", store->mine.process);
 	ddp_file_change_directory(store->directory, name);
 	if (store->mine.rank == 0)
-		ddp_file_change_directory(ddp_attempt_path(path, store->directory,
-							   store->mine.attempt, ".ranks"),
+		ddp_file_change_directory(ddp_meeting_path(path, store->directory,
+							   store->mine.meeting, ".ranks"),
 					  name);
+	return 0;
 }
 
 static int file_fence(struct ddp_store *base, const struct ddp_watch *watch,
@@ -968,7 +993,7 @@ static int file_fence(struct ddp_store *base, const struct ddp_watch *watch,
 	bool is_rank0 = store->mine.rank == 0;
 	int status;
 
-	store->missed = 0;
+	store->is_missing = false;
 	memset(store->arrived, 0, store->mine.size * sizeof(*store->arrived));
 	status = is_rank0 ? encode_own_record(store, error) : 0;
 	while (status == 0) {
@@ -976,7 +1001,7 @@ static int file_fence(struct ddp_store *base, const struct ddp_watch *watch,
 		if (status == 0)
 			status = pause_for(&pause, watch, error);
 		if (status == 0)
-			change_listed(store, &due);
+			status = change_listed(store, &due, error);
 	}
 	/* Poll once more after the timeout, for ranks that arrived during the last pause. */
 	if (status == DDP_ERR_TIMEOUT && !*error->text)

@@ -6,8 +6,9 @@
  * PMIx's collecting fence copies all records to every node. The fence is started without blocking
  * and then polled, so that time limits and aborts work. PMIx cannot cancel a fence. Therefore,
  * after a failure, the store does not finalize PMIx, and the process should end. PMIx does not
- * report which ranks are missing. An abort is a PMIx event to all ranks of the step. Some servers
- * deliver it to a part of the ranks: Slurm 22.05 delivers it only to ranks on the same node.
+ * report which ranks are missing. An abort is a PMIx event to all ranks of the step, and contains
+ * the ended world's number. PMIx delivers old events to new handlers, too. Some servers deliver an
+ * event to a part of the ranks: Slurm 22.05 delivers it only to ranks on the same node.
  */
 #include "config.h"
 
@@ -17,6 +18,7 @@
 #pragma GCC diagnostic ignored "-Wsign-conversion"
 #include <pmix.h>
 #pragma GCC diagnostic pop
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,6 +28,7 @@
 
 #define ABORT_CODE (PMIX_EXTERNAL_ERR_BASE - 364)
 #define ABORT_TEXT "ddp.abort"
+#define ABORT_WORLD "ddp.world"
 
 enum { GET_SECONDS = 30 };
 
@@ -48,18 +51,21 @@ struct pmix_store {
 	pmix_value_t *found;	/* result of the last PMIx_Get() */
 	bool initialised, is_listening;
 	size_t handler;
+	uint32_t world; /* number of this store among those that the process has opened */
+	struct pmix_store *next;
+	char event[DDP_ERROR_SIZE]; /* text of the first abort event of [world]; "": none */
 };
-
-/* Global, since PMIx and its events exist only once per process. */
-static char abort_text[DDP_ERROR_SIZE];
-/* 0: no abort; 1: [abort_text] is being written; 2: it is valid */
-static _Atomic int abort_state;
 
 /*
  * Number of the next fence. No number is used twice, so that the keys of two worlds of this process
  * differ.
  */
 static uint32_t next_fence;
+
+/* [lock] protects these, and [event] of all stores. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct pmix_store *stores; /* the open stores */
+static uint32_t next_world;
 
 /* --- Waiting ---------------------------------------------------------------------------- */
 
@@ -88,27 +94,28 @@ static void pending_end(pmix_status_t status, void *data)
 	pending_drop(pending);
 }
 
-static int check_abort(struct ddp_error *error)
+static void pmix_poll_abort(struct ddp_store *base)
 {
-	if (abort_state != 2)
-		return 0;
-	return ddp_error_set(error, DDP_ERR_ABORTED, "%s", abort_text);
+	pthread_mutex_lock(&lock);
+	snprintf(base->abort, sizeof(base->abort), "%s", ((struct pmix_store *)base)->event);
+	pthread_mutex_unlock(&lock);
 }
 
 /*
  * Wait for [pending]. Returns 0 when it is complete, or DDP_ERR_x; DDP_ERR_TIMEOUT may have no
  * text.
  */
-static int pending_wait(const struct pending *pending, const struct ddp_watch *watch,
-			struct ddp_error *error)
+static int pending_wait(struct pmix_store *store, const struct pending *pending,
+			const struct ddp_watch *watch, struct ddp_error *error)
 {
+	const char *abort = store->base.abort;
 	uint64_t pause = 20000;
 	int status = 0;
 
 	while (!pending->done && status == 0) {
-		status = check_abort(error);
-		if (status == 0)
-			status = ddp_watch_check(watch, error);
+		pmix_poll_abort(&store->base);
+		status = *abort ? ddp_error_set(error, DDP_ERR_ABORTED, "%s", abort)
+				: ddp_watch_check(watch, error);
 		if (status == 0)
 			ddp_watch_sleep(watch, pause);
 		if (pause < DDP_WATCH_PERIOD / 4)
@@ -133,25 +140,31 @@ static int pmix_probe(const struct ddp_identity *identity, struct ddp_error *err
 	return 1;
 }
 
-/* Event handler, called in PMIx's thread. Stores the text of the first abort. */
+/* Event handler, called in PMIx's thread. Stores the text of the first abort of each world. */
 static void on_abort_event(size_t handler, pmix_status_t code, const pmix_proc_t *source,
 			   pmix_info_t info[], size_t count, pmix_info_t *results,
 			   size_t result_count, pmix_event_notification_cbfunc_fn_t next,
 			   void *data)
 {
-	int none = 0;
+	const char *text = NULL;
+	int64_t world = -1;
 
 	(void)handler;
 	(void)code;
 	(void)source;
 	(void)results;
 	(void)result_count;
-	for (size_t i = 0; i < count; i++)
-		if (strcmp(info[i].key, ABORT_TEXT) == 0 && info[i].value.type == PMIX_STRING &&
-		    atomic_compare_exchange_strong(&abort_state, &none, 1)) {
-			snprintf(abort_text, sizeof(abort_text), "%s", info[i].value.data.string);
-			abort_state = 2;
-		}
+	for (size_t i = 0; i < count; i++) {
+		if (strcmp(info[i].key, ABORT_TEXT) == 0 && info[i].value.type == PMIX_STRING)
+			text = info[i].value.data.string;
+		if (strcmp(info[i].key, ABORT_WORLD) == 0 && info[i].value.type == PMIX_UINT32)
+			world = info[i].value.data.uint32;
+	}
+	pthread_mutex_lock(&lock);
+	for (struct pmix_store *store = stores; store && text; store = store->next)
+		if (store->world == world && !*store->event)
+			snprintf(store->event, sizeof(store->event), "%s", text);
+	pthread_mutex_unlock(&lock);
 	if (next)
 		next(PMIX_EVENT_ACTION_COMPLETE, NULL, 0, NULL, NULL, data);
 }
@@ -176,7 +189,7 @@ static void listen_for_aborts(struct pmix_store *store, const struct ddp_watch *
 	if (!pending)
 		return;
 	PMIx_Register_event_handler(&code, 1, NULL, 0, on_abort_event, listen_done, pending);
-	if (pending_wait(pending, watch, NULL) == 0 && pending->status == PMIX_SUCCESS) {
+	if (pending_wait(store, pending, watch, NULL) == 0 && pending->status == PMIX_SUCCESS) {
 		store->is_listening = true;
 		store->handler = pending->handler;
 	}
@@ -218,8 +231,13 @@ static void release_found(struct pmix_store *store)
 
 static void pmix_close(struct ddp_store *base, bool clean)
 {
-	struct pmix_store *store = (struct pmix_store *)base;
+	struct pmix_store *store = (struct pmix_store *)base, **link = &stores;
 
+	pthread_mutex_lock(&lock);
+	while (*link != store)
+		link = &(*link)->next;
+	*link = store->next;
+	pthread_mutex_unlock(&lock);
 	release_found(store);
 	if (store->is_listening)
 		PMIx_Deregister_event_handler(store->handler, NULL, NULL);
@@ -238,10 +256,14 @@ static int pmix_open(struct ddp_store **base, const struct ddp_identity *identit
 
 	if (!store)
 		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for the rendezvous");
+	pthread_mutex_lock(&lock);
+	store->world = next_world++;
+	store->next = stores;
+	stores = store;
+	pthread_mutex_unlock(&lock);
 	status = ddp_record_init(&store->mine, identity, error);
 	if (status < 0)
 		goto error;
-	abort_state = 0;
 	rc = PMIx_Init(&store->me, NULL, 0);
 	if (rc != PMIX_SUCCESS) {
 		status = ddp_error_set(error, DDP_ERR_ENGINE,
@@ -294,7 +316,7 @@ static int deliver(const struct pmix_store *store, struct ddp_error *error)
 	return 0;
 }
 
-static int wait_for_all(const struct pmix_store *store, const struct ddp_watch *watch,
+static int wait_for_all(struct pmix_store *store, const struct ddp_watch *watch,
 			struct ddp_error *error)
 {
 	struct pending *pending = pending_start();
@@ -317,7 +339,7 @@ static int wait_for_all(const struct pmix_store *store, const struct ddp_watch *
 		return ddp_error_set(error, DDP_ERR_ENGINE, "PMIx_Fence_nb: %s",
 				     PMIx_Error_string(rc));
 	}
-	status = pending_wait(pending, watch, error);
+	status = pending_wait(store, pending, watch, error);
 	rc = status == 0 ? pending->status : PMIX_SUCCESS;
 	pending_drop(pending);
 	if (rc != PMIX_SUCCESS)
@@ -395,14 +417,15 @@ static void pmix_abort(struct ddp_store *base, const char *text)
 	pmix_info_t *info;
 	bool yes = true;
 
-	PMIX_INFO_CREATE(info, 2);
+	PMIX_INFO_CREATE(info, 3);
 	if (!pending || !info)
 		goto out;
 	snprintf(line, sizeof(line), "rank %u on %s: %.900s", store->mine.rank, store->mine.host,
 		 text);
 	PMIX_INFO_LOAD(&info[0], ABORT_TEXT, line, PMIX_STRING);
-	PMIX_INFO_LOAD(&info[1], PMIX_EVENT_NON_DEFAULT, &yes, PMIX_BOOL);
-	if (PMIx_Notify_event(ABORT_CODE, &store->me, PMIX_RANGE_NAMESPACE, info, 2, pending_end,
+	PMIX_INFO_LOAD(&info[1], ABORT_WORLD, &store->world, PMIX_UINT32);
+	PMIX_INFO_LOAD(&info[2], PMIX_EVENT_NON_DEFAULT, &yes, PMIX_BOOL);
+	if (PMIx_Notify_event(ABORT_CODE, &store->me, PMIX_RANGE_NAMESPACE, info, 3, pending_end,
 			      pending) != PMIX_SUCCESS)
 		pending_end(PMIX_ERROR, pending);
 	else
@@ -414,15 +437,9 @@ out:
 	 * seconds, the infos are leaked.
 	 */
 	if (info && (!pending || pending->done))
-		PMIX_INFO_FREE(info, 2);
+		PMIX_INFO_FREE(info, 3);
 	if (pending)
 		pending_drop(pending);
-}
-
-static void pmix_poll_abort(struct ddp_store *store)
-{
-	if (abort_state == 2)
-		snprintf(store->abort, sizeof(store->abort), "%s", abort_text);
 }
 
 extern const struct ddp_store_method ddp_module;

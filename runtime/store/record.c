@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* record.c - encode, decode and compare records, and their keys and values */
 #include "config.h"
 
 #include <endian.h>
@@ -17,7 +18,7 @@
 struct head {
 	uint32_t magic;
 	uint16_t format, kind;
-	uint64_t attempt, process, job;
+	uint64_t meeting, process, job;
 	uint32_t rank, size, fence, pid;
 	uint64_t length;
 	uint32_t check, zero;
@@ -63,7 +64,7 @@ void ddp_record_encode(const struct ddp_record *record, uint8_t bytes[DDP_RECORD
 		.magic = htole32(MAGIC),
 		.format = htole16((uint16_t)record->format),
 		.kind = htole16((uint16_t)record->kind),
-		.attempt = htole64(record->attempt),
+		.meeting = htole64(record->meeting),
 		.process = htole64(record->process),
 		.job = htole64(record->job),
 		.rank = htole32(record->rank),
@@ -107,7 +108,7 @@ int ddp_record_decode(struct ddp_record *record, const void *data, size_t size, 
 	*record = (struct ddp_record){
 		.format = le16toh(head.format),
 		.kind = (enum ddp_record_kind)le16toh(head.kind),
-		.attempt = le64toh(head.attempt),
+		.meeting = le64toh(head.meeting),
 		.process = le64toh(head.process),
 		.job = le64toh(head.job),
 		.rank = le32toh(head.rank),

@@ -13,7 +13,7 @@
 #define DDP_STORE_RECORD_H
 
 #include "base/error.h"
-#include "world/identity.h"
+#include "identity/identity.h"
 
 #define DDP_RECORD_FORMAT 1 /* format of bodies; that of heads never changes */
 
@@ -27,7 +27,7 @@ enum {
 };
 
 enum ddp_record_kind {
-	DDP_RECORD_OF_HELLO = 1, /* rank 0 started an attempt */
+	DDP_RECORD_OF_HELLO = 1, /* rank 0 started a meeting */
 	DDP_RECORD_OF_RANK,	 /* a rank reached a fence */
 	DDP_RECORD_OF_ALL,	 /* the table of a fence */
 	DDP_RECORD_OF_ABORT,	 /* a rank aborted; the body is its reason */
@@ -37,7 +37,7 @@ enum ddp_record_kind {
 struct ddp_record {
 	unsigned format;
 	enum ddp_record_kind kind;
-	uint64_t attempt; /* random number of the attempt */
+	uint64_t meeting; /* random number of the meeting */
 	uint64_t process; /* random number of the process that wrote the record */
 	uint64_t job;	  /* hash of the job's name */
 	uint32_t rank, size, fence, pid;
@@ -49,7 +49,7 @@ struct ddp_record {
 };
 
 /*
- * Fill [record] with the process of [identity]. The members kind, attempt, fence, length and check
+ * Fill [record] with the process of [identity]. The members kind, meeting, fence, length and check
  * are left to the caller.
  * Returns 0, or DDP_ERR_SYSTEM if the system has no random numbers.
  */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* store.c - method "single", the choice of a method, and functions common to all methods */
 #include "config.h"
 
 #include <stdio.h>
@@ -199,7 +200,11 @@ int ddp_store_open(struct ddp_store **store, const char *name, const struct ddp_
 		ddp_log_print(log, DDP_LEVEL_DEBUG, "rendezvous", "method %s%s%s",
 			      method->head.name, *identity->directory ? ", " : "",
 			      identity->directory);
+	/* The watch uses the clock of libddp, not that of the method's module. */
+	(void)ddp_watch_now(watch);
+	ddp_watch_block();
 	status = method->open(store, identity, watch, error);
+	ddp_watch_unblock();
 	if (status == 0) {
 		(*store)->method = method;
 		(*store)->identity = identity;
@@ -208,6 +213,8 @@ int ddp_store_open(struct ddp_store **store, const char *name, const struct ddp_
 }
 
 /* --- Functions common to all methods ------------------------------------------------------ */
+
+/* A method may block in a file system or in a server. Its sleeps do not (ddp_watch_sleep()). */
 
 int ddp_store_put(struct ddp_store *store, const char *key, const void *value, size_t size,
 		  struct ddp_error *error)
@@ -226,7 +233,9 @@ int ddp_store_fence(struct ddp_store *store, const struct ddp_watch *watch, stru
 		return ddp_error_set(error, DDP_ERR_STATE,
 				     "rendezvous: no fence is possible after one that failed");
 	ddp_error_clear(error);
+	ddp_watch_block();
 	status = store->method->fence(store, watch, error);
+	ddp_watch_unblock();
 	if (status < 0) {
 		store->broken = true;
 		if (status != DDP_ERR_ABORTED)
@@ -252,7 +261,9 @@ int ddp_store_get(struct ddp_store *store, int rank, const char *key, void *valu
 		return ddp_error_set(error, DDP_ERR_ARGUMENT,
 				     "rendezvous: there is no rank %d of %d", rank,
 				     store->identity->size);
+	ddp_watch_block();
 	status = store->method->read(store, rank, &body, &length, error);
+	ddp_watch_unblock();
 	if (status < 0)
 		return status;
 	return ddp_values_get(body, length, rank, key, value, size, error);
@@ -265,8 +276,11 @@ void ddp_store_abort(struct ddp_store *store, const char *text)
 
 const char *ddp_store_aborted(struct ddp_store *store)
 {
-	if (!*store->abort)
+	if (!*store->abort) {
+		ddp_watch_block();
 		store->method->poll_abort(store);
+		ddp_watch_unblock();
+	}
 	return *store->abort ? store->abort : NULL;
 }
 

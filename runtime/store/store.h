@@ -6,7 +6,7 @@
  * of calls is put..., fence, get..., repeatedly; every rank takes part in every fence. The methods
  * are file, pmix (a module) and single. A caller need not know which method is used.
  *
- * store/ calls base/ and world/. Start reading in store.c, then the opening comment of
+ * store/ calls base/ and identity/. Start reading in store.c, then the opening comment of
  * file-store.c, which is the protocol of the rendezvous directory.
  */
 #ifndef DDP_STORE_STORE_H
@@ -15,10 +15,10 @@
 #include "base/log.h"
 #include "base/module.h"
 #include "base/watch.h"
+#include "identity/identity.h"
 #include "record.h"
-#include "world/identity.h"
 
-#define DDP_STORE_VERSION 2
+#define DDP_STORE_VERSION 3
 
 /* Common part of a store. The structure of each method begins with it. */
 struct ddp_store {

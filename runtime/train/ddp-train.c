@@ -4,8 +4,8 @@
 
 #include <signal.h>
 #include <stdio.h>
-#include <unistd.h>
 
+#include "base/bounded.h"
 #include "base/file.h"
 #include "launch.h"
 #include "run.h"
@@ -29,7 +29,7 @@ static int train(const struct options *options)
 		ddp_exit(ddp);
 	status = trainer_run(ddp, options);
 	failed = status > TRAINER_DIVERGED;
-	fflush(NULL);
+	fflush(stdout);
 	/*
 	 * Under launch_ranks(), skip libddp's failure summary: it would name failure records that
 	 * the launcher removes.
@@ -37,10 +37,8 @@ static int train(const struct options *options)
 	if (!failed || !launch_is_launched())
 		ddp_destroy(ddp);
 	/* Exit without destructors: another thread may hang in a call to the driver. */
-	if (failed) {
-		fflush(NULL);
-		_exit(status);
-	}
+	if (failed)
+		ddp_flush_and_exit(status);
 	return status;
 }
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* gpu-sharing.c - count the ranks of each GPU, divide its memory, and describe both */
 #include "config.h"
 
 #include "gpu-sharing.h"

@@ -3,7 +3,7 @@
  * gpu-sharing.h - which ranks share a GPU, and how much of its memory each may use
  *
  * A seat describes the GPU of one rank. All ranks have the seats of all ranks, and compute the same
- * results from them. A GPU is identified by its UUID and NCCL_HOSTID, as in device/cards.h.
+ * results from them. A GPU is identified by its UUID and NCCL_HOSTID, as in device/choice.c.
  */
 #ifndef TRAIN_GPU_SHARING_H
 #define TRAIN_GPU_SHARING_H

@@ -303,7 +303,7 @@ bool launch_is_launched(void)
 
 bool launch_is_rank(void)
 {
-	return ddp_getenv(MARK, "DDP_RANK", "DDP_ERROR", NULL) || is_task() ||
+	return ddp_getenv(MARK, "DDP_RANK", NULL) || is_task() ||
 	       (ddp_getenv("RANK", NULL) && ddp_getenv("WORLD_SIZE", NULL));
 }
 
@@ -362,7 +362,7 @@ int launch_count(const struct options *options)
 
 	if (launch_is_launched() || (rank && !given))
 		return 1;
-	if (rank && (world_size() != 1 || ddp_getenv("DDP_ERROR", NULL))) {
+	if (rank && world_size() != 1) {
 		fprintf(stderr,
 			"ddp-train: --ranks %s: this is one of %ld ranks that were started already; "
 			"leave --ranks out\n",
@@ -421,10 +421,10 @@ struct launch {
 	double share; /* fraction of a GPU that its ranks share, in sum */
 	int passed;   /* last signal that was passed on; 0: none */
 	int interrupts;
-	int status;	   /* exit status for this process */
-	bool is_cause;	   /* [status] is not from a rank that only lost a peer */
-	uint64_t deadline; /* time at which the remaining ranks are killed; UINT64_MAX: none */
-	int severity;	   /* number of signals sent to end the ranks: SIGTERM, then SIGKILL */
+	int status;		/* exit status for this process */
+	bool is_cause;		/* [status] is not from a rank that only lost a peer */
+	struct ddp_watch limit; /* time limit of the remaining ranks */
+	int severity;		/* number of signals sent to end the ranks: SIGTERM, then SIGKILL */
 };
 
 static void become_rank(const struct launch *launch, int rank, bool shared, pid_t parent,
@@ -454,9 +454,9 @@ static void signal_all(const struct launch *launch, int number)
 			kill(launch->pids[i], number);
 }
 
-static void set_deadline(struct launch *launch, uint64_t seconds)
+static bool has_limit(const struct launch *launch)
 {
-	launch->deadline = ddp_now() + seconds * 1000000000u;
+	return launch->limit.deadline != UINT64_MAX;
 }
 
 /* Whether [status] means that another rank failed first. */
@@ -483,8 +483,8 @@ static void note_end(struct launch *launch, int rank, int result)
 	if (launch->status == 0 || own)
 		launch->status = status;
 	launch->is_cause = own;
-	if (launch->deadline == UINT64_MAX && launch->severity == 0)
-		set_deadline(launch, 10);
+	if (!has_limit(launch) && launch->severity == 0)
+		launch->limit = ddp_watch_start(10, NULL, NULL);
 }
 
 static void reap(struct launch *launch)
@@ -517,27 +517,22 @@ static void end_ranks(struct launch *launch)
 {
 	signal_all(launch, launch->severity == 0 ? SIGTERM : SIGKILL);
 	launch->severity++;
-	set_deadline(launch, 5);
+	launch->limit = ddp_watch_start(5, NULL, NULL);
 }
 
 static void wait_all(struct launch *launch)
 {
 	while (launch->running > 0) {
-		uint64_t now = ddp_now(),
-			 left = launch->deadline > now ? launch->deadline - now : 0;
-		struct timespec limit = {3600, 0};
+		static const struct timespec period = {0, DDP_WATCH_PERIOD};
 		siginfo_t info;
-		int number;
+		int number =
+			sigtimedwait(&launch->signals, &info, has_limit(launch) ? &period : NULL);
 
-		if (left / 1000000000u < 3600)
-			limit = (struct timespec){(time_t)(left / 1000000000u),
-						  (long)(left % 1000000000u)};
-		number = sigtimedwait(&launch->signals, &info, &limit);
 		if (number == SIGCHLD)
 			reap(launch);
 		else if (number > 0)
 			pass_signal(launch, &info);
-		else if (errno == EAGAIN && ddp_now() >= launch->deadline)
+		if (has_limit(launch) && ddp_watch_check(&launch->limit, NULL) < 0)
 			end_ranks(launch);
 	}
 }
@@ -586,7 +581,8 @@ static void start_all(struct launch *launch, bool shared, char **argv)
 
 int launch_ranks(int count, int devices, bool shared, char **argv)
 {
-	struct launch launch = {.count = count, .devices = devices, .deadline = UINT64_MAX};
+	struct launch launch = {
+		.count = count, .devices = devices, .limit = ddp_watch_start(-1, NULL, NULL)};
 
 	if (!read_share(&launch.share))
 		return EXIT_USAGE;

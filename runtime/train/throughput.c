@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* throughput.c - gather the ranks' counters in intervals of about a second */
 #include "config.h"
 
 #include <stdio.h>

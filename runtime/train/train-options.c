@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* train-options.c - parse and check the options of ddp-train, and print its help */
 #include "config.h"
 
 #include "train-options.h"

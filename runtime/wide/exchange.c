@@ -4,7 +4,9 @@
 
 #include <sched.h>
 #include <stdio.h>
+#include <string.h>
 
+#include "base/type.h"
 #include "exchange.h"
 
 /*
@@ -27,14 +29,14 @@
  */
 #define REPORT_NS 300000000u
 
-static const char *name_of(const struct ddp_exchange *exchange, int rank)
+static const char *name_of(const struct ddp_column *column, int rank)
 {
-	return exchange->column->name(exchange->column->owner, rank);
+	return column->name(column->owner, rank);
 }
 
 static const char *member_name(const struct ddp_exchange *exchange, int member)
 {
-	return name_of(exchange, exchange->column->ranks[member]);
+	return name_of(exchange->column, exchange->column->ranks[member]);
 }
 
 void ddp_exchange_start(struct ddp_exchange *exchange, const struct ddp_column *column,
@@ -48,9 +50,21 @@ void ddp_exchange_start(struct ddp_exchange *exchange, const struct ddp_column *
 	 * same tag.
 	 */
 	exchange->tag = (uint64_t)call->sequence << 32 | call->check;
-	exchange->now = exchange->busy = exchange->checked = ddp_now();
+	exchange->now = exchange->busy = exchange->checked = ddp_watch_now(watch);
 	exchange->noted = false;
 	ddp_error_clear(&exchange->error);
+}
+
+/* Start of a note whose error is DDP_ERR_MISMATCH. */
+#define MISMATCH_NOTE "mismatch: "
+
+void ddp_column_note(const struct ddp_host_engine *engine, struct ddp_host *host, int status,
+		     const char *text)
+{
+	char note[DDP_HOST_NOTE];
+
+	snprintf(note, sizeof(note), "%s%s", status == DDP_ERR_MISMATCH ? MISMATCH_NOTE : "", text);
+	engine->note(host, note);
 }
 
 /*
@@ -62,24 +76,32 @@ static int fail(struct ddp_exchange *exchange, int status)
 	const struct ddp_column *column = exchange->column;
 
 	if (!exchange->noted)
-		column->engine->note(column->host, exchange->error.text);
+		ddp_column_note(column->engine, column->host, status, exchange->error.text);
 	column->engine->cancel(column->host);
 	return status;
 }
 
 /* --- Conditions that end a wait ------------------------------------------------------------ */
 
-static int check_notes(struct ddp_exchange *exchange)
+static int find_note(const struct ddp_column *column, struct ddp_error *error)
 {
-	const struct ddp_column *column = exchange->column;
 	char text[DDP_HOST_NOTE];
+	bool mismatch;
 	int peer;
 
 	if (column->engine->event(column->host, &peer, text, sizeof(text)) != DDP_HOST_NOTED)
 		return 0;
-	exchange->noted = true;
-	return ddp_error_set(&exchange->error, DDP_ERR_ABORTED, "from %s: %s",
-			     name_of(exchange, peer), text);
+	mismatch = strncmp(text, MISMATCH_NOTE, strlen(MISMATCH_NOTE)) == 0;
+	return ddp_error_set(error, mismatch ? DDP_ERR_MISMATCH : DDP_ERR_ABORTED, "from %s: %s",
+			     name_of(column, peer), text + (mismatch ? strlen(MISMATCH_NOTE) : 0));
+}
+
+static int check_notes(struct ddp_exchange *exchange)
+{
+	int status = find_note(exchange->column, &exchange->error);
+
+	exchange->noted = exchange->noted || status < 0;
+	return status;
 }
 
 /*
@@ -91,7 +113,7 @@ static int await_reports(struct ddp_exchange *exchange, uint64_t nanoseconds,
 			 const struct ddp_message *message)
 {
 	const struct ddp_column *column = exchange->column;
-	uint64_t until = ddp_now() + nanoseconds;
+	uint64_t until = ddp_watch_now(exchange->watch) + nanoseconds;
 	int status;
 
 	do {
@@ -101,23 +123,28 @@ static int await_reports(struct ddp_exchange *exchange, uint64_t nanoseconds,
 			status = ddp_watch_check(exchange->watch, &exchange->error);
 		if (status < 0 && *exchange->error.text)
 			return status;
-	} while (ddp_now() < until && !(message && message->request.status != 0));
+	} while (ddp_watch_now(exchange->watch) < until &&
+		 !(message && message->request.status != 0));
 	return 0;
 }
 
 /*
  * The connection to [rank] is lost. If that rank ended because of another failure, it has reported
  * this before, at least in the rendezvous store. Then its report is the error, not the lost
- * connection.
+ * connection. A rank that closed its connections in ddp_destroy() is not an event of the engine.
  */
-static int handle_loss(struct ddp_exchange *exchange, int rank, const char *why)
+static int handle_loss(struct ddp_exchange *exchange, int rank)
 {
+	const struct ddp_column *column = exchange->column;
 	int status = await_reports(exchange, REPORT_NS, check_notes, NULL);
+	char why[DDP_HOST_NOTE];
 
 	if (status < 0)
 		return status;
+	if (column->engine->event(column->host, &rank, why, sizeof(why)) != DDP_HOST_LOST)
+		snprintf(why, sizeof(why), "it has left");
 	return ddp_error_set(&exchange->error, DDP_ERR_PEER,
-			     "lost the connection to %s in %s #%u: %s", name_of(exchange, rank),
+			     "lost the connection to %s in %s #%u: %s", name_of(column, rank),
 			     exchange->call->name, exchange->call->sequence, why);
 }
 
@@ -134,7 +161,7 @@ static int check_peers(struct ddp_exchange *exchange)
 	if (status < 0 ||
 	    column->engine->event(column->host, &peer, text, sizeof(text)) != DDP_HOST_LOST)
 		return status;
-	return handle_loss(exchange, peer, text);
+	return handle_loss(exchange, peer);
 }
 
 /* Returns the nanoseconds within which a rank must answer a query. */
@@ -154,11 +181,12 @@ static int find_silent(struct ddp_exchange *exchange, const struct ddp_message *
 		       int *silent, int *first)
 {
 	const struct ddp_column *column = exchange->column;
-	uint64_t until = ddp_now() + answer_time(exchange);
+	uint64_t until = ddp_watch_now(exchange->watch) + answer_time(exchange);
 	int status = 0;
 
 	*silent = column->engine->silent(column->host, true, first);
-	while (status == 0 && *silent && message->request.status == 0 && ddp_now() < until) {
+	while (status == 0 && *silent && message->request.status == 0 &&
+	       ddp_watch_now(exchange->watch) < until) {
 		status = await_reports(exchange, DDP_WATCH_PERIOD, check_peers, message);
 		*silent = column->engine->silent(column->host, false, first);
 	}
@@ -187,7 +215,7 @@ static int handle_timeout(struct ddp_exchange *exchange, const struct ddp_messag
 	if (silent > 1)
 		snprintf(more, sizeof(more), " and %d more", silent - 1);
 	return ddp_error_set(&exchange->error, DDP_ERR_TIMEOUT, "%s%s %s in %s #%u in %g s",
-			     name_of(exchange, first), more,
+			     name_of(exchange->column, first), more,
 			     silent ? "did not answer" : "is running but has not reached this call",
 			     exchange->call->name, exchange->call->sequence,
 			     exchange->watch->limit);
@@ -207,6 +235,36 @@ static int check_wait(struct ddp_exchange *exchange, const struct ddp_message *m
 
 /* --- Messages ------------------------------------------------------------------------------ */
 
+/*
+ * Returns the kind of the call to which [message] belongs, if it is known and not the kind of this
+ * call; else DDP_CALL_OTHER. MPI does not report the tag of a message of another call.
+ */
+static uint32_t other_kind(const struct ddp_exchange *exchange, const struct ddp_message *message)
+{
+	uint32_t kind = (uint32_t)message->request.tag >> DDP_COLUMN_HASH_BITS;
+
+	return kind < DDP_CALL_KINDS && kind != exchange->call->check >> DDP_COLUMN_HASH_BITS
+		       ? kind
+		       : DDP_CALL_OTHER;
+}
+
+static int set_call_error(struct ddp_exchange *exchange, const struct ddp_message *message)
+{
+	const struct ddp_column_call *call = exchange->call;
+	uint32_t kind = other_kind(exchange, message);
+	const char *peer = member_name(exchange, message->member);
+
+	if (kind == DDP_CALL_OTHER)
+		return ddp_error_set(&exchange->error, DDP_ERR_MISMATCH,
+				     "%s made another call than %s #%u here, or with another "
+				     "type, operation or count",
+				     peer, call->name, call->sequence);
+	return ddp_error_set(&exchange->error, DDP_ERR_MISMATCH,
+			     "%s calls %s%s #%u, and this rank calls %s #%u", peer,
+			     ddp_call_name(kind), ddp_call_is_refusal(kind) ? " (refused)" : "",
+			     (uint32_t)(message->request.tag >> 32), call->name, call->sequence);
+}
+
 /* [message] failed. The engine may know more about the failure of its peer. */
 static int handle_failure(struct ddp_exchange *exchange, const struct ddp_message *message)
 {
@@ -215,13 +273,14 @@ static int handle_failure(struct ddp_exchange *exchange, const struct ddp_messag
 
 	if (status < 0)
 		return status;
+	if (message->request.status == DDP_ERR_MISMATCH && other_kind(exchange, message))
+		return set_call_error(exchange, message);
 	if (message->request.status == DDP_ERR_MISMATCH)
 		return ddp_error_set(&exchange->error, DDP_ERR_MISMATCH,
 				     "%s sent more than %zu bytes in %s #%u", peer, message->bytes,
 				     exchange->call->name, exchange->call->sequence);
 	if (message->request.status == DDP_ERR_PEER)
-		return handle_loss(exchange, exchange->column->ranks[message->member],
-				   "it has left");
+		return handle_loss(exchange, exchange->column->ranks[message->member]);
 	return ddp_error_set(&exchange->error, message->request.status, "a message %s %s in %s #%u",
 			     message->receive ? "from" : "to", peer, exchange->call->name,
 			     exchange->call->sequence);
@@ -230,18 +289,13 @@ static int handle_failure(struct ddp_exchange *exchange, const struct ddp_messag
 /* Check that [message], which has arrived, is the one that this call expects. */
 static int check_message(struct ddp_exchange *exchange, const struct ddp_message *message)
 {
-	const char *peer;
-
-	if (message->request.tag == exchange->tag && message->request.bytes == message->bytes)
-		return 1;
-	peer = member_name(exchange, message->member);
 	if (message->request.tag != exchange->tag)
-		return ddp_error_set(&exchange->error, DDP_ERR_MISMATCH,
-				     "%s made another call than %s #%u here, or with another "
-				     "type, operation or count",
-				     peer, exchange->call->name, exchange->call->sequence);
+		return set_call_error(exchange, message);
+	if (message->request.bytes == message->bytes)
+		return 1;
 	return ddp_error_set(&exchange->error, DDP_ERR_MISMATCH,
-			     "%s sent %zu bytes in %s #%u, not %zu", peer, message->request.bytes,
+			     "%s sent %zu bytes in %s #%u, not %zu",
+			     member_name(exchange, message->member), message->request.bytes,
 			     exchange->call->name, exchange->call->sequence, message->bytes);
 }
 
@@ -314,7 +368,7 @@ int ddp_exchange_step(struct ddp_exchange *exchange, const struct ddp_message *m
 	uint64_t most = time_to_rest(exchange, exchange->now);
 	int happened = column->engine->progress(column->host, most);
 
-	exchange->now = ddp_now();
+	exchange->now = ddp_watch_now(exchange->watch);
 	if (exchange->now - exchange->checked >= CHECK_NS) {
 		int status = check_wait(exchange, message);
 
@@ -342,4 +396,28 @@ int ddp_exchange_wait(struct ddp_exchange *exchange, struct ddp_message *message
 int ddp_exchange_end(const struct ddp_exchange *exchange, int status, struct ddp_error *error)
 {
 	return status < 0 ? ddp_error_set(error, status, "%s", exchange->error.text) : 0;
+}
+
+/* --- Refusals ------------------------------------------------------------------------------ */
+
+int ddp_column_check_refusals(const struct ddp_column *column, uint64_t made,
+			      struct ddp_error *error)
+{
+	int status = find_note(column, error), position = 0, peer;
+	uint64_t tag;
+
+	while (status == 0 && column->engine->early &&
+	       (peer = column->engine->early(column->host, &position, &tag)) >= 0) {
+		uint32_t check = (uint32_t)tag, kind = check >> DDP_COLUMN_HASH_BITS;
+		/* [made] minus the peer's number, of which the tag has the lower bits */
+		uint32_t more = ((uint32_t)made - check) << (32 - DDP_COLUMN_HASH_BITS);
+
+		if (ddp_call_is_refusal(kind) && (int32_t)more > 0)
+			status = ddp_error_set(error, DDP_ERR_MISMATCH,
+					       "%s calls %s (refused) #%u after fewer collectives "
+					       "on device memory than this rank, which made %llu",
+					       name_of(column, peer), ddp_call_name(kind),
+					       (uint32_t)(tag >> 32), (unsigned long long)made);
+	}
+	return status;
 }

@@ -23,9 +23,9 @@ struct ddp_exchange {
 	const struct ddp_column_call *call;
 	const struct ddp_watch *watch;
 	uint64_t tag;  /* tag of all messages of the call */
-	uint64_t now;  /* time at the end of the last step */
-	uint64_t busy; /* time at which a message last made progress */
-	/* time at which the watch and the engine's event() were last called */
+	uint64_t now;  /* awake time at the end of the last step */
+	uint64_t busy; /* awake time at which a message last made progress */
+	/* awake time at which the watch and the engine's event() were last called */
 	uint64_t checked;
 	bool noted; /* another rank has already reported the failure to all */
 	struct ddp_error error;
@@ -43,6 +43,22 @@ int ddp_exchange_send(struct ddp_exchange *exchange, struct ddp_message *message
 		      const void *data, size_t bytes);
 int ddp_exchange_recv(struct ddp_exchange *exchange, struct ddp_message *message, int member,
 		      void *data, size_t bytes);
+
+/*
+ * Send a note with the error of this rank to all peers. Peers that wait fail with it, and with
+ * [status] if that is DDP_ERR_MISMATCH, else with DDP_ERR_ABORTED.
+ */
+void ddp_column_note(const struct ddp_host_engine *engine, struct ddp_host *host, int status,
+		     const char *text);
+
+/*
+ * Check for a note, and for a refusal (ddp_call_is_refusal()) of a peer that has made fewer device
+ * collectives than this rank, [made]. Such a peer does not take part in one of these. For waits that
+ * are not in a call of the column.
+ * Returns 0, or a status with a text that names the peer.
+ */
+int ddp_column_check_refusals(const struct ddp_column *column, uint64_t made,
+			      struct ddp_error *error);
 
 /* Returns 1 if [message] is complete, else 0. */
 int ddp_exchange_test(struct ddp_exchange *exchange, struct ddp_message *message);

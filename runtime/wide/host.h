@@ -18,7 +18,7 @@
 #include "base/module.h"
 #include "base/watch.h"
 
-#define DDP_HOST_VERSION 8
+#define DDP_HOST_VERSION 10
 
 /* Maximum sizes, in bytes, of a card, a note and a message. */
 enum {
@@ -116,6 +116,13 @@ struct ddp_host_engine {
 	 * DDP_HOST_LOST with the first peer that was lost, and the reason.
 	 */
 	enum ddp_host_event (*event)(struct ddp_host *host, int *peer, char *text, size_t size);
+
+	/*
+	 * Iterate over the peers from which a message has arrived before its receive. The caller sets
+	 * [position] to 0 before the first call. Returns the next such peer, with the tag of its
+	 * oldest message, or -1 if there is no further one. NULL if the engine does not know tags.
+	 */
+	int (*early)(struct ddp_host *host, int *position, uint64_t *tag);
 
 	/*
 	 * Send [text] to all peers, ahead of queued messages. It may fail to arrive. Used for an

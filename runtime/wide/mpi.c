@@ -24,8 +24,8 @@
 
 /* Nanoseconds between two polls in a wait. MPI has no descriptor to wait on. */
 #define POLL_NS 100000u
-/* Nanoseconds to wait for a cancelled message, and for notes at the end. */
-#define FLUSH_NS 50000000u
+/* Seconds to wait for a cancelled message, and for notes at the end. */
+#define FLUSH_S 0.05
 /*
  * Microseconds that a rank waits after a failure, because its exit may end the step before other
  * ranks have reported the failure.
@@ -289,12 +289,12 @@ static bool has_messages(const struct ddp_host *host)
  */
 static void mpi_cancel(struct ddp_host *host)
 {
-	uint64_t until = ddp_now() + FLUSH_NS;
+	struct ddp_watch watch = ddp_watch_start(FLUSH_S, NULL, NULL);
 
 	for (int i = INBOX + 1; i < host->count && !host->frozen; i++)
 		if (host->slots[i].receive)
 			CALL(host, MPI_Cancel, &host->requests[i]);
-	while (has_messages(host) && !host->frozen && ddp_now() < until)
+	while (has_messages(host) && !host->frozen && ddp_watch_check(&watch, NULL) == 0)
 		progress(host);
 	host->frozen = host->frozen || has_messages(host);
 }
@@ -428,7 +428,7 @@ static void free_host(struct ddp_host *host)
 
 static void mpi_close(struct ddp_host *host, bool clean)
 {
-	uint64_t until = ddp_now() + FLUSH_NS;
+	struct ddp_watch watch = ddp_watch_start(FLUSH_S, NULL, NULL);
 
 	if (!host)
 		return;
@@ -437,7 +437,8 @@ static void mpi_close(struct ddp_host *host, bool clean)
 	 * wait for all ranks.
 	 */
 	if (!clean) {
-		while (!host->frozen && host->count > INBOX + 1 && ddp_now() < until)
+		while (!host->frozen && host->count > INBOX + 1 &&
+		       ddp_watch_check(&watch, NULL) == 0)
 			progress(host);
 		host->frozen = true;
 		return;

@@ -325,8 +325,7 @@ int ddp_column_partners(int size, int index, int partners[static DDP_COLUMN_PART
 		add_partner((index + distance) % size, index, partners, &count);
 		add_partner((index + size - distance) % size, index, partners, &count);
 	}
-	if (index < 2 * extra)
-		add_partner(index ^ 1, index, partners, &count);
+	/* In recursive doubling, odd members below 2 * extra exchange data with a neighbour only. */
 	if (index < 2 * extra && index % 2)
 		return count;
 	for (int bit = 1; bit < power; bit *= 2)

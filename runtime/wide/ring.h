@@ -42,9 +42,15 @@ struct ddp_column {
  */
 struct ddp_column_call {
 	uint32_t sequence;
-	uint32_t check; /* hash of kind, type, operation and count */
+	/*
+	 * kind (base/type.h), then DDP_COLUMN_HASH_BITS of a hash of type, operation and count; for a
+	 * refusal, of the number of device collectives that its rank has made before
+	 */
+	uint32_t check;
 	const char *name;
 };
+
+enum { DDP_COLUMN_HASH_BITS = 26 };
 
 /* Maximum number of partners of a member, for any number of members. */
 enum { DDP_COLUMN_PARTNERS = 96 };

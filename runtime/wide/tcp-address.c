@@ -310,7 +310,7 @@ static int read_ports(unsigned int *first, unsigned int *last, struct ddp_error 
 /* Listen on the port in [address]. Returns the descriptor, or -1 with errno set. */
 static int listen_on(const struct ddp_tcp_address *address)
 {
-	int fd = socket(address->any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int fd = ddp_fork_socket(address->any.sa_family, SOCK_STREAM);
 	int on = 1, saved;
 
 	if (fd < 0)
@@ -321,7 +321,7 @@ static int listen_on(const struct ddp_tcp_address *address)
 	    listen(fd, SOMAXCONN) == 0)
 		return fd;
 	saved = errno;
-	close(fd);
+	ddp_fork_close_socket(fd);
 	errno = saved;
 	return -1;
 }

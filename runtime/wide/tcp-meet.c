@@ -194,7 +194,7 @@ static void set_options(int fd, double limit, bool same_host)
 static void drop(struct handshake *handshake)
 {
 	if (handshake->fd >= 0)
-		close(handshake->fd);
+		ddp_fork_close_socket(handshake->fd);
 	handshake->fd = -1;
 	handshake->received = 0;
 }
@@ -209,7 +209,7 @@ static void finish(struct meeting *meeting, struct handshake *handshake)
 	 * arrived there.
 	 */
 	if (partner->fd >= 0)
-		close(partner->fd);
+		ddp_fork_close_socket(partner->fd);
 	else
 		meeting->missing--;
 	set_options(handshake->fd, meeting->public->watch->limit,
@@ -225,9 +225,9 @@ static void finish(struct meeting *meeting, struct handshake *handshake)
  * Schedule the next try. [why] is an errno value. The partner may also have closed the connection
  * to make space for another one.
  */
-static void retry_later(struct handshake *handshake, int why)
+static void retry_later(const struct ddp_tcp_meeting *meeting, struct handshake *handshake, int why)
 {
-	uint64_t now = ddp_now();
+	uint64_t now = ddp_watch_now(meeting->watch);
 
 	drop(handshake);
 	handshake->stage = STAGE_IDLE;
@@ -248,18 +248,18 @@ static void start_connecting(const struct ddp_tcp_meeting *meeting, struct hands
 		from.v4.sin_port = 0;
 	else
 		from.v6.sin6_port = 0;
-	handshake->fd = socket(to->any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	handshake->fd = ddp_fork_socket(to->any.sa_family, SOCK_STREAM);
 	handshake->stage = STAGE_CONNECT;
-	handshake->since = ddp_now();
+	handshake->since = ddp_watch_now(meeting->watch);
 	if (handshake->fd < 0) {
-		retry_later(handshake, errno);
+		retry_later(meeting, handshake, errno);
 		return;
 	}
 	/* Send from the interface that the user chose, or that has the route. */
 	if (from.any.sa_family == to->any.sa_family)
 		bind(handshake->fd, &from.any, ddp_tcp_address_size(&from));
 	if (connect(handshake->fd, &to->any, ddp_tcp_address_size(to)) < 0 && errno != EINPROGRESS)
-		retry_later(handshake, errno);
+		retry_later(meeting, handshake, errno);
 }
 
 static int send_hello(const struct ddp_tcp_meeting *meeting, struct handshake *handshake)
@@ -304,7 +304,7 @@ static void continue_ours(struct meeting *meeting, struct handshake *handshake)
 		}
 	}
 	if (status < 0)
-		retry_later(handshake, errno);
+		retry_later(meeting->public, handshake, errno);
 }
 
 /* --- The listening side -------------------------------------------------------------------- */
@@ -396,11 +396,11 @@ static void continue_theirs(struct meeting *meeting, struct handshake *handshake
 static int accept_all(struct meeting *meeting, struct ddp_error *error)
 {
 	for (int i = 0; i < MOST_PENDING; i++) {
-		struct handshake *entry, new = {.stage = STAGE_HELLO, .since = ddp_now()};
+		struct handshake *entry, new = {.stage = STAGE_HELLO};
 		socklen_t size = sizeof(new.from.v6);
 
-		new.fd = accept4(meeting->public->listener, &new.from.any, &size,
-				 SOCK_CLOEXEC | SOCK_NONBLOCK);
+		new.since = ddp_watch_now(meeting->public->watch);
+		new.fd = ddp_fork_accept(meeting->public->listener, &new.from.any, &size);
 		if (new.fd < 0 &&
 		    (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM))
 			return reject_oldest(meeting)
@@ -516,21 +516,19 @@ static int handle_events(struct meeting *meeting, int milliseconds, struct ddp_e
 static int run_meeting(struct meeting *meeting, struct ddp_error *error)
 {
 	struct ddp_tcp_meeting *public = meeting->public;
-	uint64_t checked = 0;
 	int status = 0;
 
 	while (meeting->missing > 0 && status == 0) {
-		uint64_t now = ddp_now();
+		uint64_t now = ddp_watch_now(public->watch);
 
 		for (int i = 0; i < public->count; i++)
 			if (meeting->ours[i].stage == STAGE_IDLE && meeting->ours[i].since <= now)
 				start_connecting(public, &meeting->ours[i]);
 		status = handle_events(meeting, 20, error);
-		now = ddp_now();
+		now = ddp_watch_now(public->watch);
 		expire(meeting, now);
-		if (status < 0 || now - checked < DDP_WATCH_PERIOD)
-			continue;
-		checked = now;
+		if (status < 0 || meeting->missing == 0)
+			break;
 		status = check_tries(meeting, now, error);
 		if (status == 0)
 			status = ddp_watch_check(public->watch, error);
@@ -578,7 +576,7 @@ int ddp_tcp_meet(struct ddp_tcp_meeting *public, struct ddp_error *error)
 			      "rejected %d connections without a valid proof, the first from %s",
 			      meeting.rejected, meeting.rejected_from);
 out:
-	close(public->listener);
+	ddp_fork_close_socket(public->listener);
 	public->listener = -1;
 	free(meeting.ours);
 	free(meeting.polled);

@@ -12,6 +12,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include "base/fork.h"
 #include "base/keyed-hash.h"
 #include "host.h"
 

@@ -14,16 +14,15 @@
  *
  * All frames except DATA are control frames. A control frame is sent between two DATA frames, ahead
  * of queued DATA frames. If a message arrives before its receive, it is stored in the stash, up to
- * STASH_MOST bytes per connection. If the stash is full, the connection is not read until a receive
- * uses a message. This is necessary because in a sequence of broadcasts, a rank can be any number
- * of bytes ahead of the next rank. A connection that ends without BYE is lost.
+ * STASH_MOST bytes per connection. If the stash is full, or memory is short, the connection is not
+ * read until a receive uses a message. This is necessary because in a sequence of broadcasts, a rank
+ * can be any number of bytes ahead of the next rank. A connection that ends without BYE is lost.
  */
 #include "config.h"
 
 #include <errno.h>
 #include <linux/tcp.h>
 #include <poll.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,8 +36,6 @@
 enum {
 	/* bytes per read, in addition to payload that is read directly to its buffer */
 	STAGING = 16 << 10,
-	/* bytes of messages without a receive, per connection; a full stash stops reading */
-	STASH_MOST = DDP_HOST_MESSAGE,
 	SEND_VECTOR = 16,
 };
 
@@ -52,11 +49,11 @@ enum {
 #define CHECK_NS UINT64_C(1000000000)
 
 /*
- * Nanoseconds that a clean close waits for the partners' BYE. Nanoseconds for which any other close
- * tries to send notes.
+ * Seconds that a clean close waits for the partners' BYE. Seconds for which any other close tries to
+ * send notes.
  */
-#define GOODBYE_NS UINT64_C(800000000)
-#define FLUSH_NS UINT64_C(50000000)
+#define GOODBYE_S 0.8
+#define FLUSH_S 0.05
 
 enum frame_kind {
 	FRAME_DATA = 1,
@@ -94,7 +91,7 @@ struct connection {
 	int fd, peer;
 	struct queue sends, receives;
 	struct queue stash; /* messages that arrived before their receives */
-	size_t stashed;	    /* bytes of the messages in [stash] */
+	size_t stashed;	    /* memory of the messages in [stash], in bytes */
 
 	/* bytes of the first queued send, header included, that were already sent */
 	size_t sent;
@@ -117,7 +114,6 @@ struct connection {
 };
 
 struct ddp_host {
-	struct ddp_host *next; /* next entry of [connected_hosts] */
 	int rank, size;
 	struct ddp_tcp_meeting meeting; /* state of meet(); unused afterwards */
 	struct connection *connections; /* [count] connections */
@@ -157,6 +153,18 @@ static struct transfer *take_first(struct queue *queue)
 	if (!queue->first)
 		queue->end = &queue->first;
 	return transfer;
+}
+
+/*
+ * Memory, in bytes, of messages without a receive, per connection. The largest message fits. A full
+ * stash stops reading.
+ */
+#define STASH_MOST (sizeof(struct transfer) + DDP_HOST_MESSAGE)
+
+/* Returns the bytes of memory that a message in the stash needs. */
+static size_t memory_of(const struct frame *frame)
+{
+	return sizeof(struct transfer) + frame->bytes;
 }
 
 /* Allocate a transfer, with [bytes] for its data behind it. */
@@ -327,7 +335,7 @@ static void empty_stash(struct connection *connection)
 
 		if (message->frame.bytes && message->frame.bytes <= receive->frame.bytes)
 			memcpy(receive->data, message->data, message->frame.bytes);
-		connection->stashed -= message->frame.bytes;
+		connection->stashed -= memory_of(&message->frame);
 		deliver(receive, &message->frame);
 		free(message);
 	}
@@ -336,7 +344,7 @@ static void empty_stash(struct connection *connection)
 static bool is_frame(const struct frame *frame)
 {
 	if (frame->kind == FRAME_DATA)
-		return frame->bytes <= STASH_MOST;
+		return frame->bytes <= DDP_HOST_MESSAGE;
 	return frame->kind > FRAME_DATA && frame->kind <= FRAME_BYE && frame->bytes < DDP_HOST_NOTE;
 }
 
@@ -356,16 +364,13 @@ static bool start_frame(struct ddp_host *host, struct connection *connection)
 	if (frame->kind != FRAME_DATA || (target && frame->bytes > target->frame.bytes)) {
 		target = NULL;
 	} else if (!target) {
-		connection->blocked = connection->stashed + frame->bytes > STASH_MOST;
+		if (connection->stashed + memory_of(frame) <= STASH_MOST)
+			target = new_transfer(frame->bytes);
+		connection->blocked = !target;
 		if (connection->blocked)
 			return false;
-		target = new_transfer(frame->bytes);
-		if (!target) {
-			lose(host, connection, "out of memory");
-			return false;
-		}
 		target->frame = *frame;
-		connection->stashed += frame->bytes;
+		connection->stashed += memory_of(frame);
 		append(&connection->stash, target);
 	}
 	connection->arrived = 0;
@@ -694,6 +699,19 @@ static enum ddp_host_event tcp_event(struct ddp_host *host, int *peer, char *tex
 	return DDP_HOST_LOST;
 }
 
+static int tcp_early(struct ddp_host *host, int *position, uint64_t *tag)
+{
+	while (*position < host->count) {
+		const struct connection *connection = &host->connections[(*position)++];
+
+		if (!connection->stash.first)
+			continue;
+		*tag = connection->stash.first->frame.tag;
+		return connection->peer;
+	}
+	return -1;
+}
+
 static void tcp_note(struct ddp_host *host, const char *text)
 {
 	send_to_all(host, NULL, FRAME_NOTE, host->rank, text);
@@ -731,64 +749,6 @@ static void tcp_describe(struct ddp_host *host, char *text, size_t size)
 		 ddp_tcp_address_text(address, where), host->count, host->count == 1 ? "" : "s");
 }
 
-/* --- Forked children ----------------------------------------------------------------------- */
-
-/*
- * Close the sockets in a forked child, such as a data loader's worker. Otherwise a connection would
- * outlive the rank, and the peers would detect the rank's end only at their time limit.
- */
-static pthread_mutex_t connected_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct ddp_host *connected_hosts;
-
-static void before_fork(void)
-{
-	pthread_mutex_lock(&connected_lock);
-}
-
-static void after_fork(void)
-{
-	pthread_mutex_unlock(&connected_lock);
-}
-
-static void after_fork_in_child(void)
-{
-	for (struct ddp_host *host = connected_hosts; host; host = host->next)
-		for (int i = 0; i < host->count; i++) {
-			close(host->connections[i].fd);
-			host->connections[i].fd = -1;
-			host->connections[i].closed = true;
-		}
-	after_fork();
-}
-
-static void handle_forks(void)
-{
-	pthread_atfork(before_fork, after_fork, after_fork_in_child);
-}
-
-static void add_connected(struct ddp_host *host)
-{
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-	pthread_once(&once, handle_forks);
-	pthread_mutex_lock(&connected_lock);
-	host->next = connected_hosts;
-	connected_hosts = host;
-	pthread_mutex_unlock(&connected_lock);
-}
-
-static void remove_connected(const struct ddp_host *host)
-{
-	struct ddp_host **link = &connected_hosts;
-
-	pthread_mutex_lock(&connected_lock);
-	while (*link && *link != host)
-		link = &(*link)->next;
-	if (*link)
-		*link = host->next;
-	pthread_mutex_unlock(&connected_lock);
-}
-
 /* --- Start and end ------------------------------------------------------------------------- */
 
 /*
@@ -812,15 +772,15 @@ static bool is_busy(const struct ddp_host *host, bool goodbyes)
  */
 static void flush(struct ddp_host *host, bool clean)
 {
-	uint64_t until = ddp_now() + (clean ? GOODBYE_NS : FLUSH_NS);
+	struct ddp_watch watch = ddp_watch_start(clean ? GOODBYE_S : FLUSH_S, NULL, NULL);
 
 	for (int i = 0; i < host->count && clean; i++)
 		send_control(&host->connections[i], FRAME_BYE, host->rank, "");
-	while (is_busy(host, false) && ddp_now() < until)
+	while (is_busy(host, false) && ddp_watch_check(&watch, NULL) == 0)
 		serve(host, DDP_WATCH_PERIOD);
 	for (int i = 0; i < host->count; i++)
 		shutdown(host->connections[i].fd, SHUT_WR);
-	while (clean && is_busy(host, true) && ddp_now() < until)
+	while (clean && is_busy(host, true) && ddp_watch_check(&watch, NULL) == 0)
 		serve(host, DDP_WATCH_PERIOD);
 	if (!clean)
 		serve(host, 0);
@@ -831,16 +791,15 @@ static void tcp_close(struct ddp_host *host, bool clean)
 	if (!host)
 		return;
 	flush(host, clean);
-	remove_connected(host);
 	if (host->meeting.listener >= 0)
-		close(host->meeting.listener);
+		ddp_fork_close_socket(host->meeting.listener);
 	for (int i = 0; i < host->count; i++) {
 		struct connection *connection = &host->connections[i];
 
 		finish_all(&connection->sends, DDP_ERR_ABORTED);
 		finish_all(&connection->receives, DDP_ERR_ABORTED);
 		finish_all(&connection->stash, DDP_ERR_ABORTED);
-		close(connection->fd);
+		ddp_fork_close_socket(connection->fd);
 	}
 	free(host->meeting.partners);
 	free(host->connections);
@@ -948,12 +907,10 @@ static int tcp_meet(struct ddp_host *host, const struct ddp_host_card *cards, in
 		status = make_connections(host, error);
 	for (int i = 0; i < meeting->count; i++)
 		if (meeting->partners[i].fd >= 0)
-			close(meeting->partners[i].fd);
+			ddp_fork_close_socket(meeting->partners[i].fd);
 	free(meeting->partners);
 	meeting->partners = NULL;
 	meeting->count = 0;
-	if (status == 0)
-		add_connected(host);
 	return status;
 }
 
@@ -971,6 +928,7 @@ const struct ddp_host_engine ddp_tcp_engine = {
 	.progress = tcp_progress,
 	.cancel = tcp_cancel,
 	.event = tcp_event,
+	.early = tcp_early,
 	.note = tcp_note,
 	.silent = tcp_silent,
 	.describe = tcp_describe,

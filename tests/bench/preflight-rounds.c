@@ -17,6 +17,7 @@
 #include <stdlib.h>
 
 #include "base/xalloc.h"
+#include "info/node-tests.h"
 #include "run/preflight-verdict.h"
 
 #define SLOW 0.8 /* default of ddp-run --preflight-slow */
@@ -51,7 +52,7 @@ struct found {
 
 static struct found simulate(int nodes, int rounds, const struct setting *setting)
 {
-	int slow_nodes = nodes / 100 > 0 ? nodes / 100 : 1, *partner;
+	int slow_nodes = nodes / 100 > 0 ? nodes / 100 : 1;
 	size_t count = 0, most = (size_t)nodes * (size_t)rounds / 2 + 1;
 	struct preflight_row *rows = ddp_xcalloc(most, sizeof(*rows), "rows");
 	enum preflight_verdict *verdicts =
@@ -59,7 +60,6 @@ static struct found simulate(int nodes, int rounds, const struct setting *settin
 	bool *slow = ddp_xcalloc((size_t)nodes, sizeof(*slow), "nodes");
 	struct found found = {0, 0};
 
-	partner = ddp_xcalloc((size_t)nodes, sizeof(*partner), "partners");
 	for (int i = 0; i < slow_nodes;) {
 		int node = (int)(uniform() * nodes);
 
@@ -67,16 +67,16 @@ static struct found simulate(int nodes, int rounds, const struct setting *settin
 		slow[node] = true;
 	}
 	for (int round = 0; round < rounds; round++) {
-		preflight_pairs(nodes, round, partner);
 		for (int i = 0; i < nodes; i++) {
+			int partner = info_preflight_partner(nodes, round, i);
 			double rate = exp(setting->noise * normal());
 
-			if (partner[i] < i)
+			if (partner < i)
 				continue;
-			rate *= slow[i] || slow[partner[i]] ? 0.5 : 1;
+			rate *= slow[i] || slow[partner] ? 0.5 : 1;
 			rate *= uniform() < setting->disturbed ? 0.5 : 1;
 			rows[count++] = (struct preflight_row){.node = i,
-							       .partner = partner[i],
+							       .partner = partner,
 							       .test = "pair",
 							       .is_rate = true,
 							       .value = rate};
@@ -90,7 +90,6 @@ static struct found simulate(int nodes, int rounds, const struct setting *settin
 	free(rows);
 	free(verdicts);
 	free(slow);
-	free(partner);
 	return found;
 }
 

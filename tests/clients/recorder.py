@@ -9,22 +9,11 @@ PyTorch has such a thread for NCCL only. tests/runtime/dumps has dumps of "recor
 """
 import datetime
 import os
-import pathlib
 import signal
 import sys
 import threading
 
-rank = int(os.environ["RANK"])
-met = threading.Event()
-
-
-def heartbeat():
-    """Changes the heartbeat file until all ranks have met, so that the import of PyTorch does not count as a hang."""
-    while not met.wait(0.2):
-        pathlib.Path(os.environ["DDP_HEARTBEAT"]).touch()
-
-
-threading.Thread(target=heartbeat, daemon=True).start()
+from startup import rank, started
 
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
@@ -48,7 +37,7 @@ def main(who):
     if rank < 2:
         dist.broadcast(ones, 0, group=pair)
     dist.barrier()
-    met.set()
+    started.set()
     if rank == {"all": 2, "pair": 1}[who]:
         signal.pause()
     if who == "pair" and rank == 0:

@@ -114,7 +114,7 @@ shares_memory()
 	try mc srun -N2 --ntasks-per-node=2 --ddp "$TOP/$1" ddp-info --max-bytes 65536
 	same "$rc" 0
 	same "$err" ""
-	has "$out" '4 ranks on 2 nodes, started by srun --ddp, rendezvous by file, between nodes: tcp$'
+	has "$out" '4 ranks on 2 nodes, started by srun --ddp or ddp-exec, rendezvous by file, between nodes: tcp$'
 	has "$out" '^within nodes: shared memory$'
 	same "$(grep -c ' exact$' <<<"$out")" 5
 	echo "$out" >"$TOP/info"
@@ -237,7 +237,7 @@ is_training() { rank_1 >/dev/null && grep -q '^epoch 2:' "$TOP/output"; }
 	# These variables are unset as if the container's plugin hid the directory from ddp.so.
 	try mc srun -N2 --ntasks-per-node=2 --ddp env -u DDP_RENDEZVOUS -u DDP_INIT_METHOD -u DDP_INIT_FILE ddp-info --no-test
 	[ "$rc" -ne 0 ]
-	has "$err" 'no directory shared by all ranks is known; srun --ddp found none that the tasks see: in a container, mount .*--ddp-rdzv=DIR'
+	has "$err" 'srun --ddp gave this task no directory; .* mount the working directory in the container .*--ddp-rdzv=DIR'
 	try mc env MASTER_ADDR=nowhere.invalid srun -N2 --ntasks-per-node=2 --ddp "$TOP/in-bwrap" ddp-info
 	same "$rc" 0
 	has "$out" "^warning: rank 0's endpoint nowhere.invalid:.* cannot be reached from n1: .*a container needs the host's /etc/hosts"

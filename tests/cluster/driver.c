@@ -9,7 +9,7 @@
  *	DRIVER_MPS	whether the GPU is used through MPS; an unknown attribute if unset
  *	DRIVER_MODE	compute mode
  *	DRIVER_STATUS	status of cuInit()
- *	DRIVER_FAULT	a node and its fault, as "n2 product"
+ *	DRIVER_FAULT	nodes and their faults, as "n2 product,n3 hot"
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -142,11 +142,12 @@ API int cuMemcpyDtoH_v2(void *host, unsigned long long device, size_t bytes)
 /* Whether DRIVER_FAULT names this node and [fault]. */
 static int has_fault(const char *fault)
 {
-	const char *text = getenv("DRIVER_FAULT"), *node = getenv("SLURMD_NODENAME");
-	size_t length = node ? strlen(node) : 0;
+	const char *faults = getenv("DRIVER_FAULT"), *node = getenv("SLURMD_NODENAME");
+	char list[256], wanted[64];
 
-	return text && node && strncmp(text, node, length) == 0 && text[length] == ' ' &&
-	       strcmp(text + length + 1, fault) == 0;
+	snprintf(list, sizeof(list), ",%s,", faults ? faults : "");
+	snprintf(wanted, sizeof(wanted), ",%s %s,", node ? node : "", fault);
+	return strstr(list, wanted) != NULL;
 }
 
 API int cuDeviceGetCount(int *count)

@@ -7,7 +7,7 @@ load lib
 setup_file()
 {
 	cluster_up --plugstack none --nodes 3 --gpus 0 --conf KillWait=5 --conf SlurmdTimeout=300
-	install -m 755 "$DDP_BUILDDIR"/runtime/run/ddp-run "$DDP_BUILDDIR"/runtime/exec/ddp-exec "$TOP"
+	install -m 755 "$DDP_BUILDDIR"/runtime/run/ddp-run "$DDP_BUILDDIR"/runtime/launch/ddp-exec "$TOP"
 	export DDP_RUN=$TOP/ddp-run
 	cat >"$WORK/rank.sh" <<-'END'
 		# In the first attempt rank 1 does $1 when all ranks have started, and the other ranks sleep. The ranks print dots while
@@ -133,7 +133,7 @@ expect_only_report() { has "$(ls -A "$WORK/.ddp")" '^failed-mini[0-9]+-[0-9]+\.0
 	unset MASTER_PORT TMPDIR
 	same "$rc" 1
 	has "$out" '^rank . on n., failed first: exit status 1$'
-	has "$out" "^    ddp-exec: port $port of n1, where rank 0 runs, is taken by a process of user [0-9]+; unset MASTER_PORT"
+	has "$out" "^    ddp-exec: port $port of n1, where rank 0 runs, is in use by a process of user [0-9]+\. Unset MASTER_PORT, and a free port is chosen\.$"
 }
 
 @test "--multi-prog, --ddp, and a missing ddp-exec are refused in one line" {

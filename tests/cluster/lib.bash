@@ -269,24 +269,30 @@ start_slurmd()
 	(cd / && env -i PATH="$PATH:/usr/sbin:/sbin" LANG=C.UTF-8 timeout 60 slurmd "$@" -f "$MINICLUSTER_DIR/slurm.conf" -N "$node" </dev/null 3>&-)
 }
 
-# slurmd_n2 COMMAND: runs the shell command in a new mount namespace, and restarts slurmd of n2 there.
-slurmd_n2()
+# slurmd_in NODE COMMAND: runs the shell command in a new mount namespace, and restarts slurmd of NODE there. slurmd_n2: does so for n2.
+slurmd_in()
 {
 	local pid
-	pid=$(cat "$MINICLUSTER_DIR/slurmd-n2.pid")
+	pid=$(cat "$MINICLUSTER_DIR/slurmd-$1.pid")
 	kill "$pid"
 	within 60 test ! -e "/proc/$pid"
-	(cd / && env -i PATH="$PATH:/usr/sbin:/sbin" LANG=C.UTF-8 unshare -m sh -c "$1; exec slurmd -f '$MINICLUSTER_DIR/slurm.conf' -N n2" \
-		>"$TOP/slurmd-n2.out" 2>&1 </dev/null 3>&-)
-	within 60 test -s "$MINICLUSTER_DIR/slurmd-n2.pid"
-	within 150 n2_answers
+	(cd / && env -i PATH="$PATH:/usr/sbin:/sbin" LANG=C.UTF-8 unshare -m sh -c "$2; exec slurmd -f '$MINICLUSTER_DIR/slurm.conf' -N $1" \
+		>"$TOP/slurmd-$1.out" 2>&1 </dev/null 3>&-)
+	within 60 test -s "$MINICLUSTER_DIR/slurmd-$1.pid"
+	within 150 node_answers "$1"
 }
 
-n2_answers() { [ "$(mc sinfo -h -n n2 -o %t)" = idle ] && mc srun -Q -w n2 -t 1 true 2>/dev/null; }
+slurmd_n2() { slurmd_in n2 "$1"; }
+
+# The node's state is not compared, because slurmctld may call a node without jobs "mixed" until the next job.
+node_answers() { mc srun -Q -I10 -w "$1" -t 1 true 2>/dev/null; }
 
 no_jobs() { [ -z "$(queue)" ]; }
 
-# For teardown(): ends all background processes and jobs of the test.
+# count_lines TEXT PATTERN: prints the number of lines of TEXT that match.
+count_lines() { grep -c "$2" <<<"$1" || true; }
+
+# Ends all background processes and jobs of the test.
 end_jobs()
 {
 	local pid
@@ -316,7 +322,24 @@ signal.pause()' "$socket"
 	within 60 grep -q "$socket" /proc/net/unix
 }
 
-# Ends the listener of mps_listen. Its socket file remains.
+# listen PORT [FAMILY]: starts a process of the user that runs the tests, which listens on the TCP port, on all addresses, until
+# stop_listening.
+listen()
+{
+	rm -f "$TOP/listener"
+	/usr/bin/python3 -c 'import socket, sys, time
+s = socket.socket(getattr(socket, sys.argv[2]))
+s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+s.bind(("", int(sys.argv[1])))
+s.listen()
+print("up", flush=True)
+time.sleep(600)' "$1" "${2-AF_INET}" >"$TOP/listener" 3>&- &
+	listener=$!
+	export listener
+	within 60 grep -qs up "$TOP/listener"
+}
+
+# Ends the listener of listen or mps_listen. A socket file remains.
 stop_listening()
 {
 	[ -n "${listener-}" ] || return 0
@@ -347,7 +370,7 @@ run_once()
 	dir=$(find "$WORK/.ddp" -maxdepth 1 -name 'failed-*')
 	text=$(<"$dir/report.txt")
 	# ddp-run has printed the report, whose second line is checked here. --explain prints the report again.
-	has "$err" "^$(head -n 2 "$dir/report.txt" | tail -n 1)\$"
+	[[ $'\n'$err$'\n' == *$'\n'"$(sed -n 2p "$dir/report.txt")"$'\n'* ]] || same "$err" "$text"
 	same "$(mc ddp-run --explain "$dir")" "$text"
 }
 

@@ -45,7 +45,7 @@ exact() { grep -c 'GB/s  exact$' <<<"$1"; }
 @test "ddp-info under srun --ddp on two nodes: file rendezvous, TCP between nodes, exact sums" {
 	try mc srun -N2 --ntasks-per-node=2 --ddp ddp-info --max-bytes 1M
 	same "$rc" 0
-	has "$out" '4 ranks on 2 nodes, started by srun --ddp, rendezvous by file, between nodes: tcp$'
+	has "$out" '4 ranks on 2 nodes, started by srun --ddp or ddp-exec, rendezvous by file, between nodes: tcp$'
 	same "$(rows "$out")" "0 n1 0/2
 1 n1 1/2
 2 n2 0/2

@@ -64,7 +64,7 @@ exact() { grep -c 'GB/s  exact$' <<<"$1"; }
 		# shellcheck disable=SC2086 # words
 		try_mc srun $layout --mpi="$MPI" --ddp ddp-info --max-bytes 1M
 		same "$rc" 0
-		has "$out" 'started by srun --ddp, rendezvous by file, between nodes: mpi$'
+		has "$out" 'started by srun --ddp or ddp-exec, rendezvous by file, between nodes: mpi$'
 		has_not "$out" WRONG
 		same "$(exact "$out")" 7
 		has_not "$err" '(MPI|PMI)'
@@ -134,6 +134,22 @@ exact() { grep -c 'GB/s  exact$' <<<"$1"; }
 	has "$err" '^ddp\[0@n1\]: MPI_Init did not return within 5 s: not all ranks called it'
 }
 
+# If a rank that refuses receives a longer message than its own, MPI may have written beyond the buffer, and the rank ends in the call.
+@test "a collective with wrong arguments: the world continues if all ranks refuse it, and ends with a mismatch if one does" {
+	local name layout
+	cc -Wall -Werror -I"$INST/include" -o "$TOP/refusal" "$DDP_SRCDIR/tests/cluster/refusal.c" -L"$LD_LIBRARY_PATH" -lddp
+	for name in ddp_all_reduce ddp_broadcast ddp_all_gather; do
+		for layout in '-N2 --ntasks-per-node=2' '-N4 -n4'; do
+			# shellcheck disable=SC2086 # words
+			try_mc srun $layout --mpi="$MPI" --kill-on-bad-exit=0 --ddp "$TOP/refusal" "$name"
+			same "$(count_lines "$out" '^all refused$')" 4
+			same "$rc" 87
+			has_not "$err" ': tasks? .*: (Killed|Exited with exit code ([^8]|8[^7]))'
+			has "$err" "^ddp\\[[0-3]@n[1-4]\\]: .*($name \\(refused|made another call than|sent more than its peer expects)"
+		done
+	done
+}
+
 # --- Failure --------------------------------------------------------------------------
 
 all_up() { [ "$(find "$WORK" -name 'up-*' -size +0 | wc -l)" -eq 4 ]; }
@@ -148,7 +164,7 @@ endless()
 	for try in 1 2 3 4; do
 		end_jobs # jobs of a try that failed
 		rm -rf "$WORK"/up-* "$WORK"/.ddp
-		background env -C "$WORK" timeout -k 5 200 "$minicluster" run srun --mpi="$MPI" --kill-on-bad-exit=0 --ddp "$@" >"$TOP/output" 2>&1
+		background env -C "$WORK" timeout -k 5 900 "$minicluster" run srun --mpi="$MPI" --kill-on-bad-exit=0 --ddp "$@" >"$TOP/output" 2>&1
 		within 60 up_or_ended || true
 		all_up && return
 		echo "try $try: $(<"$TOP/output")" >&2
@@ -159,15 +175,34 @@ endless()
 
 have_ended() { ! pgrep -f "^$ENDLESS" >/dev/null; }
 
+# Prints what the ranks have printed, and where each of their threads is.
+show_ranks()
+{
+	local pid
+	printf 'DDP_TIMEOUT=%s, output:\n%s\n' "$DDP_TIMEOUT" "$(<"$TOP/output")" >&2
+	for pid in $(pgrep -f "^$ENDLESS"); do
+		ps -L -o pid,lwp,stat,time,wchan:24 -p "$pid" >&2
+		gdb -p "$pid" -batch -ex 'thread apply all bt' 2>/dev/null | grep -E '^(#|Thread)' >&2 || true
+	done
+}
+
+# ranks_end: waits until no rank runs. A rank may need twice DDP_TIMEOUT, which endless may have raised, and may get half of a CPU.
+ranks_end()
+{
+	within $((60 + 4 * DDP_TIMEOUT)) have_ended && return
+	show_ranks
+	return 1
+}
+
 # signal_rank SIGNAL RANK LAYOUT...: starts four ranks and sends one of them the signal. The other ranks must end, and the
 # rendezvous directory must be removed.
 signal_rank()
 {
 	endless "${@:3}" "$ENDLESS" || return
 	kill "-$1" "$(<"$WORK/up-$2")"
-	[ "$1" = KILL ] || within 120 grep -qE '^ddp\[[0-9]@' "$TOP/output"
+	[ "$1" = KILL ] || within $((60 + 4 * DDP_TIMEOUT)) grep -qE '^ddp\[[0-9]@' "$TOP/output"
 	kill -9 "$(<"$WORK/up-$2")" || true
-	within 60 have_ended || return
+	ranks_end || return
 	wait || true
 	same "$(find "$WORK/.ddp" -maxdepth 1 -mindepth 1 -not -name 'failed-*' | wc -l)" 0
 }

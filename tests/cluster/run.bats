@@ -76,16 +76,16 @@ report()
 	END
 }
 
-# Prints for each failed attempt: number, kind, nodes, ranks, what ddp-run did next, and the first task that failed.
+# Prints for each failed attempt: number, kind, nodes, ranks, what ddp-run did next, and the rank that failed first.
 first_failures()
 {
 	python3 - "$WORK" <<-'END'
 		import glob, json, sys
-		for name in sorted(glob.glob(sys.argv[1] + "/.ddp/failed-*/attempt.json")):
-		    attempt = json.load(open(name))
-		    task = attempt["tasks"][0]
-		    print(attempt["attempt"], attempt["kind"], attempt["nodes"], attempt["ranks"], attempt["next"],
-		          task["rank"], task["node"], task["how"], task["code"])
+		for name in sorted(glob.glob(sys.argv[1] + "/.ddp/failed-*/report.json")):
+		    report = json.load(open(name))
+		    first = report["first"]
+		    print(report["attempt"], report["kind"], report["nodes"], report["size"], report["next"],
+		          first["rank"], first["node"], first["how"], first["code"])
 	END
 }
 
@@ -115,6 +115,15 @@ first_failures()
 	has "$out" '^rank 1 on n2, pid [0-9]+, failed first: exit status 9$'
 }
 
+@test "with stdin, stdout and stderr closed, a failed program is restarted" {
+	printf '#!/bin/bash\nexec %s "$@" <&- >&- 2>&-\n' "$DDP_RUN" >"$WORK/closed"
+	chmod 755 "$WORK/closed"
+	DDP_RUN=$WORK/closed batch -N2 -n2 bash -c 'touch "here.$DDP_RESTART.$RANK"; [ "$RANK" -eq 0 ] || exit $((1 - DDP_RESTART))'
+	same "$rc" 0
+	same "$(report 0 kind next)" '"exit" "restart"'
+	[ -e "$WORK/here.1.1" ]
+}
+
 @test "--restarts and SLURM_DDP_RESTARTS limit the attempts, and the exit status is srun's" {
 	batch --restarts 1 -N1 -n1 bash -c 'echo "now $DDP_RESTART"; exit $((5 + DDP_RESTART))'
 	same "$rc" 6
@@ -132,6 +141,7 @@ first_failures()
 	same "$rc" 93
 	same "$(grep -c '^rank 2 of' <<<"$out")" 3
 	has "$out" '3 attempts in a row ended at the same point'
+	same "$(grep -c '^ddp-run: DDP_CHECKPOINT is not set, so progress is judged by where attempts fail, ' <<<"$out")" 1
 	has "$(cat "$WORK/last.json")" '"attempt": 2,'
 }
 
@@ -142,6 +152,7 @@ first_failures()
 	DDP_CHECKPOINT=$WORK/points batch --restarts 9 bash -c 'exit $((DDP_RESTART + 1))'
 	same "$rc" 93
 	has "$out" '3 attempts in a row left no newer checkpoint'
+	has_not "$out" 'DDP_CHECKPOINT is not set'
 	# Unfinished checkpoints and empty directories do not count as progress. A changed file in a directory does.
 	DDP_CHECKPOINT=$WORK/points batch --restarts 9 bash -c 'mkdir "points/step.$DDP_RESTART"; touch "points/step.$DDP_RESTART/state.tmp" "points/.new.$DDP_RESTART"; exit $((DDP_RESTART + 1))'
 	same "$rc" 93
@@ -195,9 +206,13 @@ first_failures()
 	try env SLURM_DDP_RESTARTS=-1 "$DDP_RUN" --help
 	has "$out" '^usage: ddp-run'
 	try env SLURM_DDP_RESTARTS=-1 "$DDP_RUN" --restarts 0 --explain "$WORK"
-	same "$rc: $out$err" "1: ddp-run: $WORK has no report of an attempt: give a directory .ddp/failed-..."
+	same "$rc: $out$err" "1: ddp-run: $WORK has no report that this release can print: give a directory .ddp/failed-..., or read the report.txt of an older release"
 	try mc env SLURM_DDP_RESTARTS=-1 "$DDP_RUN" --restarts 1000000000 -N1 -n1 true
 	same "$rc" 0
+	try mc env SLURM_CONF=/dev/null "$DDP_RUN" true
+	same "$rc" 2
+	has "$err" '^srun: fatal: '
+	has "$err" '^ddp-run: srun --help failed$'
 	for steps in '-n1 true : -n1 true' '--het-group=0,1 true' '--pack-group 0,1 true'; do
 		# shellcheck disable=SC2086
 		try mc "$DDP_RUN" $steps
@@ -408,6 +423,16 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 	same "$(<"$WORK/good.out")" ''
 }
 
+@test "SIGUSR1 to a batch script without exec, which ends the job: one line says what to write" {
+	local job
+	printf '#!/bin/bash\n%s --requeue bash -c "touch here.up; exec sleep 61"\n' "$DDP_RUN" >"$WORK/job"
+	job=$(mc sbatch --parsable --requeue -o job.out -N1 job)
+	within 60 test -e "$WORK/here.up"
+	mc scancel --batch --signal=USR1 "$job"
+	within 60 gone "$job"
+	has "$(<"$WORK/job.out")" "^ddp-run: SIGUSR1 has ended the batch script, and so job $job: start ddp-run with \"exec ddp-run\""
+}
+
 # Slurm may send the signal up to a minute early.
 @test "sbatch --signal without B: and with --requeue, if ranks exit with 0: a message, and the job is requeued" {
 	local job
@@ -423,6 +448,14 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 	has_not "$(<"$WORK/batch.out")" 'to the ranks only'
 }
 
+@test "a program that ends with status 0 well before the signal of sbatch --signal is not requeued" {
+	SBATCH_SIGNAL=USR2@300 BATCH='--requeue -t 6' batch --requeue -N1 -n1 bash -c 'echo "requeued ${SLURM_RESTART_COUNT:-0} times"'
+	same "$rc" 0
+	has "$out" '^ddp-run: Slurm sends --signal=USR2@300 to the ranks only'
+	has "$out" '^requeued 0 times$'
+	has_not "$out" '^next:'
+}
+
 @test "a crash after the time of sbatch --signal, if no rank can have received it, is restarted" {
 	# scontrol shows a time limit of 4 minutes, less than the 300 s of --signal.
 	replace_command scontrol 'case $* in "-o show job"*) scontrol "$@" | sed "s/TimeLimit=[^ ]*/TimeLimit=00:04:00/"; exit ;; esac'
@@ -434,7 +467,7 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 	replace_command scontrol 'case $* in *"show job"*) scontrol "$@" | sed "s/TimeLimit=[^ ]*/TimeLimit=00:02:00/"; exit ;; esac'
 	SBATCH_SIGNAL=USR2@300 PATH=$WORK/bin:$PATH BATCH='--requeue -t 60' batch --requeue -N1 -n1 bash -c 'exit $((1 - DDP_RESTART))'
 	same "$rc" 0
-	has "$out" '^ddp-run: Slurm sends --signal=USR2@300 when the job starts, whose time limit is not longer: '
+	has "$out" '^ddp-run: Slurm sends --signal=USR2@300 when the job starts, because its time limit is hardly longer: '
 	same "$(report 0 kind next)" '"exit" "restart"'
 }
 
@@ -603,6 +636,20 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 	ls "$WORK"/.ddp/failed-*/proc-1.txt
 }
 
+@test "SIGTERM to ddp-run reaches the ranks while a slow debugger reads the stacks of a hang" {
+	local job
+	replace_command gdb 'touch here.gdb; until [ -e here.read ]; do sleep 0.1; done; exit'
+	printf '#!/bin/bash\nPATH=$PWD/bin:$PATH\nexec %s --hang 4 -N2 -n2 bash -c '\''trap "touch here.term.\$RANK; exit 7" TERM; while :; do sleep 0.1; done'\''\n' "$DDP_RUN" >"$WORK/job"
+	job=$(mc sbatch --parsable -o job.out -N2 job)
+	within 100 test -e "$WORK/here.gdb"
+	mc scancel --batch --signal=TERM "$job"
+	within 40 test -e "$WORK/here.term.1"
+	touch "$WORK/here.read"
+	within 100 gone "$job"
+	has "$(<"$WORK/job.out")" 'had no output and no heartbeat'
+	has "$(<"$WORK/job.out")" '^next: stopped: '
+}
+
 # The hung ranks exit with 0 on SIGTERM, so srun reports no failed rank.
 @test "of 68 ranks, the last lines of the rank that is named first are kept" {
 	local first
@@ -616,6 +663,27 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 	batch --hang 5 --restarts 0 -N2 -n2 bash -c 'trap "exit 0" TERM; sleep 61 & wait'
 	same "$(report 0 kind status)" '"hang" 0'
 	same "$rc" 1
+}
+
+@test "a rank that raises an exception, and that a thread keeps from exiting, is ended and named, and a second attempt follows" {
+	command -v gdb >/dev/null || skip "gdb is not installed"
+	batch --exit-limit 3 --restarts 1 -N2 -n2 /usr/bin/python3 -c '
+import os, threading, time
+if os.environ["DDP_RESTART"] == "1":
+    raise SystemExit
+def talk():
+    while True:
+        print("the thread runs", flush=True)
+        time.sleep(0.3)
+if os.environ["RANK"] == "1":
+    threading.Thread(target=talk).start()
+    raise KeyError("samples")
+time.sleep(61)'
+	same "$rc" 0
+	has "$out" "^ddp-run: rank 1 of step [0-9]+.0 has not exited [0-9]+ s after an exception: ending the step$"
+	has "$out" '^rank 1 on n2, pid [0-9]+, failed first: did not exit after an exception$'
+	has "$out" "^  KeyError: 'samples'$"
+	same "$(report 0 kind next)" '"exit" "restart"'
 }
 
 @test "srun is killed: ddp-run ends its ranks and starts another attempt" {
@@ -634,12 +702,13 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 }
 
 @test "-m arbitrary with --spare-nodes: the same nodes again, then a spare for a node that failed first twice" {
-	printf '%s\n' n3 n2 n3 n2 >"$WORK/hosts.out"
-	DDP_RUN="env SLURM_HOSTFILE=$WORK/hosts.out $DDP_RUN" BATCH=--ntasks-per-node=2 batch --spare-nodes 2 -n4 -m arbitrary bash -c 'echo "rank $RANK restart $DDP_RESTART on $SLURMD_NODENAME"
-		[ "$DDP_RESTART" -lt 2 ] || exit 0; [ "$SLURMD_NODENAME" != n3 ] || { ./printed 4 "^rank . restart $DDP_RESTART "; exit $((3 + DDP_RESTART)); }; exec sleep 61.4'
+	printf '%s\n' n3 n2 n3 >"$WORK/hosts.out"
+	DDP_RUN="env SLURM_HOSTFILE=$WORK/hosts.out $DDP_RUN" BATCH=--ntasks-per-node=2 batch --spare-nodes 2 -n3 -m arbitrary bash -c 'echo "rank $RANK restart $DDP_RESTART on $SLURMD_NODENAME"
+		[ "$DDP_RESTART" -lt 2 ] || exit 0; [ "$SLURMD_NODENAME" != n3 ] || { ./printed 3 "^rank . restart $DDP_RESTART "; exit $((3 + DDP_RESTART)); }; exec sleep 61.4'
 	same "$rc" 0
 	same "$(grep '^rank . restart' <<<"$out" | sort -k4n -k2n | cut -d' ' -f 2,4,6 | paste -sd' ')" \
-		'0 0 n3 1 0 n2 2 0 n3 3 0 n2 0 1 n3 1 1 n2 2 1 n3 3 1 n2 0 2 n2 1 2 n2 2 2 n1 3 2 n1'
+		'0 0 n3 1 0 n2 2 0 n3 0 1 n3 1 1 n2 2 1 n3 0 2 n2 1 2 n2 2 2 n1'
+	same "$(grep -c '^next: started again on .* with 3 ranks' <<<"$out")" 2
 }
 
 @test "--het-group: one component of a heterogeneous job, with the state of its ranks in a hang and with spare nodes" {
@@ -679,6 +748,29 @@ second_ddp_run()
 	same "$rc" 0
 	same "$(grep '^restart' <<<"$out")" $'restart 0 on n2\nrestart 1 on n2'
 	same "$(report 0 next_nodes)" '["n2"]'
+}
+
+# The other ddp-run is stopped after its step has ended, so it has no step, and is killed later.
+@test "with two ddp-runs in a job, a node of one between two attempts is no spare of the other, unless its ddp-run is gone" {
+	printf '#!/bin/bash\nrun=%s\n' "$DDP_RUN" >"$WORK/beside"
+	cat >>"$WORK/beside" <<-'END'
+		here() { for ((i = 0; i < 300; i++)); do ! "$@" || return; sleep 0.1; done; }
+		has_no_step() { [ -z "$(squeue -hs -j "$SLURM_JOB_ID" -o %j | grep '^bash$')" ]; }
+		"$run" -N1 -n1 -w n2 bash -c 'touch here.beside; until [ -e here.stopped ]; do sleep 0.1; done; exit 3' &
+		here test -e here.beside
+		here grep -q "/$!/n2$" /proc/net/unix
+		kill -STOP $!
+		touch here.stopped
+		here has_no_step
+		"$run" "$@"
+		kill -KILL $!
+		"$run" "$@"
+	END
+	chmod 755 "$WORK/beside"
+	DDP_RUN=$WORK/beside batch --spare-nodes 3 -N1 -n1 bash -c 'echo "restart $DDP_RESTART on $SLURMD_NODENAME"; [ "$DDP_RESTART" -eq 2 ] || exit $((3 + DDP_RESTART))'
+	same "$rc" 0
+	has "$out" '^ddp-run: other steps and ddp-runs of job [0-9]+ use n2, which are not used as spares$'
+	same "$(grep '^restart 2 on' <<<"$out")" $'restart 2 on n3\nrestart 2 on n2'
 }
 
 # A script replaces srun and sleeps, like an srun that waits for busy nodes.
@@ -771,6 +863,12 @@ second_ddp_run()
 	done
 }
 
+@test "srun's --wait: a rank that ends with status 0 while most others run on is named" {
+	batch --restarts 0 --wait=2 --kill-on-bad-exit=1 -N4 -n4 bash -c '[ "$RANK" -ne 2 ] || exit 0; exec sleep 61'
+	has "$out" '^rank 2 on n3, pid [0-9]+, failed first: exit status 0, and most other ranks ran on$'
+	has "$out" '^as a result: ranks 0-1,3: '
+}
+
 @test "--kill-on-bad-exit=0: ranks may run on after one has failed, longer than KillWait" {
 	batch --restarts 0 --kill-on-bad=0 -N2 -n2 bash -c '[ "$RANK" -eq 0 ] || exit 3; sleep 18; echo through'
 	same "$rc" 3
@@ -795,6 +893,15 @@ second_ddp_run()
 	has_not "$out" 'KillWait'
 	batch --grace 1m --restarts 1 -N1 -n1 bash -c 'exit $((1 - DDP_RESTART))'
 	same "$(grep 'KillWait' <<<"$out")" 'ddp-run: --grace 1m: after a rank fails, Slurm kills the others after its KillWait of 5 s'
+}
+
+# If srun had to be killed, it would not report the end of the killed rank.
+@test "--grace: after a failure, ranks that ignore SIGTERM are killed long before KillWait" {
+	new_cluster --conf KillWait=60
+	batch --grace 1 --restarts 0 -N2 -n2 bash -c 'trap "" TERM; [ "$RANK" -eq 0 ] || { until [ -e here.0 ]; do sleep 0.1; done; exit 3; }
+		touch here.0; while :; do sleep 1; done'
+	has "$out" '^srun: error: n1: task 0: Killed$'
+	same "$(report 0 kind)" '"exit"'
 }
 
 @test "--logs: one file for each rank and attempt, byte by byte, also for ranks that end at once" {
@@ -1021,6 +1128,18 @@ has_unread()
 	return 1
 }
 
+@test "a slurmstepd and its rank are killed, and no rank fails: --hang names that rank, not one that ended with status 0" {
+	[ "$(id -u)" -eq 0 ] || skip "to kill a slurmstepd needs root"
+	{
+		within 60 test -s "$WORK/here.pids"
+		kill -9 $(<"$WORK/here.pids")
+	} 3>&- &
+	batch --hang 6 --restarts 0 -N3 -n3 bash -c '[ "$RANK" -ne 0 ] || exit 0; [ "$RANK" -ne 2 ] || { echo $PPID $$ >here.tmp; mv here.tmp here.pids; }; exec sleep 61'
+	wait
+	same "$(report 0 kind)" '"hang"'
+	has "$out" '^rank 2 on n3, pid [0-9]+: its process no longer exists$'
+}
+
 # If a slurmstepd is killed before it has read all data from srun, the kernel resets the connection. Then srun ends the step.
 @test "srun ends the step because it lost a slurmstepd: not counted as a request to stop, and another attempt starts" {
 	[ "$(id -u)" -eq 0 ] || skip "to kill a slurmstepd needs root"
@@ -1103,6 +1222,9 @@ lose_on()
 	has "$out" '^ddp-run: node n3 does not answer$'
 	same "$(grep -c '^rank . of 6 on n[124]$' <<<"$out")" 6
 	same "$(report 0 kind next next_nodes next_ranks)" '"node" "restart" ["n1", "n2", "n4"] 6'
+	# Slurm 24.11 may number the nodes in another order.
+	has "$out" '^rank [0246] on n3(, pid [0-9]+)?, failed first: '
+	has "$out" '^also failed: rank [1357] on n3(, pid [0-9]+)?: '
 }
 
 # bats test_tags=lost
@@ -1169,7 +1291,7 @@ lose_on()
 	wait
 	same "$rc" 0
 	same "$(report 0 kind next_nodes)" '"node" ["n3", "n4"]'
-	has "$out" '^ddp-run: other steps of job [0-9]+ run on n1, which are not used as spares$'
+	has "$out" '^ddp-run: other steps and ddp-runs of job [0-9]+ use n1, which are not used as spares$'
 }
 
 # bats test_tags=lost

@@ -276,7 +276,7 @@ sys.exit(len(a) != len(b) or not 0 < apart < float(sys.argv[1]))' "$@"
 	done
 	train 4 --virtual-ranks 4 --engine cpu -m on-cpus
 	same "$rc" 0
-	near 1e-4 "$WORK/on-4" "$WORK/on-cpus"
+	near 1e-3 "$WORK/on-4" "$WORK/on-cpus"
 }
 
 @test "ddp-train with four ranks on a GPU: staged sums, weights nearly equal to those of CPUs" {
@@ -286,7 +286,7 @@ sys.exit(len(a) != len(b) or not 0 < apart < float(sys.argv[1]))' "$@"
 	has "$out" 'gradients: staged through host memory, 4 ranks share GPU 0 on '
 	train 4 --engine cpu -m on-cpus
 	same "$rc" 0
-	near 1e-4 "$WORK/on-gpu" "$WORK/on-cpus"
+	near 1e-3 "$WORK/on-gpu" "$WORK/on-cpus"
 }
 
 # recovers OPTION...: kills one of four ranks at a random time after they have met, and later one at a random time after the first

@@ -11,9 +11,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
-#include "base/card-memory.h"
+#include "base/gpu-memory.h"
 #include "device/wire.h"
 #include "fake-cuda.h"
 
@@ -118,21 +120,35 @@ static unsigned long number(const void *handle)
 }
 
 /* Replaces the function that asks NVML (linker option --wrap). */
-size_t __wrap_ddp_card_held(const char *uuid);
+size_t __wrap_ddp_gpu_held(const char *uuid);
 
-size_t __wrap_ddp_card_held(const char *uuid)
+size_t __wrap_ddp_gpu_held(const char *uuid)
 {
 	return fake.held;
 }
 
-/* Replaces libc's function, with which device_close() waits. */
+static time_t passed;
+
+/* Replaces libc's function, with which device.c waits. */
 int nanosleep(const struct timespec *pause, struct timespec *rest)
 {
+	fake.busy = fake.busy && !fake.was_suspended;
+	fake.was_suspended = fake.suspended > 0;
+	passed += fake.suspended;
+	fake.suspended = 0;
 	return 0;
 }
 
+int clock_gettime(clockid_t clock, struct timespec *time)
+{
+	int result = (int)syscall(SYS_clock_gettime, clock, time);
+
+	time->tv_sec += passed;
+	return result;
+}
+
 /* Stands for a kernel. If its launch failed, cudaGetLastError() returns the error. */
-void ddp_wire_kernel_count(void *stream, uint64_t *counter, uint64_t *word)
+void ddp_wire_kernel_count(void *stream, uint64_t *word)
 {
 	(void)note("count in %lu", number(stream));
 }

@@ -16,6 +16,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <time.h>
 
 #include "base/error.h"
 
@@ -29,6 +30,9 @@ struct fake {
 	cudaError_t result; /* result of the failing call */
 	const char *fail;   /* start of the text of the first call that fails; NULL: none */
 	bool busy;	    /* streams are never idle, and events never reached */
+	/* seconds of a suspension in the next sleep; streams become idle in the sleep after it */
+	time_t suspended;
+	bool was_suspended;
 	bool mig;	    /* the device is a MIG slice */
 	bool other_address; /* pinned memory has another address on the device */
 	int current;	    /* current device */

@@ -11,7 +11,8 @@ static const struct ddp_device_engine *const engine = &ddp_module;
 
 static const struct ddp_log quiet = {.level = DDP_LEVEL_ERROR};
 static struct ddp_error error;
-static struct ddp_device_card card;
+static struct ddp_gpu gpu;
+static size_t freed; /* bytes, by free() */
 static uint64_t host[8];
 
 static struct ddp_device *open_sound(void)
@@ -20,7 +21,7 @@ static struct ddp_device *open_sound(void)
 
 	fake_reset();
 	unsetenv("CUDA_VISIBLE_DEVICES");
-	(void)engine->open(&device, &card, 1, 2, 0, &quiet, &error);
+	(void)engine->open(&device, &gpu, 1, 2, 0, &quiet, &error);
 	return device;
 }
 
@@ -29,28 +30,28 @@ static int use_device(struct ddp_device *device)
 {
 	struct ddp_watch watch = ddp_watch_start(60, NULL, NULL);
 	void *memory = NULL, *other = NULL;
-	int status = engine->alloc(device, 4096, &memory, &watch, &error);
+	int status = engine->alloc(device, 4096, &memory, &error);
 
 	if (status == 0)
-		status = engine->alloc(device, 100, &other, &watch, &error);
+		status = engine->alloc(device, 100, &other, &error);
 	if (status == 0)
 		status = engine->pin(device, host, sizeof(host), &error);
 	if (status == 0)
 		status = engine->copy(device, host, memory, sizeof(host), NULL, &error);
 	if (status == 0)
-		status = engine->count(engine->stream(device), memory, host, &error);
+		status = engine->count(engine->stream(device), host, &error);
 	host[0] = 3;
 	if (status == 0)
-		status = engine->await(device, NULL, host, 3, &watch, &error);
+		status = engine->wait(device, NULL, host, 3, &watch, &error);
 	if (status == 0)
-		status = engine->wait(device, NULL, &watch, &error);
-	return status == 0 ? engine->free(device, memory, &error) : status;
+		status = engine->wait(device, NULL, NULL, 0, &watch, &error);
+	return status == 0 ? engine->free(device, memory, &freed, &error) : status;
 }
 
 static int use(void)
 {
 	struct ddp_device *device = NULL;
-	int status = engine->open(&device, &card, 1, 2, 0, &quiet, &error);
+	int status = engine->open(&device, &gpu, 1, 2, 0, &quiet, &error);
 
 	if (status == 0)
 		status = use_device(device);
@@ -62,6 +63,7 @@ static void test_failures(void)
 {
 	fake_reset();
 	OK_STATUS(use(), 0, &error, "memory, copies and waits");
+	ok(freed == 4096, "free() returns the size of the memory");
 	ok(fake.objects == 0 && fake_count("register 64 ") == 1 && fake_count("unregister") == 1,
 	   "close() leaves nothing, pinned memory neither");
 	ok(fake_fail_each(use, &error, "uncorrectable ECC"),
@@ -86,13 +88,13 @@ static void test_waits(void)
 	struct ddp_device *device = open_sound();
 	uint64_t word = 1;
 
-	OK_STATUS(engine->await(device, NULL, &word, 1, &watch, &error), 0, &error,
+	OK_STATUS(engine->wait(device, NULL, &word, 1, &watch, &error), 0, &error,
 		  "a word that has its value");
-	OK_STATUS(engine->await(device, NULL, &word, 2, &watch, &error), DDP_ERR_ENGINE, &error,
+	OK_STATUS(engine->wait(device, NULL, &word, 2, &watch, &error), DDP_ERR_ENGINE, &error,
 		  "a stream that ends without writing the word");
 	fake.busy = true;
 	watch = ddp_watch_start(0.05, NULL, NULL);
-	OK_STATUS(engine->await(device, NULL, &word, 2, &watch, &error), DDP_ERR_TIMEOUT, &error,
+	OK_STATUS(engine->wait(device, NULL, &word, 2, &watch, &error), DDP_ERR_TIMEOUT, &error,
 		  "a stream that does not end");
 	ok(strstr(error.text, "0.05 s") != NULL, "the error names the limit");
 	fake.busy = false;

@@ -228,6 +228,12 @@ static void test_patience(void)
 	OK_STATUS(device_wait(device, DEVICE_COMPUTE, &error), 0, &error,
 		  "a wait for work that ends");
 	fake.busy = true;
+	device_set_timeout(device, 300);
+	fake.suspended = 1000;
+	OK_STATUS(device_wait(device, DEVICE_COMPUTE, &error), 0, &error,
+		  "a suspension does not count");
+	fake.busy = true;
+	device_set_timeout(device, 0.05);
 	OK_STATUS(device_wait(device, DEVICE_COMPUTE, &error), DDP_ERR_ENGINE, &error,
 		  "a wait for work that never ends has a limit");
 	ok(says("GPU 1 (NVIDIA Fake): ") && says("did not finish within 0.05 s") && says("Xid"),

@@ -12,8 +12,11 @@ setup_file()
 	unset http_proxy HTTP_PROXY all_proxy ALL_PROXY
 	mkdir "$SERVED/files"
 	for name in one two; do
-		head -c 300000 /dev/urandom >"$SERVED/files/$name.gz"
+		head -c 300000 /dev/urandom | gzip >"$SERVED/files/$name.gz"
 	done
+	mkdir "$SERVED/pictures"
+	head -c 100000 /dev/urandom | tee "$SERVED/pictures/first" >"$SERVED/pictures/second"
+	tar -C "$SERVED" -czf "$SERVED/files/pictures-binary.tar.gz" pictures
 	(cd "$SERVED/files" && sha256sum one.gz two.gz) >"$SERVED/sums"
 	: >"$SERVED/log"
 	/usr/bin/python3 -u -m http.server --bind 127.0.0.1 --directory "$SERVED/files" 0 \
@@ -56,18 +59,20 @@ sent()
 	grep -c "\"GET /$1 HTTP[^\"]*\" 20[06]" "$SERVED/log"
 }
 
-# whole DIRECTORY: checks that the directory has both files, complete, and no others.
+# whole DIRECTORY: checks that the directory has both files, complete and unpacked, and no others.
 whole()
 {
-	[ "$(ls -A "$1")" = "$(printf 'one.gz\ntwo.gz')" ]
-	cmp "$SERVED/files/one.gz" "$1/one.gz"
-	cmp "$SERVED/files/two.gz" "$1/two.gz"
+	[ "$(ls -A "$1")" = "$(printf 'one\none.gz\ntwo\ntwo.gz')" ]
+	for name in one two; do
+		cmp "$SERVED/files/$name.gz" "$1/$name.gz"
+		zcat "$1/$name.gz" | cmp - "$1/$name"
+	done
 }
 
 @test "all files are fetched into a directory that is created" {
 	run get "$DIR/new/place"
 	[ "$status" -eq 0 ]
-	[ "${lines[0]}" = "one.gz: downloaded, 300000 bytes, checksum verified" ]
+	[ "${lines[0]}" = "one.gz: downloaded, $(stat -c %s "$SERVED/files/one.gz") bytes, checksum verified" ]
 	[ "${lines[2]}" = "mnist is in $DIR/new/place: ddp-train mnist --data $DIR/new/place" ]
 	whole "$DIR/new/place"
 }
@@ -80,6 +85,27 @@ whole()
 	[ "$(sent one.gz)" -eq 0 ]
 	[ "$(sent two.gz)" -eq 1 ]
 	whole "$DIR"
+}
+
+@test "an archive is unpacked, and unpacked again after an interruption" {
+	(cd "$SERVED/files" && sha256sum pictures-binary.tar.gz) >"$SERVED/archive"
+	mkdir "$DIR/pictures.part"
+	head -c 50 /dev/urandom >"$DIR/pictures.part/first"
+	run "$GET" --url "$URL" --sums "$SERVED/archive" cifar10 "$DIR"
+	[ "$status" -eq 0 ]
+	[ "$(ls -A "$DIR")" = "$(printf 'pictures\npictures-binary.tar.gz')" ]
+	diff -r "$SERVED/pictures" "$DIR/pictures"
+}
+
+@test "an unpacked file that a training may be reading is not written again" {
+	get "$DIR"
+	before=$(stat -c '%i %Y' "$DIR/one")
+	rm "$DIR/two"
+	run get "$DIR"
+	[ "$status" -eq 0 ]
+	[ "$(stat -c '%i %Y' "$DIR/one")" = "$before" ]
+	whole "$DIR"
+	[ "$(sent two.gz)" -eq 1 ]
 }
 
 @test "a partly fetched file is completed, whether or not the server can continue it" {
@@ -131,6 +157,7 @@ whole()
 	[ "$status" -eq 1 ]
 	[ "${lines[1]}" = "ddp-get-data: $DIR/two.gz is not a file" ]
 	[ -L "$DIR/one.gz" ]
+	zcat "$DIR/to/first.gz" | cmp - "$DIR/one"
 	cmp "$DIR/to/first.gz" "$SERVED/files/one.gz"
 	[ -p "$DIR/two.gz" ]
 }
@@ -155,7 +182,9 @@ whole()
 	chmod a+rX "$SERVED" "$SERVED/sums"
 	user=()
 	[ "$(id -u)" -ne 0 ] || user=(setpriv --reuid=nobody --regid=nogroup --clear-groups)
-	run "${user[@]}" "$GET" --url "$URL" --sums "$SERVED/sums" mnist "$DIR"
+	# The user may be unable to enter the source directory.
+	install -m 755 "$GET" "$SERVED/ddp-get-data"
+	run "${user[@]}" "$SERVED/ddp-get-data" --url "$URL" --sums "$SERVED/sums" mnist "$DIR"
 	chmod 755 "$DIR"
 	[ "$status" -eq 1 ]
 	[ "$output" = "ddp-get-data: cannot write in $DIR" ]
@@ -175,7 +204,7 @@ whole()
 @test "wget is used if there is no curl" {
 	type -P wget >/dev/null || skip "no wget here"
 	mkdir "$DIR/bin" "$DIR/data"
-	for tool in wget sha256sum mv mkdir flock stat cat rm bash; do
+	for tool in wget sha256sum mv mkdir flock stat cat rm gzip bash; do
 		ln -s "$(type -P "$tool")" "$DIR/bin/$tool"
 	done
 	head -c 100000 "$SERVED/files/one.gz" >"$DIR/data/one.gz.part"

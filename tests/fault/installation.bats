@@ -3,7 +3,7 @@
 # make both from $DDP_BUILDDIR, unless DDP_TARBALL and DDP_WHEEL name those that contrib/package
 # made.
 #
-# shellcheck disable=SC2016,SC2154 # readelf prints $ORIGIN; status and output come from run
+# shellcheck disable=SC2016,SC2086,SC2154 # readelf prints $ORIGIN; status and output come from run
 
 setup_file()
 {
@@ -48,7 +48,7 @@ trains()
 	grep -q ' 1 rank on 1 node, ' <<<"$output"
 }
 
-# decodes BIN: runs ddp-run in directory BIN with its decoder of dumps.
+# decodes BIN: checks that a program in directory BIN, with the code of ddp-run, finds its decoder of dumps.
 decodes()
 {
 	rm -rf "$DIR/failed"
@@ -57,7 +57,9 @@ decodes()
 	for rank in 0 1 2; do
 		cp "$SRC/tests/runtime/dumps/gloo-$rank" "$DIR/failed/fr-$rank"
 	done
-	run bare "$1/ddp-run" --explain "$DIR/failed"
+	cp "$DDP_BUILDDIR/tests/runtime/report" "$1/"
+	run bare "$1/report" "$DIR/failed" 3
+	rm "$1/report"
 	[ "$status" -eq 0 ]
 	[[ $output == *'did not arrive in #5 gloo:all_reduce 100 Float: rank 2'* ]]
 }
@@ -91,11 +93,17 @@ decodes()
 @test "a wheel in a new environment: every program is in PATH and works" {
 	(cd "$DIR/copy/bin" && for program in *; do [ -x "$DIR/venv/bin/$program" ]; done)
 	trains "$DIR/venv/bin" "$DIR/venv"
-	decodes "$DIR/venv/bin"
+	decodes "$(echo "$DIR"/venv/lib/python*/site-packages/slurm_ddp/bin)"
 	# The arguments and the exit status are passed on unchanged.
 	run bare "$DIR/venv/bin/ddp-train" mnist --epochs 'a b'
 	[ "$status" -eq 2 ]
 	[[ $output == *'a b'* ]]
+}
+
+@test "a wheel and a copied prefix: Python finds libddp" {
+	for python in "$DIR/venv/bin/python3" "env PYTHONPATH=$DIR/copy/share/slurm-ddp/python /usr/bin/python3"; do
+		[ "$(bare $python -c 'import slurm_ddp; from slurm_ddp._lib import library; print(library().ddp_version().decode())')" = "$VERSION" ]
+	done
 }
 
 @test "a wheel: modules look for CUDA, cuDNN and NCCL in the nvidia-* wheels beside it" {

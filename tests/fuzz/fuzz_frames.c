@@ -120,7 +120,8 @@ static void check_receives(void)
 		check_receive(checked++, NULL, NULL);
 }
 
-static void begin(int others[2])
+/* Opens two connections of [host], whose descriptors are [own]. Their peers have [others]. */
+static void begin(int own[2], int others[2])
 {
 	int pairs[2][2];
 
@@ -140,6 +141,7 @@ static void begin(int others[2])
 		HOLDS(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pairs[i]) == 0);
 		host->meeting.partners[i] =
 			(struct ddp_tcp_partner){.rank = i + 1, .fd = pairs[i][0]};
+		own[i] = pairs[i][0];
 		others[i] = pairs[i][1];
 	}
 	HOLDS(make_connections(host, NULL) == 0);
@@ -149,11 +151,11 @@ static void begin(int others[2])
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static void (*const steps[])(void) = {write_frame, receive, write_raw, cancel};
-	int others[2];
+	int own[2], others[2];
 
 	input = data;
 	left = size;
-	begin(others);
+	begin(own, others);
 	while (left > 0) {
 		unsigned int step = next_byte();
 
@@ -173,5 +175,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	for (int i = 0; i < 2; i++)
 		close(others[i]);
 	tcp_close(host, false);
+	for (int i = 0; i < 2; i++)
+		close(own[i]); /* which tcp_close() leaves, since ddp_fork_socket() has not opened it */
 	return 0;
 }

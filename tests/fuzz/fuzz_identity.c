@@ -3,7 +3,7 @@
 #include "config.h"
 
 #include "fuzz.h"
-#include "world/identity.h"
+#include "identity/identity.h"
 
 enum { ENV_MAX = 64 };
 

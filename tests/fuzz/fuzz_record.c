@@ -9,10 +9,10 @@
 #include <unistd.h>
 
 #include "fuzz.h"
-#include "store/attempt.h"
+#include "store/meeting.h"
 
 static const struct ddp_record mine = {.format = DDP_RECORD_FORMAT,
-				       .attempt = 5,
+				       .meeting = 5,
 				       .process = 42,
 				       .job = 7,
 				       .rank = 1,
@@ -146,19 +146,19 @@ static void check_indexed(const uint8_t *data, size_t size)
 static void check_name(const char *name)
 {
 	char path[PATH_MAX];
-	uint64_t attempt;
+	uint64_t meeting;
 	uint32_t fence, rank;
-	enum ddp_name kind = ddp_attempt_parse(name, &attempt, &fence);
+	enum ddp_name kind = ddp_meeting_parse(name, &meeting, &fence);
 
 	if (kind == DDP_NAME_TABLE)
-		ddp_attempt_path(path, "", attempt, ".table.%u", fence);
+		ddp_meeting_path(path, "", meeting, ".table.%u", fence);
 	else if (kind == DDP_NAME_RANKS)
-		ddp_attempt_path(path, "", attempt, ".ranks");
+		ddp_meeting_path(path, "", meeting, ".ranks");
 	else if (kind == DDP_NAME_ABORT)
-		ddp_attempt_path(path, "", attempt, ".abort");
+		ddp_meeting_path(path, "", meeting, ".abort");
 	if (kind == DDP_NAME_TABLE || kind == DDP_NAME_RANKS || kind == DDP_NAME_ABORT)
 		HOLDS(strcmp(path + 1, name) == 0);
-	if (!ddp_attempt_parse_rank(name, &fence, &rank))
+	if (!ddp_meeting_parse_rank(name, &fence, &rank))
 		return;
 	snprintf(path, sizeof(path), "%u.%u", fence, rank);
 	HOLDS(strcmp(path, name) == 0);

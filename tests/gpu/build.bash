@@ -81,7 +81,7 @@ describe_toolkit() {
 
 # --- Compiling ------------------------------------------------------------------------
 
-sources_in() { compgen -G "$1/*.c" | grep -vE '/(pmix[^/]*|mpi|train-options-doc|ddp-train)\.c$'; }
+sources_in() { compgen -G "$1/*.c" | grep -vE '/(pmix[^/]*|mpi|ddp-train)\.c$'; }
 
 # Prints the flags that a Makefile.am sets for this source.
 flags_of() {
@@ -112,18 +112,18 @@ plan_all() {
 	sources=()
 	# shellcheck disable=SC2046 # sources have no spaces
 	{
-		plan base $(sources_in runtime/base | grep -v /card-cuda)
-		for part in world store local wide comm sampling gradient state device; do
+		plan base $(sources_in runtime/base | grep -v /gpu-cuda)
+		for part in identity store local wide comm sampling gradient state device; do
 			plan ddp $(sources_in runtime/$part | grep -vE '/(nccl-engine|cuda-calls|gpu)\.c$')
 		done
 		plan train $(sources_in runtime/train)
 		for part in runtime/train/*/; do
 			[[ $part == */cuda/ || $part == */onednn/ ]] || plan train $(sources_in "${part%/}")
 		done
-		plan cuda $(sources_in $engine) $engine/*.cu runtime/base/card-cuda.c
+		plan cuda $(sources_in $engine) $engine/*.cu runtime/base/gpu-cuda.c
 	}
-	plan nccl runtime/base/card-cuda.c runtime/device/cuda-calls.c runtime/device/wire.cu
-	plan gpu runtime/base/card-cuda.c runtime/device/cuda-calls.c runtime/device/wire.cu runtime/device/gpu.c
+	plan nccl runtime/base/gpu-cuda.c runtime/device/cuda-calls.c runtime/device/wire.cu
+	plan gpu runtime/base/gpu-cuda.c runtime/device/cuda-calls.c runtime/device/wire.cu runtime/device/gpu.c
 	[[ -z $nccl ]] || plan nccl runtime/device/nccl-engine.c
 	plan programs runtime/train/ddp-train.c tests/bench/layers.c job-templates/hello-ddp-cuda.cu
 	for part in "${tests[@]}"; do plan tests "tests/gpu/$part.c"; done
@@ -168,14 +168,11 @@ compile_all() {
 
 # write_generated: writes the files that configure and make would generate.
 write_generated() {
-	local zlib=''
-	echo '#include <zlib.h>' | "${CC:-gcc}" -E - >/dev/null 2>&1 && zlib='#define HAVE_ZLIB 1' link_flags+=(-lz)
 	cat >"$dir/config.h.new" <<-END_OF_CONFIG
 		#define _GNU_SOURCE 1
 		#define PACKAGE_VERSION "$(sed -n 's/^AC_INIT(\[[^]]*\], \[\([^]]*\)\].*/\1/p' configure.ac)"
 		#define HAVE_CUDA 1
 		#define HAVE_NCCL 1
-		$zlib
 	END_OF_CONFIG
 	mv "$dir/config.h.new" "$dir/config.h"
 	awk -v dir=runtime/train/report -f runtime/train/report/embed.awk runtime/train/report/page.html >"$dir/page-assets.h"

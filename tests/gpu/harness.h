@@ -92,6 +92,15 @@ static inline void *host_copy(const void *from, size_t bytes)
 	return memcpy(host_new(bytes), from, bytes);
 }
 
+/* Waits for all submitted work. */
+static inline void device_finish(void)
+{
+	struct ddp_error error = {0, ""};
+
+	must(device_check(device, "kernels", &error), &error);
+	must(device_wait(device, DEVICE_COMPUTE, &error), &error);
+}
+
 /*
  * Copies between host and device, in either direction. Waits for all submitted work and for the
  * copy.
@@ -100,9 +109,8 @@ static inline void device_move(void *to, const void *from, size_t bytes)
 {
 	struct ddp_error error = {0, ""};
 
-	must(device_check(device, "kernels", &error), &error);
 	must(device_copy(device, DEVICE_COMPUTE, to, from, bytes, &error), &error);
-	must(device_wait(device, DEVICE_COMPUTE, &error), &error);
+	device_finish();
 }
 
 /* Allocates device memory with the bytes at [from]; NULL: with zeros. */

@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #include "base/type.h"
-#include "device/cards.h"
+#include "device/device-engine.h"
 #include "number-host.h"
 #include "tap.h"
 
@@ -27,7 +27,7 @@ enum { RANKS = 2, LARGE = 4 << 20, BYTES = 5000 };
 
 /* Memory that the two processes share, in place of a rendezvous. */
 struct shared {
-	struct ddp_device_card cards[RANKS];
+	struct ddp_gpu gpus[RANKS];
 	uint8_t id[DDP_DEVICE_ID];
 	int arrived;
 };
@@ -64,7 +64,7 @@ static int open_engine(int rank, int size, struct ddp_error *error)
 	ddp_log_name(&log, rank, "gpu");
 	engine =
 		ddp_module_open("nccl", "device", DDP_DEVICE_VERSION, sizeof(*engine), &log, error);
-	return engine ? engine->open(&device, &shared->cards[rank], rank, size, 0, &log, error)
+	return engine ? engine->open(&device, &shared->gpus[rank], rank, size, 0, &log, error)
 		      : error->status;
 }
 
@@ -89,7 +89,7 @@ static int wait_for(void *stream, double limit, struct ddp_error *error)
 {
 	struct ddp_watch watch = seconds(limit);
 
-	return engine->wait(device, stream, &watch, error);
+	return engine->wait(device, stream, NULL, 0, &watch, error);
 }
 
 /* --- Data ------------------------------------------------------------------------------- */
@@ -213,18 +213,19 @@ static void test_bytes(int rank, int size)
 
 static void test_memory(int rank, int size)
 {
-	struct ddp_watch watch = seconds(60);
 	struct ddp_error error = {0, ""};
 	void *memory = NULL, *huge;
+	size_t freed = 0;
 
-	OK_STATUS(engine->alloc(device, LARGE * 4, &memory, &watch, &error), 0, &error, "alloc");
+	OK_STATUS(engine->alloc(device, LARGE * 4, &memory, &error), 0, &error, "alloc");
 	ok(memory && all_reduce_is_exact(memory, memory, LARGE, DDP_F32, DDP_SUM, rank, size),
 	   "all-reduce in memory of the engine");
-	OK_STATUS(engine->free(device, memory, &error), 0, &error, "free");
-	OK_STATUS(engine->free(device, memory, &error), DDP_ERR_ARGUMENT, &error, "double free");
-	OK_STATUS(engine->alloc(device, (size_t)1 << 46, &huge, &watch, &error), DDP_ERR_MEMORY,
-		  &error, "too much");
-	OK_STATUS(engine->alloc(device, 1, &memory, &watch, &error), 0, &error,
+	OK_STATUS(engine->free(device, memory, &freed, &error), 0, &error, "free");
+	OK_STATUS(engine->free(device, memory, &freed, &error), DDP_ERR_ARGUMENT, &error,
+		  "double free");
+	OK_STATUS(engine->alloc(device, (size_t)1 << 46, &huge, &error), DDP_ERR_MEMORY, &error,
+		  "too much");
+	OK_STATUS(engine->alloc(device, 1, &memory, &error), 0, &error,
 		  "and the engine works on; close() frees this");
 }
 
@@ -273,19 +274,19 @@ static void test_graph(int rank, int size)
  */
 static void test_cards(int size)
 {
-	struct ddp_device_card cards[RANKS];
+	struct ddp_gpu gpus[RANKS];
 	struct ddp_error error = {0, ""};
 	char why[128] = "";
 
-	memcpy(cards, shared->cards, sizeof(cards));
-	ok(cards[0].version >= 21901 && cards[0].boot != 0 && strlen(cards[0].uuid) == 40,
-	   "card: version %d, %s on %s", (int)cards[0].version, cards[0].uuid, cards[0].host);
+	memcpy(gpus, shared->gpus, sizeof(gpus));
+	ok(gpus[0].version >= 21901 && gpus[0].boot != 0 && strlen(gpus[0].uuid) == 40,
+	   "version %d of NCCL, %s on %s", (int)gpus[0].version, gpus[0].uuid, gpus[0].host);
 	if (size == 1)
 		return;
-	OK_STATUS(ddp_cards_choose(cards, RANKS, why, sizeof(why), &error), 0, &error,
+	OK_STATUS(ddp_device_choose(gpus, RANKS, why, sizeof(why), &error), 0, &error,
 		  "NCCL for two hosts");
-	cards[1].boot = cards[0].boot;
-	OK_STATUS(ddp_cards_choose(cards, RANKS, why, sizeof(why), &error), 1, &error,
+	gpus[1].boot = gpus[0].boot;
+	OK_STATUS(ddp_device_choose(gpus, RANKS, why, sizeof(why), &error), 1, &error,
 		  "staged sums for one host: %s", why);
 }
 

@@ -26,11 +26,6 @@ static struct {
 	int rates, bad, untested;
 } * sums;
 
-pid_t info_preflight_fork(void)
-{
-	return fork();
-}
-
 void info_preflight_say(const char *event, const char *test, const char *kind, double value,
 			const char *unit, const char *format, ...)
 {
@@ -42,8 +37,6 @@ void info_preflight_say(const char *event, const char *test, const char *kind, d
 	va_start(arguments, format);
 	vsnprintf(text, sizeof(text), format, arguments);
 	va_end(arguments);
-	if (strcmp(event, "begin") == 0)
-		return;
 	if (strcmp(test, "GPU sum") == 0 || strcmp(test, "GPU pair") == 0) {
 		printf("# %s: %s %s %.6g %s %s\n", test, event, kind, value, unit, text);
 		fflush(stdout);
@@ -55,7 +48,7 @@ void info_preflight_say(const char *event, const char *test, const char *kind, d
 	}
 	pthread_mutex_lock(&mutex);
 	ok(!is_bad, "%s: %s %s %.6g %s %s", test, event, kind, value, unit, text);
-	if (strcmp(test, "devices") == 0 && strcmp(event, "fact") == 0)
+	if (strcmp(test, "devices") == 0 && strcmp(event, "config") == 0)
 		devices = (int)value;
 	copies += is_rate && strcmp(test, "GPU copy") == 0 && value > 1;
 	products += is_rate && strcmp(test, "GPU product") == 0 && value > 1;
@@ -70,6 +63,7 @@ void info_preflight_say(const char *event, const char *test, const char *kind, d
 static void test_sum(const char *test, int nodes, int gpus, bool hosts)
 {
 	char directory[] = "/tmp/ddp-preflight-XXXXXX", host[16];
+	struct ddp_watch end = ddp_watch_start(2 * LIMIT, NULL, NULL);
 
 	memset(sums, 0, sizeof(*sums));
 	if (!ok(mkdtemp(directory) != NULL, "a directory for %s", test))
@@ -84,7 +78,7 @@ static void test_sum(const char *test, int nodes, int gpus, bool hosts)
 			setenv("NCCL_IB_DISABLE", "1", 1);
 			setenv("NCCL_SOCKET_IFNAME", "lo", 1);
 		}
-		info_preflight_gpu_sum(test, directory, node, nodes, &gpus, LIMIT);
+		info_preflight_gpu_sum(test, directory, node, nodes, &gpus, LIMIT, &end);
 		_exit(0);
 	}
 	while (wait(NULL) > 0)

@@ -8,7 +8,7 @@ load torch
 setup_file()
 {
 	torch_up --plugstack none --nodes 2 --gpus 0 --conf KillWait=5
-	install -m 755 "$DDP_BUILDDIR"/runtime/run/ddp-run "$DDP_BUILDDIR"/runtime/exec/ddp-exec "$TOP"
+	install -m 755 "$DDP_BUILDDIR"/runtime/run/ddp-run "$DDP_BUILDDIR"/runtime/launch/ddp-exec "$TOP"
 	install -m 644 "$DDP_SRCDIR/job-templates/torch-ddp.py" "$PY"
 }
 

@@ -15,8 +15,9 @@ setup_file()
 	# The result of two ranks without a failure.
 	mc srun -N2 -n2 --ddp "$PYTHON" -u job-templates/torch-ddp.py --epochs 96 --checkpoint "$TOP/tmp/undisturbed.pt" \
 		>"$TOP/undisturbed" 2>"$TOP/err"
-	PATH=$TOP:$PATH
-	export PATH
+	cp -r "$DDP_SRCDIR/runtime/python/slurm_ddp" "$PY"
+	PATH=$TOP:$PATH PYTHONPATH=$PY
+	export PATH PYTHONPATH
 }
 
 teardown_file() { cluster_down; }
@@ -65,17 +66,22 @@ same_as_undisturbed()
 	has_not "$(<"$WORK/train.out")" '^(srun: error: )?ddp: '
 }
 
-# Prints the Python lines of doc/restarts.md, in a loop that counts steps.
+# leave_py NUMBER: prints that block of Python lines of doc/restarts.md, in a program that counts steps and has a DataLoader worker.
 leave_py()
 {
 	cat <<-'END'
 		import os, signal, time
-		import torch, torch.distributed as dist
+		import torch, torch.distributed as dist, torch.utils.data
 		dist.init_process_group("gloo")
 		rank, device, steps = dist.get_rank(), "cpu", int(os.environ["STEPS"])
 		first = int(open("saved").read()) + 1 if os.path.exists("saved") else 0
 		print(f"{rank}: begins with {first}")
 		def train(step):
+		    global batches
+		    if step == first:
+		        keep = globals().get("keep_worker")
+		        batches = iter(torch.utils.data.DataLoader(range(10**8), num_workers=1, worker_init_fn=keep))
+		    next(batches)
 		    time.sleep(0.02)
 		    if rank == 0 and step == 20:
 		        print("trains")
@@ -84,13 +90,15 @@ leave_py()
 		    if rank == 0:
 		        open("saved", "w").write(str(step))
 	END
-	sed -n '/^```python$/,/^```$/{/^```/!p}' "$DDP_SRCDIR/doc/restarts.md"
+	awk -v number="$1" '/^```/ { block += /python/; inside = /python/; next } inside && block == number' "$DDP_SRCDIR/doc/restarts.md"
 	echo 'dist.destroy_process_group()'
 }
 
-@test "lines of doc/restarts.md: after SIGTERM all ranks stop after the same step, and continue with the next" {
+# leave NUMBER: after SIGTERM, the ranks of leave_py stop after the same step, and the next run continues.
+leave()
+{
 	local rc=0 step
-	leave_py >"$WORK/leave.py"
+	leave_py "$1" >"$WORK/leave.py"
 	STEPS=1000000 mc salloc -Q -N2 "$TOP/ddp-run" --grace 1m "$PYTHON" -u leave.py >"$WORK/train.out" 2>"$TOP/err" 3>&- &
 	within 300 grep -q '^trains$' "$WORK/train.out"
 	# Slurm's daemon of n1 passes the signal on only while rank 0 exits.
@@ -104,10 +112,14 @@ leave_py()
 	same "$(grep leaves "$WORK/train.out" | sort)" "0: leaves after $step
 1: leaves after $step"
 	has_not "$(<"$TOP/err")" 'started again'
-	STEPS=$((step + 3)) mc srun -N2 --ddp "$PYTHON" -u leave.py >"$WORK/train.out"
+	STEPS=$((step + 3)) mc srun -N2 --ddp "$PYTHON" -u leave.py >"$WORK/train.out" 2>"$TOP/err"
+	has_not "$(<"$TOP/err")" Traceback
 	same "$(sort "$WORK/train.out" | grep -v trains)" "0: begins with $((step + 1))
 1: begins with $((step + 1))"
 }
+
+@test "lines of doc/restarts.md: after SIGTERM all ranks stop after the same step, and continue with the next" { leave 1; }
+@test "lines of doc/restarts.md without slurm_ddp" { leave 2; }
 
 # started_again LINE OPTION...: runs torchrun under ddp-run with these options, with a rank on each
 # of two nodes. A rank is killed, and the training must still finish. The plugin must print only

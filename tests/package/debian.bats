@@ -10,7 +10,7 @@
 
 load ../cluster/lib
 
-readonly names='slurm-ddp libddp1 libddp-dev slurm-ddp-tools'
+readonly names='slurm-ddp libddp1 libddp-dev python3-slurm-ddp slurm-ddp-tools'
 readonly conf=/etc/slurm/plugstack.conf.d/zz-ddp.conf
 
 setup_file()
@@ -59,7 +59,7 @@ works()
 	cluster_with_line
 	try mc srun -N2 --ntasks-per-node=2 --ddp ddp-info --max-bytes 64K
 	same "$rc" 0
-	has "$out" 'started by srun --ddp, rendezvous by file, between nodes: tcp$'
+	has "$out" 'started by srun --ddp or ddp-exec, rendezvous by file, between nodes: tcp$'
 	has_not "$out" WRONG
 	try mc srun -N2 --ntasks-per-node=2 --ddp ddp-train mnist --samples 256 --epochs 1
 	same "$rc" 0

@@ -13,7 +13,7 @@
 
 #include "base/file.h"
 #include "crowd.h"
-#include "store/attempt.h"
+#include "store/meeting.h"
 
 char base[256];
 struct report *reports;
@@ -125,12 +125,12 @@ void wait_for_stage(int rank, int stage)
 
 static bool is_waiting_at(const char *directory, int fence, int rank)
 {
-	struct ddp_attempts list;
+	struct ddp_meetings list;
 	char path[PATH_MAX];
 
-	if (ddp_attempts_list(directory, &list, NULL) != 0 || list.count == 0)
+	if (ddp_meetings_list(directory, &list, NULL) != 0 || list.count == 0)
 		return false;
-	ddp_attempt_path(path, directory, list.attempts[0].number,
+	ddp_meeting_path(path, directory, list.meetings[0].number,
 			 rank == 0 ? ".ranks/hello" : ".ranks/%d.%d", fence, rank);
 	return access(path, F_OK) == 0;
 }
@@ -323,7 +323,7 @@ void start_until_waiting(const char *directory, int first, int count, int size, 
 	start_ranks(directory, false, first, count, size, meet_until_over);
 }
 
-bool put_record(struct rank *rank, uint64_t attempt, struct ddp_record record)
+bool put_record(struct rank *rank, uint64_t meeting, struct ddp_record record)
 {
 	static const uint8_t values[] = {3, 'k', 'e', 'y', 1, 0, 0, 0, 'v'};
 	uint8_t head[DDP_RECORD_HEAD];
@@ -331,13 +331,13 @@ bool put_record(struct rank *rank, uint64_t attempt, struct ddp_record record)
 	char path[PATH_MAX];
 
 	record.kind = DDP_RECORD_OF_RANK;
-	if (!record.attempt)
-		record.attempt = attempt;
+	if (!record.meeting)
+		record.meeting = meeting;
 	ddp_record_seal(&record, values, sizeof(values));
 	if (record.pid == 666) /* write a damaged record */
 		record.check ^= 1;
 	ddp_record_encode(&record, head);
-	ddp_attempt_path(path, rank->identity.directory, attempt, ".ranks/0.1");
+	ddp_meeting_path(path, rank->identity.directory, meeting, ".ranks/0.1");
 	return ddp_file_write(path, parts, 2, 0, true, NULL) == 0;
 }
 

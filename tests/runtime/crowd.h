@@ -108,10 +108,10 @@ bool meet(struct rank *rank, int fence);
 void meet_times(struct rank *rank, int fences);
 
 /*
- * Writes [record] into [attempt] as the record of rank 1 at fence 0. The record's checksum is
+ * Writes [record] into [meeting] as the record of rank 1 at fence 0. The record's checksum is
  * correct unless its pid is 666.
  */
-bool put_record(struct rank *rank, uint64_t attempt, struct ddp_record record);
+bool put_record(struct rank *rank, uint64_t meeting, struct ddp_record record);
 
 /*
  * Rank functions: the first three fence once, twice and four times. The last one fences twice and

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Reports of ddp-run --explain on dumps of PyTorch's flight recorder: real ones, in dumps/, and pickles made here."""
+"""Reports on dumps of PyTorch's flight recorder: real ones, in dumps/, and pickles made here."""
 
-import json
 import os
 import pathlib
 import pickle
@@ -11,7 +10,7 @@ import sys
 import tempfile
 import unittest
 
-DDP_RUN = os.path.abspath(os.path.join(os.environ["top_builddir"], "runtime/run/ddp-run"))
+REPORT = os.path.abspath(os.path.join(os.environ["top_builddir"], "tests/runtime/report"))
 REAL = pathlib.Path(os.environ["top_srcdir"], "tests/runtime/dumps")
 PYTHON = os.path.dirname(os.path.realpath(sys.executable))
 DONE, WAITS = "0 default_pg {} nccl:all_reduce 1000 completed", "0 default_pg {} nccl:all_reduce 1000 started"
@@ -153,15 +152,15 @@ class Dumps(unittest.TestCase):
     def put(self, dumps):
         """Creates the files of an attempt that hung, with these dumps."""
         failed = self.path / "failed"
-        failed.joinpath("attempt.json").write_text(json.dumps({"job": 1, "ranks": len(dumps), "kind": "hang"}))
+        self.ranks = str(len(dumps))
         for rank, data in enumerate(dumps):
             if data is not None:
                 failed.joinpath(f"fr-{rank}").write_bytes(data)
 
     def explain(self):
-        """Returns ddp-run's lines about collectives (None: no line) and about dumps."""
+        """Returns the report's lines about collectives (None: no line) and about dumps."""
         environment = {**os.environ, "PATH": f"{self.path}:/usr/bin:/bin", "PYTHONPATH": str(self.path)}
-        said = subprocess.run([DDP_RUN, "--explain", "failed"], cwd=self.path, stdin=subprocess.DEVNULL, check=True,
+        said = subprocess.run([REPORT, "failed", self.ranks], cwd=self.path, stdin=subprocess.DEVNULL, check=True,
                               stdout=subprocess.PIPE, env=environment).stdout.decode()
         lines = dict(line.partition(": ")[::2] for line in said.splitlines())
         about = [key for key in lines if key.startswith("PyTorch's flight recorder left ")]

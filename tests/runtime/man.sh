@@ -50,7 +50,7 @@ $(cat "$work/diff")"
 
 if command -v groff >/dev/null; then
 	for file in "$page" "$top/runtime/info/ddp-info.1" "${top_builddir:?}/runtime/ddp.7" \
-		"$top_builddir/runtime/exec/ddp-exec.1" "$top_builddir/runtime/train/ddp-train.1"; do
+		"$top_builddir/runtime/launch/ddp-exec.1" "$top_builddir/runtime/train/ddp-train.1"; do
 		test -f "$file" || { fail "$file does not exist"; continue; }
 		groff -man -ww -z "$file" 2>"$work/groff"
 		[ -s "$work/groff" ] && fail "$file: $(cat "$work/groff")"

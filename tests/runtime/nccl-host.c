@@ -54,6 +54,7 @@ struct ddp_device {
 	unsigned long issued; /* number of enqueued collectives */
 	atomic_ulong served;  /* number of completed collectives */
 	void *memories[MEMORIES];
+	size_t sizes[MEMORIES];
 	atomic_bool aborted;
 	atomic_int failed; /* status of [failure]; 0: none */
 	struct ddp_error failure;
@@ -334,48 +335,40 @@ static int host_convert(void *stream, void *to, enum ddp_type to_type, const voi
 	return 0;
 }
 
-struct counting {
-	uint64_t *counter, *word;
-};
-
 static bool run_count(void *argument)
 {
-	const struct counting *it = argument;
-
-	__atomic_store_n(it->word, ++*it->counter, __ATOMIC_RELEASE);
+	__atomic_fetch_add(*(uint64_t **)argument, 1, __ATOMIC_RELEASE);
 	return true;
 }
 
-static int host_count(void *stream, uint64_t *counter, uint64_t *word, struct ddp_error *error)
+static int host_count(void *stream, uint64_t *word, struct ddp_error *error)
 {
-	struct counting counting = {counter, word};
-
 	(void)error;
-	host_stream_add(stream, run_count, &counting, sizeof(counting));
+	host_stream_add(stream, run_count, &word, sizeof(word));
 	return 0;
 }
 
 /* --- Connecting ---------------------------------------------------------------------------- */
 
-static void describe(struct ddp_device_card *card, int index)
+static void describe(struct ddp_gpu *gpu, int index)
 {
-	const char *gpu = getenv("DDP_HOST_GPU"), *host = getenv("NCCL_HOSTID");
+	const char *name = getenv("DDP_HOST_GPU"), *host = getenv("NCCL_HOSTID");
 
 #ifndef WITHOUT_NCCL
-	card->version = getenv("NCCL_MULTI_RANK_GPU_ENABLE") ? 23003 : NCCL;
+	gpu->version = getenv("NCCL_MULTI_RANK_GPU_ENABLE") ? 23003 : NCCL;
 #endif
-	card->boot = host ? ddp_hash(DDP_HASH_INIT, host, strlen(host)) : 1;
-	card->bytes = (uint64_t)1 << 30;
+	gpu->boot = host ? ddp_hash(DDP_HASH_INIT, host, strlen(host)) : 1;
+	gpu->bytes = (uint64_t)1 << 30;
 	if (getenv("DDP_HOST_GPUS"))
-		snprintf(card->uuid, sizeof(card->uuid), "GPU-%.20s-%d",
+		snprintf(gpu->uuid, sizeof(gpu->uuid), "GPU-%.20s-%d",
 			 getenv("SLURMD_NODENAME") ?: "", index);
 	else
-		snprintf(card->uuid, sizeof(card->uuid), "GPU-%s", gpu ? gpu : "host");
-	gethostname(card->host, sizeof(card->host) - 1);
+		snprintf(gpu->uuid, sizeof(gpu->uuid), "GPU-%s", name ? name : "host");
+	gethostname(gpu->host, sizeof(gpu->host) - 1);
 }
 
-static int host_open(struct ddp_device **device, struct ddp_device_card *card, int rank, int size,
-		     int index, const struct ddp_log *log, struct ddp_error *error)
+static int host_open(struct ddp_device **device, struct ddp_gpu *gpu, int rank, int size, int index,
+		     const struct ddp_log *log, struct ddp_error *error)
 {
 	struct ddp_device *new;
 
@@ -396,7 +389,7 @@ static int host_open(struct ddp_device **device, struct ddp_device_card *card, i
 	new->own = host_stream_open();
 	for (int i = 0; i < RANKS; i++)
 		new->pidfds[i] = -1;
-	describe(card, index);
+	describe(gpu, index);
 	return ddp_simd_choose(&new->simd, error);
 }
 
@@ -454,21 +447,22 @@ static int host_connect(struct ddp_device *device, const uint8_t id[DDP_DEVICE_I
 /* --- Memory -------------------------------------------------------------------------------- */
 
 static int host_alloc(struct ddp_device *device, size_t bytes, void **memory,
-		      const struct ddp_watch *watch, struct ddp_error *error)
+		      struct ddp_error *error)
 {
 	int place = 0;
 
-	(void)watch;
 	while (place < MEMORIES && device->memories[place])
 		place++;
 	*memory = place < MEMORIES && !host_fails("memory") ? calloc(1, bytes) : NULL;
 	if (!*memory)
 		return ddp_error_set(error, DDP_ERR_MEMORY, "no %zu bytes, as asked", bytes);
 	device->memories[place] = *memory;
+	device->sizes[place] = bytes;
 	return 0;
 }
 
-static int host_free(struct ddp_device *device, void *memory, struct ddp_error *error)
+static int host_free(struct ddp_device *device, void *memory, size_t *bytes,
+		     struct ddp_error *error)
 {
 	if (!memory)
 		return 0;
@@ -476,6 +470,7 @@ static int host_free(struct ddp_device *device, void *memory, struct ddp_error *
 		if (device->memories[i] != memory)
 			continue;
 		free(memory);
+		*bytes = device->sizes[i];
 		device->memories[i] = NULL;
 		return 0;
 	}
@@ -500,8 +495,8 @@ static bool is_reached(const uint64_t *word, uint64_t value)
 	return word && __atomic_load_n(word, __ATOMIC_ACQUIRE) >= value;
 }
 
-static int host_await(struct ddp_device *device, void *stream, const uint64_t *word, uint64_t value,
-		      const struct ddp_watch *watch, struct ddp_error *error)
+static int host_wait(struct ddp_device *device, void *stream, const uint64_t *word, uint64_t value,
+		     const struct ddp_watch *watch, struct ddp_error *error)
 {
 	struct host_stream *of = stream_of(device, stream);
 
@@ -532,12 +527,6 @@ static int host_await(struct ddp_device *device, void *stream, const uint64_t *w
 	}
 	return word ? ddp_error_set(error, DDP_ERR_ENGINE, "a stream has ended too early")
 		    : host_health(device, error);
-}
-
-static int host_wait(struct ddp_device *device, void *stream, const struct ddp_watch *watch,
-		     struct ddp_error *error)
-{
-	return host_await(device, stream, NULL, 0, watch, error);
 }
 
 #ifdef WITHOUT_NCCL
@@ -617,7 +606,6 @@ DDP_API const struct ddp_device_engine ddp_module = {
 	.pin = host_pin,
 	.copy = host_copy,
 	.captured = host_captured,
-	.await = host_await,
 #else
 	.head = {DDP_MODULE_MAGIC, DDP_DEVICE_VERSION, sizeof(struct ddp_device_engine), "device",
 		 "nccl", PACKAGE_VERSION},

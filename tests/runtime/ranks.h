@@ -43,10 +43,9 @@ static inline void ranks_number(const char *name, int value)
 /* Sets the environment of local rank [local] of [count] on node [node]. */
 static inline void ranks_environment(int rank, int size, int local, int count, int node, int nodes)
 {
-	static const char *const gone[] = {"DDP_ERROR",	     "DDP_RANK",
-					   "DDP_SIZE",	     "DDP_JOB",
-					   "DDP_RENDEZVOUS", "SLURM_PROCID",
-					   "SLURM_JOB_ID",   NULL};
+	static const char *const gone[] = {
+		"DDP_RANK",	"DDP_SIZE",	"DDP_JOB", "DDP_RENDEZVOUS",
+		"SLURM_PROCID", "SLURM_JOB_ID", NULL};
 
 	for (int i = 0; gone[i]; i++)
 		unsetenv(gone[i]);
@@ -94,6 +93,8 @@ static inline void ranks_start(struct ranks *ranks, const char *layout, int (*bo
 			fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
 			dup2(fd, STDERR_FILENO);
 			close(fd);
+			/* libddp gets descriptor 0, as in a program without standard input */
+			close(STDIN_FILENO);
 			if (chdir(ranks->directory) < 0)
 				_exit(99);
 			ranks_environment(rank, ranks->size, local, counts[node], node, nodes);
@@ -211,19 +212,21 @@ static inline struct ddp *ranks_join(void)
 
 /*
  * Defines a rank's body: the block after the macro runs in each rank between ddp_init() and
- * ddp_destroy(), with the variables [rank] and [ddp].
+ * ddp_destroy(), with the variables [rank] and [ddp]. Afterwards no descriptor is left.
  */
 #define RANK_BODY(name) RANK_BODY_OF(name, ranks_join)
-#define RANK_BODY_OF(name, join)                              \
-	static void name##_joined(struct ddp *ddp, int rank); \
-	static int name(int rank)                             \
-	{                                                     \
-		struct ddp *ddp = join();                     \
-                                                              \
-		name##_joined(ddp, rank);                     \
-		ddp_destroy(ddp);                             \
-		return 0;                                     \
-	}                                                     \
+#define RANK_BODY_OF(name, join)                                    \
+	static void name##_joined(struct ddp *ddp, int rank);       \
+	static int name(int rank)                                   \
+	{                                                           \
+		int files = unit_entries("/proc/self/fd");          \
+		struct ddp *ddp = join();                           \
+                                                                    \
+		name##_joined(ddp, rank);                           \
+		ddp_destroy(ddp);                                   \
+		RANK_CHECK(unit_entries("/proc/self/fd") <= files); \
+		return 0;                                           \
+	}                                                           \
 	static void name##_joined(struct ddp *ddp, int rank CK_ATTRIBUTE_UNUSED)
 
 /* Defines a test: the block after the macro runs in all ranks of each layout. */

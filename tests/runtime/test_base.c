@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <locale.h>
 #include <math.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -133,17 +134,15 @@ TEST(test_watch)
 {
 	struct owner owner = {0, 0};
 	struct ddp_error error = {0, ""};
-	uint64_t before = ddp_now();
 	struct ddp_watch watch = ddp_watch_start(3600, check_owner, &owner), later;
 
-	ck_assert_uint_ge(watch.deadline, before + UINT64_C(3600000000000));
-	ck_assert_uint_le(watch.deadline, ddp_now() + UINT64_C(3600000000000));
+	ck_assert_uint_le(watch.deadline, ddp_watch_now(&watch) + UINT64_C(3600000000000));
 	ck_assert_double_eq(watch.limit, 3600);
 	ck_assert_int_eq(ddp_watch_check(&watch, &error), 0);
 	ck_assert_int_eq(owner.checks, 1);
 
 	/* The error of a timeout has no text, because only the caller knows what it waited for. */
-	watch.deadline = before;
+	watch.deadline = 0;
 	ck_assert_int_eq(ddp_watch_check(&watch, &error), DDP_ERR_TIMEOUT);
 	ck_assert_str_eq(error.text, "");
 
@@ -161,75 +160,173 @@ TEST(test_watch)
 	ck_assert_int_eq(ddp_watch_check(&watch, &error), DDP_ERR_TIMEOUT);
 }
 
-/*
- * Waits until a deadline of 3 s, and closes [started] after the first check. Exits with 1 if that
- * took less than [seconds].
- */
-static void wait_at_least(double seconds, int started)
-{
-	struct ddp_watch watch = ddp_watch_start(3, NULL, NULL);
-	double begin = ddp_seconds();
+/* Nanoseconds by which the clocks are ahead: time passes without sleeping. */
+static uint64_t passed;
+static uint64_t passed_asleep; /* added to [passed] by each sleep */
+static long longest_sleep;
 
-	while (ddp_watch_check(&watch, NULL) == 0) {
-		close(started);
-		started = -1;
-		ddp_watch_sleep(&watch, DDP_WATCH_PERIOD);
-	}
-	_exit(ddp_seconds() - begin < seconds);
+int __real_clock_gettime(clockid_t clock, struct timespec *time);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *time);
+int __real_nanosleep(const struct timespec *time, struct timespec *left);
+int __wrap_nanosleep(const struct timespec *time, struct timespec *left);
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *time)
+{
+	int result = __real_clock_gettime(clock, time);
+	uint64_t now = (uint64_t)time->tv_nsec + passed;
+
+	time->tv_sec += (time_t)(now / 1000000000);
+	time->tv_nsec = (long)(now % 1000000000);
+	return result;
 }
 
-/* While Slurm has suspended a job, no time limit ends. */
-TEST(test_stopped)
+int __wrap_nanosleep(const struct timespec *time, struct timespec *left)
 {
-	int started[2], status;
-	pid_t child;
-	char byte;
+	long length = time->tv_sec * 1000000000 + time->tv_nsec;
 
-	ck_assert_int_eq(pipe(started), 0);
-	child = fork();
-	if (child == 0)
-		wait_at_least(3 + 10.5, started[1]);
-	close(started[1]);
-	ck_assert_int_eq(read(started[0], &byte, 1), 0);
-	kill(child, SIGSTOP);
-	usleep(11000000);
-	kill(child, SIGCONT);
-	ck_assert_int_eq(waitpid(child, &status, 0), child);
-	ck_assert_int_eq(status, 0);
+	longest_sleep = length > longest_sleep ? length : longest_sleep;
+	passed += passed_asleep;
+	return __real_nanosleep(time, left);
 }
+
+static void pass(double seconds)
+{
+	passed += (uint64_t)(seconds * 1e9);
+}
+
+/* Fails unless [least] to [most] seconds of awake time are between two readings. */
+static void expect_awake(const char *row, uint64_t from, uint64_t to, double least, double most)
+{
+	double awake = (double)(to - from) * 1e-9;
+
+	ck_assert_msg(awake >= least && awake <= most, "%s: %g s count, not %g to %g", row, awake,
+		      least, most);
+}
+
+enum gap { GAP_CHECK, GAP_BLOCKED, GAP_NESTED, GAP_POLL, GAP_SLEEP, GAP_SLEEP_BLOCKED };
 
 static const struct {
 	const char *name;
-	struct {
-		unsigned begin, now, stopped; /* seconds */
-	} checks[8];
-} stop_rows[] = {
-	{"frequent checks", {{100, 101, 0}, {100, 110, 0}, {100, 119, 0}}},
-	{"a stop before the first check", {{100, 130, 30}, {100, 131, 30}}},
-	{"a stop between two checks", {{100, 101, 0}, {100, 121, 20}, {100, 130, 20}}},
-	{"two stops", {{100, 101, 0}, {100, 121, 20}, {100, 125, 20}, {100, 140, 35}}},
-	{"work before a wait is no stop", {{100, 101, 0}, {160, 161, 0}, {160, 169, 0}}},
-	{"a stop before a wait does not count for it", {{100, 130, 30}, {131, 132, 0}}},
-	{"an inner wait with frequent checks is no stop of the outer one",
-	 {{100, 101, 0}, {102, 103, 0}, {100, 111, 0}, {112, 113, 0}, {100, 121, 0}}},
-	{"a stop that began just before a wait whose deadline is later",
-	 {{100, 101, 0}, {100, 130, 29}, {102, 131, 28}}},
-	{"a stop in an inner wait counts for the outer one",
-	 {{100, 101, 0}, {102, 122, 20}, {100, 123, 20}, {124, 125, 0}}},
+	enum gap gap;
+	double passed, counted; /* seconds */
+	unsigned int suspensions;
+} gaps[] = {
+	{"between two checks", GAP_CHECK, 0.5, 0.5, 0},
+	{"suspended between two checks", GAP_CHECK, 1000, 1, 1},
+	{"blocked", GAP_BLOCKED, 25, 25, 0},
+	{"suspended while blocked", GAP_BLOCKED, 1000, 30, 1},
+	{"blocked, and a nested call has ended", GAP_NESTED, 25, 25, 0},
+	{"a poll that blocks", GAP_POLL, 25, 25, 0},
+	{"suspended in a poll", GAP_POLL, 1000, 30, 1},
+	{"suspended in a sleep", GAP_SLEEP, 1000, 1, 1},
+	{"suspended in a sleep of a method that may block", GAP_SLEEP_BLOCKED, 1000, 1, 1},
 };
 
-TEST_ROWS(stop_sum, stop_rows)
+TEST_ROWS(test_awake_time, gaps)
 {
-	const uint64_t second = 1000000000;
-	struct ddp_stops stops = {0};
+	enum gap gap = gaps[_i].gap;
+	struct ddp_watch watch = ddp_watch_start(-1, NULL, NULL);
+	struct ddp_poll poll = {0};
+	unsigned int suspensions = ddp_watch_suspensions();
+	uint64_t from;
 
-	for (int i = 0; i < 8 && stop_rows[_i].checks[i].now > 0; i++) {
-		uint64_t got = ddp_stops_check(&stops, stop_rows[_i].checks[i].begin * second,
-					       stop_rows[_i].checks[i].now * second);
-
-		ck_assert_msg(got == stop_rows[_i].checks[i].stopped * second, "%s: check %d: %g s",
-			      stop_rows[_i].name, i, (double)got / 1e9);
+	if (gap == GAP_BLOCKED || gap == GAP_NESTED || gap == GAP_SLEEP_BLOCKED)
+		ddp_watch_block();
+	if (gap == GAP_NESTED) {
+		ddp_watch_block();
+		ddp_watch_unblock();
 	}
+	from = ddp_watch_now(&watch);
+	if (gap == GAP_SLEEP || gap == GAP_SLEEP_BLOCKED) {
+		passed_asleep = (uint64_t)(gaps[_i].passed * 1e9);
+		ddp_watch_sleep(&watch, 1);
+	} else {
+		pass(gaps[_i].passed);
+	}
+	if (gap == GAP_POLL)
+		ck_assert_int_eq(ddp_watch_poll(&watch, &poll, NULL), 0);
+	expect_awake(gaps[_i].name, from, ddp_watch_now(&watch), gaps[_i].counted,
+		     gaps[_i].counted + 0.4);
+	unit_number(gaps[_i].name, "suspensions", ddp_watch_suspensions() - suspensions,
+		    gaps[_i].suspensions);
+}
+
+/* Gang scheduling: 30 s on, 30 s off. Each of the 20 suspensions costs at most a second. */
+TEST(test_limit_with_many_suspensions)
+{
+	struct ddp_watch watch = ddp_watch_start(600, NULL, NULL);
+	double awake = 0;
+
+	for (int i = 1; ddp_watch_check(&watch, NULL) == 0; i++, awake += 0.5)
+		pass(i % 60 == 0 ? 0.5 + 30 : 0.5);
+	ck_assert_msg(awake >= 580 && awake <= 601, "the limit ended after %g s", awake);
+}
+
+TEST(test_nested_watches)
+{
+	struct ddp_watch outer = ddp_watch_start(100, NULL, NULL), inner;
+
+	for (int wait = 0; wait < 4; wait++) {
+		inner = ddp_watch_start(20, NULL, NULL);
+		ck_assert_int_eq(ddp_watch_check(&outer, NULL), 0);
+		while (ddp_watch_check(&inner, NULL) == 0)
+			pass(0.5);
+	}
+	ck_assert_int_eq(ddp_watch_check(&outer, NULL), 0);
+	for (int i = 0; i < 50; i++) {
+		pass(0.5);
+		(void)ddp_watch_check(&inner, NULL);
+	}
+	ck_assert_int_eq(ddp_watch_check(&outer, NULL), DDP_ERR_TIMEOUT);
+}
+
+/* A watch starts with its first use, and so does a copy with a later deadline. */
+TEST(test_first_use)
+{
+	struct ddp_watch watch = ddp_watch_start(10, NULL, NULL);
+	struct ddp_watch later = ddp_watch_later(&watch, 5);
+	uint64_t now;
+
+	for (int i = 0; i < 30; i++)
+		pass(0.5);
+	ck_assert_int_eq(ddp_watch_check(&watch, NULL), 0);
+	now = ddp_watch_now(&later);
+	expect_awake("limit", now, watch.deadline, 9, 10);
+	expect_awake("later", now, later.deadline, 14, 15);
+}
+
+TEST(test_work_before_a_wait_is_no_suspension)
+{
+	unsigned int suspensions = ddp_watch_suspensions();
+	struct ddp_watch watch = ddp_watch_start(-1, NULL, NULL);
+	uint64_t from;
+
+	pass(1000);
+	watch = ddp_watch_start(10, NULL, NULL);
+	from = ddp_watch_now(&watch);
+	expect_awake("limit", from, watch.deadline, 9, 10);
+	unit_number("work", "suspensions", ddp_watch_suspensions() - suspensions, 0);
+}
+
+static void *wait_suspended(void *unused)
+{
+	struct ddp_watch watch = ddp_watch_start(-1, NULL, NULL);
+
+	(void)unused;
+	(void)ddp_watch_now(&watch);
+	pass(1000);
+	(void)ddp_watch_now(&watch);
+	return NULL;
+}
+
+TEST(test_suspension_of_another_thread_counts)
+{
+	unsigned int suspensions = ddp_watch_suspensions();
+	pthread_t thread;
+
+	ck_assert_int_eq(pthread_create(&thread, NULL, wait_suspended, NULL), 0);
+	pthread_join(thread, NULL);
+	unit_number("another thread", "suspensions", ddp_watch_suspensions() - suspensions, 1);
 }
 
 /* Polling ends at the deadline or with the owner's error. Most polls do not call the owner. */
@@ -243,7 +340,7 @@ TEST(test_poll)
 	while ((status = ddp_watch_poll(&watch, &poll, NULL)) == 0)
 		;
 	ck_assert_int_eq(status, DDP_ERR_TIMEOUT);
-	ck_assert_uint_ge(ddp_now(), watch.deadline);
+	ck_assert_uint_ge(ddp_watch_now(&watch), watch.deadline);
 	ck_assert_int_le(owner.checks, 1 + 50 / 10);
 	ck_assert_int_eq(ddp_watch_poll(&watch, &poll, NULL), DDP_ERR_TIMEOUT);
 	watch = ddp_watch_start(3600, check_owner, &owner);
@@ -266,7 +363,7 @@ TEST_ROWS(test_endless, endless)
 	ck_assert_uint_eq(later.deadline, UINT64_MAX);
 }
 
-/* A sleep ends at the deadline at the latest; otherwise this test would hang. */
+/* A sleep ends at the deadline at the latest, and is never longer than a period. */
 TEST(test_sleep)
 {
 	struct ddp_watch over = ddp_watch_start(0, NULL, NULL);
@@ -277,8 +374,9 @@ TEST(test_sleep)
 	ddp_watch_sleep(&over, UINT64_MAX);
 	ddp_watch_sleep(&soon, UINT64_MAX);
 	ck_assert_int_eq(ddp_watch_check(&soon, NULL), DDP_ERR_TIMEOUT);
-	ddp_watch_sleep(&never, 1000000);
+	ddp_watch_sleep(&never, UINT64_MAX);
 	ck_assert_uint_ge(ddp_now(), before + 10000000);
+	ck_assert_int_le(longest_sleep, DDP_WATCH_PERIOD);
 }
 
 /* --- settings.h --------------------------------------------------------------------------- */

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include <ddp.h>
+#include <limits.h>
 #include <sys/resource.h>
 #include <time.h>
 
@@ -508,6 +509,82 @@ TEST(test_all_damaged)
 			 DDP_ERR_FILE);
 }
 
+/* --- Files that cannot be read ------------------------------------------------------------ */
+
+static int reads_before_error = INT_MAX; /* number of reads that succeed before EIO */
+
+int __real_ddp_file_read_at(int fd, void *data, size_t size, uint64_t offset);
+int __wrap_ddp_file_read_at(int fd, void *data, size_t size, uint64_t offset);
+
+int __wrap_ddp_file_read_at(int fd, void *data, size_t size, uint64_t offset)
+{
+	if (reads_before_error-- > 0)
+		return __real_ddp_file_read_at(fd, data, size, offset);
+	errno = EIO;
+	return -1;
+}
+
+/* A link to itself cannot be opened, also not by root. */
+static void make_unopenable(const char *path)
+{
+	char moved[1040];
+
+	snprintf(moved, sizeof(moved), "%s.moved", path);
+	ck_assert_int_eq(rename(path, moved), 0);
+	ck_assert_int_eq(symlink(path, path), 0);
+}
+
+static void make_openable(const char *path)
+{
+	char moved[1040];
+
+	snprintf(moved, sizeof(moved), "%s.moved", path);
+	ck_assert_int_eq(rename(moved, path), 0);
+}
+
+static const struct {
+	const char *name;
+	int reads; /* number of reads that succeed; -1: the file cannot be opened */
+	const char *piece;
+} unreadable[] = {
+	{"open", -1, "cannot open"},
+	{"length", 0, "Input/output error"},
+	{"header", 1, "Input/output error"},
+	{"data", 2, "Input/output error"},
+};
+
+/*
+ * If the newest checkpoint may be sound, but cannot be read, a load fails. It neither reads an older
+ * checkpoint nor calls the newest one damaged. Once the file can be read, it is loaded.
+ */
+TEST_LOOP(test_unreadable, 0, 2 * ROWS(unreadable))
+{
+	int row = _i / 2;
+	const char *directory = new_directory("unreadable"), *name = unreadable[row].name;
+	uint64_t step = 4711, first = _i % 2 ? 1 : 2; /* 2: it is the only checkpoint */
+	struct ddp_tensors *file;
+	struct ddp_error error;
+	char path[1024];
+
+	for (uint64_t i = first; i <= 2; i++)
+		ck_assert_int_eq(save(directory, i, 0, &error), 0);
+	snprintf(path, sizeof(path), "%s", path_of(directory, 2));
+	if (unreadable[row].reads < 0)
+		make_unopenable(path);
+	else
+		reads_before_error = unreadable[row].reads;
+	unit_number(name, "status", ddp_checkpoint_open(&file, &step, directory, &quiet, &error),
+		    DDP_ERR_FILE);
+	ck_assert(!file && step == 4711);
+	UNIT_SAYS(name, error.text, path, unreadable[row].piece);
+	reads_before_error = INT_MAX;
+	if (unreadable[row].reads < 0)
+		make_openable(path);
+	ck_assert_int_eq(ddp_checkpoint_open(&file, &step, directory, &quiet, &error), 1);
+	ck_assert_uint_eq(step, 2);
+	ddp_tensors_close(file);
+}
+
 /* A load accepts a file of another program, which has no checksum and no step. */
 TEST(test_file_of_another_program)
 {
@@ -762,6 +839,11 @@ RANKS_TEST(test_errors, layouts)
 	RANK_CHECK(strstr(ddp_error(ddp), "file") && same_on_all_ranks(ddp, ddp_error(ddp)));
 
 	RANK_OK(ddp, ddp_checkpoint_save(ddp, "good", 1, model.tensors, 2, &pair, 1, 1));
+	reads_before_error = 1;
+	RANK_CHECK(ddp_checkpoint_load(ddp, "good", &step, model.tensors, 2, NULL, 0) ==
+		   DDP_ERR_FILE);
+	RANK_CHECK(same_on_all_ranks(ddp, ddp_error(ddp)));
+	reads_before_error = INT_MAX;
 	model.tensors[0].name = "conv2.weight";
 	pair.value = "other";
 	RANK_CHECK(ddp_checkpoint_load(ddp, "good", &step, model.tensors, 2, &pair, 1) ==

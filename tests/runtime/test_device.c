@@ -8,11 +8,12 @@
 #include "config.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "device/cards.h"
+#include "device/device-engine.h"
 #include "unit.h"
 
 /* --- Choice of NCCL or staging ------------------------------------------------------------ */
@@ -33,7 +34,7 @@
 static const struct {
 	const char *name;
 	int count;
-	struct ddp_device_card cards[4];
+	struct ddp_gpu gpus[4];
 	int status;
 	const char *pieces[6];
 } choices[] = {
@@ -129,7 +130,7 @@ TEST_ROWS(test_choices, choices)
 	struct ddp_error error = {0, ""};
 	char why[128] = "";
 	int status =
-		ddp_cards_choose(choices[_i].cards, choices[_i].count, why, sizeof(why), &error);
+		ddp_device_choose(choices[_i].gpus, choices[_i].count, why, sizeof(why), &error);
 
 	unit_number(choices[_i].name, "status", status, choices[_i].status);
 	unit_pieces(choices[_i].name, status < 0 ? error.text : why, choices[_i].pieces);
@@ -137,17 +138,17 @@ TEST_ROWS(test_choices, choices)
 
 TEST(test_choice_of_endless_texts)
 {
-	struct ddp_device_card cards[2];
+	struct ddp_gpu gpus[2];
 	struct ddp_error error = {0, ""};
 	char why[128];
 
-	memset(cards, 'x', sizeof(cards));
-	cards[0].multi_rank = cards[1].multi_rank = 0;
-	ck_assert_int_eq(ddp_cards_choose(cards, 2, why, sizeof(why), &error), 1);
+	memset(gpus, 'x', sizeof(gpus));
+	gpus[0].multi_rank = gpus[1].multi_rank = 0;
+	ck_assert_int_eq(ddp_device_choose(gpus, 2, why, sizeof(why), &error), 1);
 	ck_assert_uint_lt(strlen(why), sizeof(why));
-	cards[1].boot = 1;
-	cards[1].version = 1;
-	ck_assert_int_eq(ddp_cards_choose(cards, 2, why, sizeof(why), &error), DDP_ERR_MISMATCH);
+	gpus[1].boot = 1;
+	gpus[1].version = 1;
+	ck_assert_int_eq(ddp_device_choose(gpus, 2, why, sizeof(why), &error), DDP_ERR_MISMATCH);
 	ck_assert_uint_lt(strlen(error.text), sizeof(error.text));
 }
 
@@ -160,7 +161,7 @@ TEST(test_choice_of_endless_texts)
 #pragma GCC diagnostic ignored "-Wstrict-prototypes"
 #include <nccl.h>
 
-#include "base/card-cuda.h"
+#include "base/gpu-cuda.h"
 #pragma GCC diagnostic pop
 
 extern const struct ddp_device_engine ddp_module;
@@ -171,7 +172,8 @@ extern char **environ;
 static const struct ddp_log quiet = {.level = DDP_LEVEL_ERROR};
 
 static struct ddp_device *device;
-static struct ddp_device_card card;
+static struct ddp_gpu gpu;
+static size_t freed; /* bytes, by the engine's free() */
 /* a device with a hanging thread; referenced here, so that leak checkers do not report it */
 static struct ddp_device *volatile leaked;
 static struct fake_nccl *fake;
@@ -229,8 +231,8 @@ static void open_rank(int rank, int size)
 {
 	struct ddp_error error = {0, ""};
 
-	card = (struct ddp_device_card){.rank = rank};
-	ck_assert_msg(ENGINE->open(&device, &card, rank, size, 0, &quiet, &error) == 0, "%s",
+	gpu = (struct ddp_gpu){.rank = rank};
+	ck_assert_msg(ENGINE->open(&device, &gpu, rank, size, 0, &quiet, &error) == 0, "%s",
 		      error.text);
 }
 
@@ -255,7 +257,7 @@ static int wait_within(double limit, struct ddp_error *error)
 {
 	struct ddp_watch watch = seconds(limit);
 
-	return ENGINE->wait(device, NULL, &watch, error);
+	return ENGINE->wait(device, NULL, NULL, 0, &watch, error);
 }
 
 static int sum(size_t count, struct ddp_error *error)
@@ -280,7 +282,7 @@ static void close_clean(void)
 	ck_assert_int_eq(fake_nccl_left(), 0);
 }
 
-/* --- open and card ----------------------------------------------------------------------- */
+/* --- Opening ----------------------------------------------------------------------------- */
 
 static const struct {
 	const char *name;
@@ -343,7 +345,7 @@ TEST_ROWS(test_open_refuses, refusals)
 	fake->devices = refusals[_i].devices;
 	fake->version = refusals[_i].version;
 	fake->fail = refusals[_i].fail;
-	status = ENGINE->open(&device, &card, 1, 2, refusals[_i].index, &quiet, &error);
+	status = ENGINE->open(&device, &gpu, 1, 2, refusals[_i].index, &quiet, &error);
 	unit_number(refusals[_i].name, "status", status, refusals[_i].status);
 	unit_pieces(refusals[_i].name, error.text, refusals[_i].pieces);
 	ck_assert_ptr_null(device);
@@ -352,7 +354,7 @@ TEST_ROWS(test_open_refuses, refusals)
 }
 
 /*
- * ddp_card_leave() selects the thread's previous GPU only if the process has a context on that GPU.
+ * ddp_gpu_leave() selects the thread's previous GPU only if the process has a context on that GPU.
  */
 TEST(test_previous_gpu)
 {
@@ -362,9 +364,9 @@ TEST(test_previous_gpu)
 	for (int i = 0; i < 2; i++) {
 		fake->has_contexts = i == 1;
 		cudaSetDevice(0);
-		was = ddp_card_enter(1);
+		was = ddp_gpu_enter(1);
 		ck_assert_int_eq(was, 0);
-		ddp_card_leave(1, was);
+		ddp_gpu_leave(1, was);
 		cudaGetDevice(&now);
 		ck_assert_int_eq(now, !fake->has_contexts);
 	}
@@ -372,12 +374,12 @@ TEST(test_previous_gpu)
 
 TEST(test_card)
 {
-	struct ddp_device_card plain, named;
+	struct ddp_gpu plain, named;
 	char host[64] = "";
 
 	gethostname(host, sizeof(host) - 1);
 	open_rank(3, 4);
-	plain = card;
+	plain = gpu;
 	ck_assert_int_eq(plain.rank, 3);
 	ck_assert_int_eq(plain.version, 22809);
 	ck_assert_str_eq(plain.uuid, "GPU-64f1f2f3-f4f5-f6f7-f8f9-fafbfcfdfeff");
@@ -387,7 +389,7 @@ TEST(test_card)
 	setenv("NCCL_HOSTID", "other", 1);
 	fake->mig = true;
 	open_rank(2, 4);
-	named = card;
+	named = gpu;
 	ck_assert_str_eq(named.uuid, "MIG-65f1f2f3-f4f5-f6f7-f8f9-fafbfcfdfeff");
 	ck_assert_str_eq(named.host, host);
 	ck_assert_uint_ne(named.boot, plain.boot);
@@ -395,7 +397,7 @@ TEST(test_card)
 
 	setenv("NCCL_HOSTID", "another", 1);
 	open_rank(2, 4);
-	ck_assert_uint_ne(card.boot, named.boot);
+	ck_assert_uint_ne(gpu.boot, named.boot);
 	close_clean();
 }
 
@@ -594,8 +596,8 @@ TEST(test_arguments)
 	ck_assert_int_eq(ENGINE->all_reduce(device, data, data, 1, DDP_F32, DDP_OP_COUNT, NULL,
 					    NULL),
 			 DDP_ERR_ARGUMENT);
-	ck_assert_int_eq(ENGINE->free(device, data, NULL), DDP_ERR_ARGUMENT);
-	ck_assert_int_eq(ENGINE->free(device, NULL, NULL), 0);
+	ck_assert_int_eq(ENGINE->free(device, data, &freed, NULL), DDP_ERR_ARGUMENT);
+	ck_assert_int_eq(ENGINE->free(device, NULL, &freed, NULL), 0);
 	ck_assert_int_eq(fake_nccl_count("ncclAllReduce"), before);
 	ck_assert_int_eq(ENGINE->health(device, NULL), 0);
 	close_clean();
@@ -659,7 +661,7 @@ TEST(test_wait_ended_by_owner)
 
 	open_connected(2);
 	set(&fake->busy, true);
-	ck_assert_int_eq(ENGINE->wait(device, NULL, &watch, &error), DDP_ERR_ABORTED);
+	ck_assert_int_eq(ENGINE->wait(device, NULL, NULL, 0, &watch, &error), DDP_ERR_ABORTED);
 	ck_assert_str_eq(error.text, why);
 	ck_assert(ENGINE->abort(device, 30));
 	close_lost();
@@ -732,6 +734,57 @@ TEST(test_watchdog)
 	close_lost();
 }
 
+static _Atomic uint64_t ahead;	  /* nanoseconds by which the clock is ahead */
+static _Atomic unsigned readings; /* of the clock */
+
+int __real_clock_gettime(clockid_t clock, struct timespec *time);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *time);
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *time)
+{
+	int result = __real_clock_gettime(clock, time);
+
+	time->tv_sec += (time_t)(atomic_load(&ahead) / 1000000000);
+	atomic_fetch_add(&readings, 1);
+	return result;
+}
+
+/* Waits until the watchdog has checked the call several times. */
+static void await_readings(void)
+{
+	unsigned before = atomic_load(&readings);
+
+	while (atomic_load(&readings) - before < 100)
+		sleep_5_ms();
+}
+
+static void *suspend_in_call(void *argument)
+{
+	while (fake_nccl_count("ncclAllReduce") == 0)
+		sleep_5_ms();
+	await_readings();
+	atomic_fetch_add(&ahead, UINT64_C(1000000000000));
+	await_readings();
+	fake_nccl_release();
+	return argument;
+}
+
+/* The job is suspended for 1000 s while a call enqueues. The limit is not over. */
+TEST(test_enqueue_is_suspended)
+{
+	struct ddp_error error = {0, ""};
+	pthread_t thread;
+
+	open_rank(0, 1);
+	ck_assert_int_eq(connect_within(60, &error), 0);
+	fake->hang = "ncclAllReduce";
+	ck_assert_int_eq(pthread_create(&thread, NULL, suspend_in_call, NULL), 0);
+	ck_assert_msg(sum(9, &error) == 0, "%s", error.text);
+	pthread_join(thread, NULL);
+	ck_assert_int_eq(fake_nccl_count("ncclCommAbort"), 0);
+	close_lost();
+}
+
 /* The watchdog ends a call that hangs while it enqueues. */
 TEST(test_enqueue_hangs)
 {
@@ -741,8 +794,7 @@ TEST(test_enqueue_hangs)
 	ck_assert_int_eq(connect_within(4, &error), 0);
 	fake->hang = "ncclAllReduce";
 	ck_assert_int_eq(sum(9, &error), DDP_ERR_TIMEOUT);
-	UNIT_SAYS("text", error.text, "all-reduce 1 of 9 F32", "could not be enqueued",
-		  "limit 4 s");
+	UNIT_SAYS("text", error.text, "all-reduce 1 of 9 F32", "could not be enqueued", "in 4 s:");
 	ck_assert(ENGINE->abort(device, 30));
 	ck_assert_int_eq(fake_nccl_count("ncclCommAbort"), 1);
 	close_lost();
@@ -816,15 +868,15 @@ TEST(test_memory)
 {
 	const char *const calls[8] = {"ncclMemAlloc", "ncclMemFree"};
 	const char *const end[8] = {"ncclCommFinalize", "ncclCommDestroy", "ncclMemFree"};
-	struct ddp_watch watch = seconds(30);
 	void *memory, *other;
 
 	open_connected(2);
-	ck_assert_int_eq(ENGINE->alloc(device, 5000, &memory, &watch, NULL), 0);
+	ck_assert_int_eq(ENGINE->alloc(device, 5000, &memory, NULL), 0);
 	memset(memory, 1, 5000);
-	ck_assert_int_eq(ENGINE->alloc(device, 1, &other, &watch, NULL), 0);
-	ck_assert_int_eq(ENGINE->free(device, memory, NULL), 0);
-	ck_assert_int_eq(ENGINE->free(device, memory, NULL), DDP_ERR_ARGUMENT);
+	ck_assert_int_eq(ENGINE->alloc(device, 1, &other, NULL), 0);
+	ck_assert_int_eq(ENGINE->free(device, memory, &freed, NULL), 0);
+	ck_assert_uint_eq(freed, 5000);
+	ck_assert_int_eq(ENGINE->free(device, memory, &freed, NULL), DDP_ERR_ARGUMENT);
 	ck_assert(fake_nccl_called(calls));
 	close_clean();
 	ck_assert(fake_nccl_called(end));
@@ -837,16 +889,16 @@ TEST(test_memory)
 TEST(test_memory_captured)
 {
 	const char *const end[8] = {"ncclCommFinalize", "ncclCommDestroy", "ncclMemFree"};
-	struct ddp_watch watch = seconds(30);
 	void *memory;
 
 	open_connected(2);
-	ck_assert_int_eq(ENGINE->alloc(device, 5000, &memory, &watch, NULL), 0);
+	ck_assert_int_eq(ENGINE->alloc(device, 5000, &memory, NULL), 0);
 	fake->capturing = true;
 	ck_assert_int_eq(sum(100, NULL), 0);
 	fake->capturing = false;
-	ck_assert_int_eq(ENGINE->free(device, memory, NULL), 0);
-	ck_assert_int_eq(ENGINE->free(device, memory, NULL), DDP_ERR_ARGUMENT);
+	ck_assert_int_eq(ENGINE->free(device, memory, &freed, NULL), 0);
+	ck_assert_uint_eq(freed, 5000);
+	ck_assert_int_eq(ENGINE->free(device, memory, &freed, NULL), DDP_ERR_ARGUMENT);
 	ck_assert_int_eq(fake_nccl_count("ncclMemFree"), 0);
 	close_clean();
 	ck_assert(fake_nccl_called(end));
@@ -854,31 +906,29 @@ TEST(test_memory_captured)
 
 TEST_LOOP(test_alloc_fails, 0, 2)
 {
-	struct ddp_watch watch = seconds(30);
 	struct ddp_error error = {0, ""};
 	void *memory = &error;
 
 	open_connected(2);
 	fake->fail = _i == 0 ? "ncclMemAlloc" : "cudaMemsetAsync";
-	ck_assert_int_eq(ENGINE->alloc(device, 5000, &memory, &watch, &error), DDP_ERR_MEMORY);
+	ck_assert_int_eq(ENGINE->alloc(device, 5000, &memory, &error), DDP_ERR_MEMORY);
 	ck_assert_ptr_null(memory);
 	UNIT_SAYS("text", error.text, "rank 0, device 0",
 		  _i == 0 ? "allocating 5000 bytes" : "clearing 5000 bytes");
 	fake->fail = NULL;
-	ck_assert_int_eq(ENGINE->alloc(device, 5000, &memory, &watch, &error), 0);
+	ck_assert_int_eq(ENGINE->alloc(device, 5000, &memory, &error), 0);
 	close_clean();
 }
 
 TEST(test_free_hangs)
 {
-	struct ddp_watch watch = seconds(30);
 	struct ddp_error error = {0, ""};
 	void *memory;
 
 	open_connected(2);
-	ck_assert_int_eq(ENGINE->alloc(device, 5000, &memory, &watch, &error), 0);
+	ck_assert_int_eq(ENGINE->alloc(device, 5000, &memory, &error), 0);
 	fake->hang = "ncclMemFree";
-	ck_assert_int_eq(ENGINE->free(device, memory, &error), DDP_ERR_TIMEOUT);
+	ck_assert_int_eq(ENGINE->free(device, memory, &freed, &error), DDP_ERR_TIMEOUT);
 	UNIT_SAYS("text", error.text, "did not free 5000 bytes");
 	ck_assert_int_eq(sum(1, NULL), DDP_ERR_TIMEOUT);
 	ck_assert(ENGINE->abort(device, 30));
@@ -898,8 +948,7 @@ TEST(test_real_module)
 	engine = ddp_module_open("nccl", "device", DDP_DEVICE_VERSION, sizeof(*engine), &quiet,
 				 &error);
 	ck_assert_msg(engine != NULL, "%s", error.text);
-	ck_assert_int_eq(engine->open(&device, &card, 0, 1, 0, &quiet, &error),
-			 DDP_ERR_UNSUPPORTED);
+	ck_assert_int_eq(engine->open(&device, &gpu, 0, 1, 0, &quiet, &error), DDP_ERR_UNSUPPORTED);
 	UNIT_SAYS("text", error.text, "engine nccl: no ");
 	ck_assert_ptr_null(device);
 	await_end_of_threads();

@@ -9,6 +9,7 @@
 #include "config.h"
 
 #include <limits.h>
+#include <sched.h>
 #include <sys/mman.h>
 
 #include "comm/ddp-private.h"
@@ -270,6 +271,66 @@ TEST_LOOP(test_abort, 0, 3)
 	}
 }
 
+/* --- A thread that blocks in stdio ----------------------------------------------------------- */
+
+static void *read_pipe(void *file)
+{
+	char byte;
+
+	return fread(&byte, 1, 1, file) == 1 ? file : NULL;
+}
+
+/* Starts a thread that reads from a pipe without data. Returns when the thread holds the FILE. */
+static void block_in_stdio(void)
+{
+	int ends[2];
+	pthread_t thread;
+	FILE *file;
+
+	RANK_CHECK(pipe(ends) == 0);
+	file = fdopen(ends[0], "r");
+	RANK_CHECK(file && pthread_create(&thread, NULL, read_pipe, file) == 0);
+	while (ftrylockfile(file) == 0) {
+		funlockfile(file);
+		sched_yield();
+	}
+}
+
+static int body_blocked(int rank)
+{
+	struct ddp *ddp = ranks_join();
+
+	if (rank == 1) {
+		RANK_CHECK(freopen("stdout-1", "w", stdout));
+		printf("the last line");
+		block_in_stdio();
+		ddp_abort(ddp, "the data set is empty");
+	} else {
+		RANK_CHECK(ddp_barrier(ddp) < 0);
+	}
+	ddp_exit(ddp);
+	return 97;
+}
+
+TEST(test_exit_while_a_thread_reads_a_pipe)
+{
+	static struct ranks ranks;
+	char path[128], text[32] = "";
+	FILE *file;
+
+	ranks_start(&ranks, "2", body_blocked);
+	ranks_wait(&ranks, true);
+	for (int rank = 0; rank < 2; rank++)
+		ck_assert_msg(ranks.statuses[rank] == ddp_exit_status(DDP_ERR_ABORTED),
+			      "rank %d ended with %d: %s", rank, ranks.statuses[rank],
+			      ranks.text[rank]);
+	snprintf(path, sizeof(path), "%s/stdout-1", ranks.directory);
+	file = fopen(path, "r");
+	ck_assert(file && fgets(text, sizeof(text), file) && fclose(file) == 0);
+	ck_assert_str_eq(text, "the last line");
+	unit_remove(ranks.directory);
+}
+
 /* --- Aborts while gradients are summed ----------------------------------------------------- */
 
 enum { SUMMED = 20, ELEMENTS = 300000, ABORTS = 24 };
@@ -462,6 +523,53 @@ TEST(test_killed_rank_is_detected_while_its_child_runs)
 	munmap(orphan, sizeof(*orphan));
 	unit_pieces("rank 0", ranks.text[0],
 		    (const char *[]){"lost the connection to rank 1", NULL});
+	ck_assert_int_eq(ranks.statuses[0], ddp_exit_status(DDP_ERR_PEER));
+}
+
+/*
+ * Rank 1 is killed while rank 0 calls nothing. Then rank 0 only sends, so it detects the end of the
+ * connection by a send.
+ */
+static pid_t *victim;
+
+static int body_send_to_killed(int rank)
+{
+	struct ddp *ddp = ranks_join();
+	char path[64], text[512] = "";
+	int status = 0, fd;
+
+	if (rank == 1) {
+		*victim = getpid();
+		raise(SIGKILL);
+	}
+	while (!strstr(text, ") Z ")) {
+		snprintf(path, sizeof(path), "/proc/%d/stat", (int)*(volatile pid_t *)victim);
+		fd = open(path, O_RDONLY);
+		if (fd >= 0 && read(fd, text, sizeof(text) - 1) < 0)
+			*text = '\0';
+		close(fd);
+	}
+	while (status == 0)
+		status = ddp_broadcast(ddp, path, sizeof(path), 0);
+	RANK_CHECK(status == DDP_ERR_PEER);
+	ddp_exit(ddp);
+	return 97;
+}
+
+TEST(test_killed_rank_has_not_left)
+{
+	static struct ranks ranks;
+
+	victim = mmap(NULL, sizeof(*victim), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+		      0);
+	ck_assert_ptr_ne(victim, MAP_FAILED);
+	ranks_start(&ranks, "1,1", body_send_to_killed);
+	waitid(P_PID, (id_t)ranks.pids[0], &(siginfo_t){0}, WEXITED | WNOWAIT);
+	ranks_wait(&ranks, false);
+	munmap(victim, sizeof(*victim));
+	unit_pieces("rank 0", ranks.text[0],
+		    (const char *[]){"lost the connection to rank 1", ": it closed the connection",
+				     NULL});
 	ck_assert_int_eq(ranks.statuses[0], ddp_exit_status(DDP_ERR_PEER));
 }
 

@@ -84,14 +84,15 @@ struct device {
 	struct ddp *ddp;
 	struct ddp_gradients *gradients;
 	void *memory, *streams[STREAMS];
-	uint64_t progress;
+	uint64_t progress, summed; /* number of summed buckets: from libddp; expected */
 };
 
 static void open_device(struct device *device, struct ddp *ddp,
 			const struct ddp_gradients_options *options, bool own)
 {
 	device->ddp = ddp;
-	device->progress = 0;
+	device->progress = 7;
+	device->summed = 0;
 	RANK_OK(ddp,
 		ddp_gradients_create(&device->gradients, ddp, options, parameters, PARAMETERS));
 	RANK_CHECK(ddp_gradients_view(device->gradients, 0) == NULL);
@@ -166,9 +167,8 @@ static void one_step(struct device *device, struct ddp_gradients *host, int step
 	copy_on(device->streams[0], got, device->memory, bytes);
 	RANK_OK(ddp, ddp_device_wait(ddp, device->streams[0]));
 	RANK_CHECK(memcmp(got, want, bytes) == 0);
-	if (ddp_world(ddp)->size > 1)
-		RANK_CHECK(__atomic_load_n(&device->progress, __ATOMIC_ACQUIRE) ==
-			   (uint64_t)BUCKETS * (uint64_t)(step + 1));
+	device->summed += ddp_world(ddp)->size > 1 ? BUCKETS : 0;
+	RANK_CHECK(__atomic_load_n(&device->progress, __ATOMIC_ACQUIRE) == device->summed);
 	free(values);
 	free(got);
 }
@@ -201,6 +201,48 @@ TEST_LOOP(test_steps, 0, ROWS(layouts) * ROWS(kinds))
 {
 	kind = _i % ROWS(kinds);
 	gpus_run(&layouts[_i / ROWS(kinds)], body_steps);
+}
+
+/* --- Calls between steps ---------------------------------------------------------------- */
+
+/* Whether to clear the gradients' memory, and to place it again, after each step. */
+static const struct {
+	const char *name;
+	bool clear, place;
+	int layout;
+} between[] = {
+	{"cleared", true, false, 1},	 {"cleared, shared", true, false, 4},
+	{"placed", false, true, 1},	 {"placed, shared", false, true, 4},
+	{"both, shared", true, true, 3},
+};
+
+GPUS_BODY(body_between)
+{
+	struct ddp_gradients_options options = options_of(2, true);
+	struct ddp_gradients *host;
+	struct device device;
+
+	open_device(&device, ddp, &options, false);
+	options.device = false;
+	RANK_OK(ddp, ddp_gradients_create(&host, ddp, &options, parameters, PARAMETERS));
+	for (int step = 0; step < 4; step++) {
+		one_step(&device, host, step);
+		if (between[kind].clear)
+			memset(device.memory, 0, ddp_gradients_bytes(device.gradients));
+		if (!between[kind].place)
+			continue;
+		RANK_OK(ddp, ddp_gradients_place(device.gradients, device.memory, device.streams[1],
+						 &device.progress));
+		device.summed = 0;
+	}
+	ddp_gradients_destroy(host);
+	close_device(&device);
+}
+
+TEST_ROWS(test_between_steps, between)
+{
+	kind = _i;
+	gpus_run(&layouts[between[_i].layout], body_between);
 }
 
 /* --- Without sync ----------------------------------------------------------------------- */

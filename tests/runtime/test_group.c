@@ -488,6 +488,7 @@ static const struct {
 	{"type", "all-reduce of 100 I32 (sum)", "all-reduce of 100 F32 (sum)"},
 	{"root", "broadcast of 400 bytes from rank 11", "broadcast of 400 bytes from rank 10"},
 	{"bytes", "all-gather of 404 bytes", "all-gather of 400 bytes"},
+	{"number", "barrier #18", "barrier #17"},
 	{"long and short", "all-reduce of 100000 F32 (sum)", "all-gather of 400 bytes"},
 };
 
@@ -520,6 +521,8 @@ static int call_by_text(struct member *member, const char *text)
 		return ddp_group_all_gather(member->group, &call, data, data + 1000, number,
 					    &member->watch, &member->error);
 	}
+	if (sscanf(text, "barrier #%llu", &number) == 1)
+		call.sequence = number;
 	call.name = "barrier";
 	return ddp_group_barrier(member->group, &call, &member->watch, &member->error);
 }
@@ -699,7 +702,7 @@ static void body_lost(struct member *member)
 
 	for (int i = 0; status == 0; i++) {
 		if (member->index == 1 && i == 7) {
-			if (row == 0 && !members_missing && fork() == 0)
+			if (row == 0 && fork() == 0)
 				outlive_parent(member);
 			if (row == 0)
 				kill(getpid(), SIGKILL);
@@ -893,6 +896,7 @@ static void body_few_descriptors(struct member *member)
 			close(member->group->pidfds[m]);
 		member->group->pidfds[m] = -1;
 	}
+	(void)open("/dev/null", O_RDONLY); /* gets descriptor 0 if that is free */
 	first = free_descriptor();
 	limit = 2 * ((rlim_t)first + 3);
 	wait_with(member, limit);
@@ -1168,6 +1172,9 @@ TEST(test_containers_without_directory)
 		return;
 	board_free(containers_fail("rank 11 on n2 cannot share the memory of rank 10: |"
 				   "a rendezvous directory that all of them mount"));
+	strcpy(members_directory, "/nowhere");
+	board_free(containers_fail("a socket of rank 10 in /nowhere: No such file|"
+				   "mount this directory of the host in every container"));
 }
 
 /* Member 0 of a group of two, and a connection to its socket. */
@@ -1359,16 +1366,17 @@ static const struct {
 	const char *name;
 	int size;
 	const char *ticket; /* NULL: the correct ticket; FOREIGN: the ticket of another segment */
-	int pid;	    /* process id in FOREIGN; 0: the correct one */
+	int pid, fd;	    /* process id and descriptor in FOREIGN; 0: the correct ones */
 	const char *pieces;
 } tickets[] = {
-	{"correct", 2, NULL, 0, NULL},
-	{"another size", 3, NULL, 0, "the versions of libddp differ"},
-	{"malformed", 2, "nonsense", 0, "its ticket is not valid"},
-	{"empty", 2, "", 0, "its ticket is not valid"},
-	{"another release", 2, "1 2 " SECRET, 0, "its ticket is not valid"},
-	{"another segment's token", 2, FOREIGN, 0, "/proc/|is not this memory"},
-	{"ended process", 2, FOREIGN, INT_MAX - 1, "process 2147483646 has ended"},
+	{"correct", 2, NULL, 0, 0, NULL},
+	{"another size", 3, NULL, 0, 0, "the versions of libddp differ"},
+	{"malformed", 2, "nonsense", 0, 0, "its ticket is not valid"},
+	{"empty", 2, "", 0, 0, "its ticket is not valid"},
+	{"another release", 2, "1 2 " SECRET, 0, 0, "its ticket is not valid"},
+	{"another segment's token", 2, FOREIGN, 0, 0, "/proc/|is not this memory"},
+	{"ended process", 2, FOREIGN, INT_MAX - 1, 0, "process 2147483646 has ended"},
+	{"closed descriptor", 2, FOREIGN, 0, INT_MAX, "opening /proc/|: No such file"},
 };
 
 TEST_ROWS(test_ticket, tickets)
@@ -1387,13 +1395,15 @@ TEST_ROWS(test_ticket, tickets)
 	snprintf(given, sizeof(given), "%s", tickets[_i].ticket ? tickets[_i].ticket : ticket);
 	if (strcmp(given, FOREIGN) == 0)
 		snprintf(given, sizeof(given), "%d %d %032d 8192 4096 %llu 0",
-			 tickets[_i].pid ? tickets[_i].pid : pid, fd, 1,
+			 tickets[_i].pid ? tickets[_i].pid : pid,
+			 tickets[_i].fd ? tickets[_i].fd : fd, 1,
 			 (unsigned long long)ddp_pid_namespace());
 	options.index = 1;
 	options.size = tickets[_i].size;
 	status = ddp_group_attach(&second, &options, given, &watch, &error);
 	ck_assert_int_eq(status, _i == 0 ? 0 : tickets[_i].pid ? DDP_ERR_PEER : DDP_ERR_SYSTEM);
 	ck_assert((second != NULL) == (_i == 0));
+	ck_assert(ddp_group_serve(first, 0) == (_i == 0));
 	if (_i > 0) {
 		unit_has(tickets[_i].name, error.text, tickets[_i].pieces);
 		ck_assert_ptr_null(strstr(error.text, SECRET));

@@ -4,8 +4,8 @@
 #include <limits.h>
 #include <stdio.h>
 
+#include "identity/identity.h"
 #include "unit.h"
-#include "world/identity.h"
 
 /*
  * Each environment of this test is a string of words NAME=VALUE. If a name occurs twice, its first
@@ -98,32 +98,33 @@ static const struct {
 	const char *name, *env, *who;
 } good[] = {
 	/* --- srun --ddp --- */
-	{"the plugin's contract", CONTRACT STEP, "srun --ddp 3/4 1/2 1/2 0 0"},
+	{"the plugin's contract", CONTRACT STEP, "srun --ddp or ddp-exec 3/4 1/2 1/2 0 0"},
 	{"attempt and end", "DDP_END_TIME=1800000000 DDP_ATTEMPT=2" CONTRACT STEP,
-	 "srun --ddp 3/4 1/2 1/2 2 1800000000"},
+	 "srun --ddp or ddp-exec 3/4 1/2 1/2 2 1800000000"},
 	{"the plugin's end time counts more than Slurm's",
-	 "DDP_END_TIME=17 SLURM_JOB_END_TIME=18" CONTRACT STEP, "srun --ddp 3/4 1/2 1/2 0 17"},
-	{"a container that hides Slurm's variables", CONTRACT, "srun --ddp 3/4 1/2 1/2 0 0"},
+	 "DDP_END_TIME=17 SLURM_JOB_END_TIME=18" CONTRACT STEP,
+	 "srun --ddp or ddp-exec 3/4 1/2 1/2 0 17"},
+	{"a container that hides Slurm's variables", CONTRACT,
+	 "srun --ddp or ddp-exec 3/4 1/2 1/2 0 0"},
 	{"uneven: the only one on the last of three nodes",
 	 "DDP_RANK=4 DDP_SIZE=5 DDP_LOCAL_RANK=0 DDP_LOCAL_SIZE=1 DDP_NODE_RANK=2"
 	 " GROUP_WORLD_SIZE=3 RANK=4 WORLD_SIZE=5" CONTRACT,
-	 "srun --ddp 4/5 0/1 2/3 0 0"},
+	 "srun --ddp or ddp-exec 4/5 0/1 2/3 0 0"},
 	{"a component of a heterogeneous job, with its own job id",
 	 "DDP_JOB=tux.43.7 SLURM_HET_SIZE=2 SLURM_JOB_ID_HET_GROUP_0=42"
 	 " SLURM_JOB_ID_HET_GROUP_1=43" CONTRACT STEP,
-	 "srun --ddp 3/4 1/2 1/2 0 0"},
-	{"a heterogeneous step", "SLURM_HET_SIZE=2" CONTRACT STEP, "srun --ddp 3/4 1/2 1/2 0 0"},
+	 "srun --ddp or ddp-exec 3/4 1/2 1/2 0 0"},
 	{"a job's name set by the user", "DDP_JOB=test" CONTRACT STEP,
-	 "srun --ddp 3/4 1/2 1/2 0 0"},
+	 "srun --ddp or ddp-exec 3/4 1/2 1/2 0 0"},
 	{"srun --ddp inside a worker of torchrun",
 	 "TORCHELASTIC_RESTART_COUNT=0 TORCHELASTIC_MAX_RESTARTS=3" CONTRACT STEP,
-	 "srun --ddp 3/4 1/2 1/2 0 0"},
-	{"a plan of another step", "SLURM_DDP_STEP=v1;nonce=12;job=42;step=6" CONTRACT STEP,
-	 "srun --ddp 3/4 1/2 1/2 0 0"},
-	{"a plan of another job", "SLURM_DDP_STEP=v1;nonce=12;job=4;step=7" CONTRACT STEP,
-	 "srun --ddp 3/4 1/2 1/2 0 0"},
+	 "srun --ddp or ddp-exec 3/4 1/2 1/2 0 0"},
+	{"a plan of another step", "SLURM_DDP_STEP=v2;nonce=12;job=42;step=6" CONTRACT STEP,
+	 "srun --ddp or ddp-exec 3/4 1/2 1/2 0 0"},
+	{"a plan of another job", "SLURM_DDP_STEP=v2;nonce=12;job=4;step=7" CONTRACT STEP,
+	 "srun --ddp or ddp-exec 3/4 1/2 1/2 0 0"},
 	{"MPI with the same rank", "OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4" CONTRACT STEP,
-	 "srun --ddp 3/4 1/2 1/2 0 0"},
+	 "srun --ddp or ddp-exec 3/4 1/2 1/2 0 0"},
 
 	/* --- srun --- */
 	{"plain srun", STEP, "srun 3/4 1/2 1/2 0 0"},
@@ -210,14 +211,14 @@ static const struct {
 	{"a step without ranks", "SLURM_STEP_ID=7 SLURM_PROCID=" BATCH, "single 0/1 0/1 0/1 0 0"},
 	{"a batch script that a --ddp step submitted, cleaned of steps",
 	 "SLURM_STEP_ID=" BATCH CONTRACT STEP, "single 0/1 0/1 0/1 0 0"},
-	{"a plan that a batch script inherited", "SLURM_DDP_STEP=v1;job=42;step=7" BATCH,
+	{"a plan that a batch script inherited", "SLURM_DDP_STEP=v2;job=42;step=7" BATCH,
 	 "single 0/1 0/1 0/1 0 0"},
 	{"WORLD_SIZE=1", "WORLD_SIZE=1", "single 0/1 0/1 0/1 0 0"},
 	{"Slurm's numbers without a job", "SLURM_STEP_ID=7 SLURM_JOB_ID=" STEP,
 	 "single 0/1 0/1 0/1 0 0"},
 	{"mpirun of one", "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1",
 	 "single 0/1 0/1 0/1 0 0"},
-	{"similar names are ignored", "RANKS=3 WORLD_SIZES=4 DDP_RANKS=3 DDP_ERRORS=x",
+	{"similar names are ignored", "RANKS=3 WORLD_SIZES=4 DDP_RANKS=3",
 	 "single 0/1 0/1 0/1 0 0"},
 };
 
@@ -325,14 +326,14 @@ static const struct {
 	 "SLURM_GTIDS=0,1|SLURM_PROCID=3"},
 	{"malformed SLURM_GTIDS", "SLURM_GTIDS=2,,3" STEP, "SLURM_GTIDS=2,,3"},
 	{"a heterogeneous step", "SLURM_HET_SIZE=2" STEP,
-	 "SLURM_HET_SIZE=2|heterogeneous|srun --ddp|--het-group"},
+	 "SLURM_HET_SIZE=2|heterogeneous|--het-group"},
 	{"over all components", "SLURM_STEP_NUM_NODES=3 SLURM_STEP_NODELIST=n[1-3]" COMPONENTS STEP,
-	 "SLURM_HET_SIZE=2|srun --ddp"},
+	 "SLURM_HET_SIZE=2|--het-group"},
 	{"over two components on the same nodes", "SLURM_STEP_NUM_NODES=4" COMPONENTS STEP,
-	 "SLURM_HET_SIZE=2|srun --ddp"},
+	 "SLURM_HET_SIZE=2|--het-group"},
 	{"mpirun inside a task of srun --ddp",
 	 "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=8" CONTRACT STEP,
-	 "OMPI_COMM_WORLD_RANK=1|OMPI_COMM_WORLD_SIZE=8|for srun --ddp this process is rank 3 of 4|mpirun"},
+	 "OMPI_COMM_WORLD_RANK=1|OMPI_COMM_WORLD_SIZE=8|for srun --ddp or ddp-exec this process is rank 3 of 4|mpirun"},
 	{"mpirun over daemons that srun started",
 	 "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=8" STEP,
 	 "OMPI_COMM_WORLD_RANK=1|for srun this process is rank 3 of 4"},
@@ -340,15 +341,14 @@ static const struct {
 	 "PMI_RANK=1|PMI_SIZE=4|(without them this process is rank 0 of 1)|start the program with srun"},
 
 	/* The plugin is installed where srun ran, but not on this node. */
-	{"SLURM_DDP_STEP that no plugin has read",
-	 "SLURM_DDP_STEP=v1;nonce=12;job=42;complete=1;step=7" STEP,
+	{"SLURM_DDP_STEP that no plugin has read", "SLURM_DDP_STEP=v2;nonce=12;job=42;step=7" STEP,
 	 "node n2|SLURM_DDP_STEP|not installed|--no-ddp"},
 	{"SLURM_DDP_STEP of a component of a heterogeneous job",
-	 "SLURM_DDP_STEP=v1;job=43;step=7 SLURM_JOB_ID_HET_GROUP_1=43" STEP, "node n2"},
-	{"inside a --ddp step", "SLURM_DDP_STEP=v1;job=42;step=7 DDP_JOB=tux.42.6" CONTRACT STEP,
+	 "SLURM_DDP_STEP=v2;job=43;step=7 SLURM_JOB_ID_HET_GROUP_1=43" STEP, "node n2"},
+	{"inside a --ddp step", "SLURM_DDP_STEP=v2;job=42;step=7 DDP_JOB=tux.42.6" CONTRACT STEP,
 	 "node n2"},
-	{"SLURM_DDP_STEP without a step id", "SLURM_DDP_STEP=v1;nonce=12" STEP, "node n2"},
-	{"on a node without a name", "SLURM_DDP_STEP=v1;nonce=12 SLURMD_NODENAME=" STEP,
+	{"SLURM_DDP_STEP without a step id", "SLURM_DDP_STEP=v2;nonce=12" STEP, "node n2"},
+	{"on a node without a name", "SLURM_DDP_STEP=v2;nonce=12 SLURMD_NODENAME=" STEP,
 	 "node laptop"},
 };
 
@@ -361,26 +361,6 @@ TEST_ROWS(test_errors, errors)
 		    DDP_ERR_ENVIRONMENT);
 	unit_number(errors[_i].name, "error", error.status, DDP_ERR_ENVIRONMENT);
 	unit_has(errors[_i].name, error.text, errors[_i].pieces);
-}
-
-/* DDP_ERROR is reported even if the environment has other errors. */
-static const char *const with_error[] = {"", CONTRACT STEP, STEP, TORCHRUN, BATCH, "RANK=x", NULL};
-
-TEST_ROWS(test_ddp_error_first, with_error)
-{
-	struct ddp_error error = {0};
-	struct unit_words words;
-	struct ddp_identity id;
-	char **env = unit_words(&words, with_error[_i] ? with_error[_i] : "");
-	int n = 0;
-
-	while (env[n])
-		n++;
-	env[n++] = (char *)(uintptr_t) "DDP_ERROR=no plan: port 29500 is taken";
-	env[n] = NULL;
-	ck_assert_int_eq(ddp_identity_read(env, &around, &id, &error), DDP_ERR_ABORTED);
-	ck_assert_str_eq(error.text, "no plan: port 29500 is taken");
-	ck_assert_int_eq(ddp_identity_read(env, &around, &id, NULL), DDP_ERR_ABORTED);
 }
 
 /* --- Job, host, directories --------------------------------------------------------------- */

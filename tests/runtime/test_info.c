@@ -80,7 +80,7 @@ static char *cards_print_ranks(void (*report)(const struct info_report *, struct
 	struct ddp_world world = {.size = ranks,
 				  .node_count = 2,
 				  .job = "tux.1.0",
-				  .source = "srun --ddp",
+				  .source = "srun --ddp or ddp-exec",
 				  .method = "file",
 				  .wide = "tcp"};
 	struct info_warnings found, advice;
@@ -294,7 +294,7 @@ TEST_ROWS(test_advice, advice)
 TEST(test_table)
 {
 	static const char *const pieces[] = {
-		"tux.1.0: 4 ranks on 2 nodes, started by srun --ddp, rendezvous by file, between nodes: tcp",
+		"tux.1.0: 4 ranks on 2 nodes, started by srun --ddp or ddp-exec, rendezvous by file, between nodes: tcp",
 		"rank  node  local",
 		"GPU-3",
 		"yes",

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_leftovers.c - rendezvous directories that have files of earlier attempts or other jobs, have
+ * test_leftovers.c - rendezvous directories that have files of earlier meetings or other jobs, have
  * foreign files or wrong permissions, or are on a full file system
  */
 #include "config.h"
@@ -18,9 +18,9 @@
 
 #include "base/file.h"
 #include "crowd.h"
-#include "store/attempt.h"
+#include "store/meeting.h"
 
-/* --- Files of earlier attempts -------------------------------------------------------------- */
+/* --- Files of earlier meetings -------------------------------------------------------------- */
 
 static void die_at_fence(struct rank *rank)
 {
@@ -102,7 +102,7 @@ static void leave_incomplete_files(const char *directory)
 	create_file(directory, "00000000000000cc.abort");
 	create_file(directory, "00000000000000dd.abort.3");
 	create_file(directory, "00000000000000ee.socket");
-	sleep_ms(20); /* so that the files are older than the next attempt */
+	sleep_ms(20); /* so that the files are older than the next meeting */
 }
 
 static void (*const leftovers[])(const char *) = {
@@ -155,21 +155,21 @@ TEST(test_socket_of_the_next_world_stays)
 }
 
 /*
- * The hello file of an aborted attempt is dated an hour ahead. This happens on file systems that
- * use the node's clock, such as Lustre. New ranks must not join that attempt.
+ * The hello file of an aborted meeting is dated an hour ahead. This happens on file systems that
+ * use the node's clock, such as Lustre. New ranks must not join that meeting.
  */
-TEST(test_aborted_attempt_dated_ahead_is_ignored)
+TEST(test_aborted_meeting_dated_ahead_is_ignored)
 {
 	const struct timespec later[2] = {{.tv_sec = time(NULL) + 3600, .tv_nsec = 1},
 					  {.tv_sec = time(NULL) + 3600, .tv_nsec = 1}};
 	const char *directory = fresh_directory();
-	struct ddp_attempts list;
+	struct ddp_meetings list;
 	char path[PATH_MAX];
 
 	leave_abort(directory);
-	ck_assert_int_eq(ddp_attempts_list(directory, &list, NULL), 0);
-	ck_assert(list.count == 1 && list.attempts[0].aborted);
-	ddp_attempt_path(path, directory, list.attempts[0].number, ".ranks/hello");
+	ck_assert_int_eq(ddp_meetings_list(directory, &list, NULL), 0);
+	ck_assert(list.count == 1 && list.meetings[0].aborted);
+	ddp_meeting_path(path, directory, list.meetings[0].number, ".ranks/hello");
 	ck_assert_int_eq(utimensat(AT_FDCWD, path, later, 0), 0);
 	memset(reports, 0, RANKS * sizeof(*reports));
 	start_ranks(directory, false, 1, 2, 3, meet_once);
@@ -194,7 +194,7 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *time);
 
 /*
  * Pauses a process that reads its start time, as a busy host might do. The pause is longer than the
- * age of any attempt of this test.
+ * age of any meeting of this test.
  */
 int __wrap_clock_gettime(clockid_t clock, struct timespec *time)
 {
@@ -205,8 +205,8 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *time)
 
 /*
  * A rank's process has ended and a new process of the rank starts: it does not join the running
- * attempt. With _i = 1, the new process is paused before it compares its start time with the
- * attempt's.
+ * meeting. With _i = 1, the new process is paused before it compares its start time with the
+ * meeting's.
  */
 TEST_LOOP(test_restarted_rank_does_not_join, 0, 2)
 {
@@ -219,7 +219,7 @@ TEST_LOOP(test_restarted_rank_does_not_join, 0, 2)
 	memset(&reports[2], 0, sizeof(reports[2]));
 	start_ranks(directory, false, 2, 1, 3, restart_rank);
 	wait_ranks(2, 1);
-	EXPECT_ERROR(2, "found only an earlier attempt's rank 0, process ", " on n0");
+	EXPECT_ERROR(2, "found only an earlier meeting's rank 0, process ", " on n0");
 	kill_ranks(0, 2);
 }
 
@@ -338,7 +338,7 @@ TEST(test_arrivals_are_seen_with_cached_listings)
 	expect_success(0, 3, 1);
 }
 
-/* Ends the wait after this process has removed a file from the attempt's .ranks directory. */
+/* Ends the wait after this process has removed a file from the meeting's .ranks directory. */
 static int end_after_removal(void *owner, struct ddp_error *error)
 {
 	(void)owner;
@@ -490,7 +490,7 @@ static const struct {
 	{"format", DDP_ERR_MISMATCH, {.format = 7}, "rank 1 on n1|format 7|format 1"},
 	{"job", DDP_ERR_MISMATCH, {.job = 1}, "rank 1 on n1|different jobs"},
 	{"damaged", DDP_ERR_FORMAT, {.pid = 666}, ".ranks/0.1: damaged, its checksum is wrong"},
-	{"attempt", DDP_ERR_FORMAT, {.attempt = 1}, ".ranks/0.1|of this attempt"},
+	{"meeting", DDP_ERR_FORMAT, {.meeting = 1}, ".ranks/0.1|of this meeting"},
 	{"fence", DDP_ERR_FORMAT, {.fence = 1}, ".ranks/0.1|at fence 0"},
 	{"rank", DDP_ERR_FORMAT, {.rank = 2}, ".ranks/0.1: not the record of rank 1"},
 };
@@ -502,10 +502,10 @@ TEST_ROWS(test_wrong_record, wrong_records)
 		    one = make_rank(directory, false, 1, 2);
 	struct ddp_record record;
 	const struct ddp_record *want = &wrong_records[_i].record;
-	struct ddp_attempts list;
+	struct ddp_meetings list;
 
 	ck_assert(open_rank(&zero));
-	ck_assert_int_eq(ddp_attempts_list(directory, &list, NULL), 0);
+	ck_assert_int_eq(ddp_meetings_list(directory, &list, NULL), 0);
 	ck_assert_int_eq(ddp_record_init(&record, &one.identity, NULL), 0);
 	if (*want->release)
 		strcpy(record.release, want->release);
@@ -513,15 +513,15 @@ TEST_ROWS(test_wrong_record, wrong_records)
 	record.job = want->job ? want->job : record.job;
 	record.pid = want->pid ? want->pid : record.pid;
 	record.rank = want->rank ? want->rank : record.rank;
-	record.attempt = want->attempt;
+	record.meeting = want->meeting;
 	record.fence = want->fence;
-	ck_assert(put_record(&one, list.attempts[0].number, record));
+	ck_assert(put_record(&one, list.meetings[0].number, record));
 	ck_assert_int_eq(ddp_store_fence(zero.store, &zero.watch, &zero.error),
 			 wrong_records[_i].status);
 	unit_has(wrong_records[_i].name, zero.error.text, wrong_records[_i].pieces);
-	/* The attempt is marked as aborted, so that ranks which have joined it fail too. */
-	ck_assert_int_eq(ddp_attempts_list(directory, &list, NULL), 0);
-	ck_assert(list.attempts[0].aborted);
+	/* The meeting is marked as aborted, so that ranks which have joined it fail too. */
+	ck_assert_int_eq(ddp_meetings_list(directory, &list, NULL), 0);
+	ck_assert(list.meetings[0].aborted);
 	ddp_store_close(zero.store, false);
 }
 

@@ -9,6 +9,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "info/node-tests.h"
+#include "run/failure-report.h"
 #include "run/preflight-report.h"
 #include "unit.h"
 
@@ -38,9 +40,19 @@ enum { NODES = 8, ROWS = 16 };
 		.node = node_, .partner = partner_, .test = "pair", .value = NAN, \
 		.verdict = PREFLIGHT_##verdict_                                   \
 	}
-#define CLOCK(node_, value_, most_)                                                           \
-	{                                                                                     \
-		.node = node_, .partner = -1, .test = "clock", .value = value_, .most = most_ \
+#define CLOCK(node_, value_)                                                   \
+	{                                                                      \
+		.node = node_, .partner = -1, .test = "clock", .value = value_ \
+	}
+#define CPUS(node_, kind_, value_)                                                              \
+	{                                                                                       \
+		.node = node_, .partner = -1, .test = "CPUs", .kind = kind_, .is_config = true, \
+		.value = value_                                                                 \
+	}
+#define SILENT(node_)                                                                  \
+	{                                                                              \
+		.node = node_, .partner = -1, .test = "product", .value = (double)NAN, \
+		.verdict = PREFLIGHT_SILENT                                            \
 	}
 #define FACT(node_, verdict_)                                                  \
 	{                                                                      \
@@ -52,7 +64,7 @@ static const struct {
 	const char *name;
 	int nodes;
 	struct preflight_row rows[ROWS];
-	/* verdict of each node: "." ok, "s" slow, "f" failed, "n" no answer */
+	/* verdict of each node: "." ok, "d" differs, "s" slow, "f" failed, "n" no answer */
 	const char *verdicts;
 	const char *marks; /* verdict of each row, with the same letters */
 } rows[] = {
@@ -77,31 +89,37 @@ static const struct {
 	 ".s",
 	 ".s"},
 	{"one node is compared with nothing", 1, {RATE(0, "memory", 1)}, ".", "."},
-	{"a clock that is ahead",
+	{"a clock that is ahead", 3, {CLOCK(0, 0), CLOCK(1, 0.2), CLOCK(2, 1.4)}, "..s", "..s"},
+	{"a clock that is ahead by less than a second",
 	 3,
-	 {CLOCK(0, 0, 0.1), CLOCK(1, 0.2, 0.3), CLOCK(2, 1.6, 1.7)},
-	 "..s",
-	 "..s"},
-	{"a clock that may be ahead",
-	 3,
-	 {CLOCK(0, 0, 0.1), CLOCK(1, 0.2, 0.3), CLOCK(2, 1.4, 1.8)},
-	 "...",
-	 "..."},
-	{"most nodes answered late: their clocks are uncertain",
-	 3,
-	 {CLOCK(0, 0, 0.1), CLOCK(1, -1.5, 0), CLOCK(2, -1.5, 0)},
+	 {CLOCK(0, 0), CLOCK(1, 0.2), CLOCK(2, 1.1)},
 	 "...",
 	 "..."},
 	{"the clock of ddp-run's host is wrong, and so that of its node",
 	 4,
-	 {CLOCK(0, 0, 0.1), CLOCK(1, -9, -8.9), CLOCK(2, -9, -8.9), CLOCK(3, -9.1, -9)},
+	 {CLOCK(0, 0), CLOCK(1, -9), CLOCK(2, -9), CLOCK(3, -9.1)},
 	 "s...",
 	 "s..."},
 	{"two clocks, compared with that of ddp-run's host",
 	 2,
-	 {CLOCK(0, 0, 0.1), CLOCK(1, 2, 2.1)},
+	 {CLOCK(0, 0), CLOCK(1, 2)},
 	 ".s",
 	 ".s"},
+	{"a node with half of the CPUs of all others",
+	 3,
+	 {CPUS(0, "a", 64), CPUS(1, "a", 32), CPUS(2, "a", 64)},
+	 ".d.",
+	 ".d."},
+	{"two nodes differ, and a node of another kind",
+	 5,
+	 {CPUS(0, "a", 64), CPUS(1, "a", 32), CPUS(2, "a", 64), CPUS(3, "a", 32), CPUS(4, "b", 8)},
+	 ".....",
+	 "....."},
+	{"two nodes have nobody to differ from",
+	 2,
+	 {CPUS(0, "a", 64), CPUS(1, "a", 32)},
+	 "..",
+	 ".."},
 	{"hardware of two kinds",
 	 4,
 	 {KIND(0, "a", 10), KIND(1, "a", 10), KIND(2, "b", 1), KIND(3, "b", 1)},
@@ -118,6 +136,16 @@ static const struct {
 	 {FACT(0, FAILED), FACT(1, OK), FACT(2, SILENT)},
 	 "f.n",
 	 "f.n"},
+	{"no node answers in a test: the limit is too short for the load",
+	 2,
+	 {SILENT(0), SILENT(1), RATE(0, "memory", 1), RATE(1, "memory", 1)},
+	 "..",
+	 "nn.."},
+	{"two nodes do not answer, and one does",
+	 3,
+	 {SILENT(0), SILENT(1), KIND(2, "a", 1)},
+	 "nn.",
+	 "nn."},
 	{"a failed value does not move the median",
 	 3,
 	 {RATE(0, "memory", 10),
@@ -142,14 +170,14 @@ static const struct {
 	  PAIR(1, 2, 10)},
 	 "....",
 	 "s....."},
-	{"a pair whose processes waited for a CPU",
+	{"a pair whose processes waited for a CPU, so that its rate is no rate",
 	 4,
 	 {PAIR(0, 1, 1),
 	  PAIR(2, 3, 10),
 	  PAIR(0, 2, 1),
 	  PAIR(1, 3, 10),
 	  PAIR(1, 2, 10),
-	  {.node = 0, .partner = 3, .test = "pair", .is_rate = true, .value = 1, .most = 8}},
+	  {.node = 0, .partner = 3, .test = "pair", .value = 1}},
 	 "s...",
 	 "s.s..."},
 	{"two slow nodes, which meet",
@@ -195,6 +223,11 @@ static const struct {
 	  PAIR(0, 2, 10)},
 	 "....",
 	 "s..s.."},
+	{"a program that no node can read is no node's fault",
+	 2,
+	 {FACT(0, FAILED), FACT(1, FAILED), RATE(1, "memory", 10)},
+	 "..",
+	 "ff."},
 	{"if no pair passes, it is no node's fault",
 	 3,
 	 {BAD(0, 1, FAILED), BAD(0, 2, SILENT), BAD(1, 2, FAILED)},
@@ -223,7 +256,7 @@ static const struct {
 
 static char letter(enum preflight_verdict verdict)
 {
-	return ".sfn"[verdict];
+	return ".dusfn"[verdict];
 }
 
 TEST_ROWS(judge, rows)
@@ -293,6 +326,17 @@ static const struct {
 	 "",
 	 {"\nnode n1 has failed: pair: failed\n"},
 	 "reason=\"pairs: "},
+	{"a node is not slow for a failure of all nodes",
+	 {MARKED(0, "memory", SLOW, true, 4),
+	  {.node = 0,
+	   .partner = -1,
+	   .test = "program",
+	   .verdict = PREFLIGHT_FAILED,
+	   .is_shared = true}},
+	 2,
+	 "",
+	 {"\nnode n1 is slow: memory: ", "\ntest program failed on all nodes"},
+	 "drain"},
 	{"one file is not \"files\"",
 	 {MARKED(0, "program", OK, false, 0), MARKED(0, "memory", FAILED, false, 0)},
 	 2,
@@ -332,11 +376,11 @@ TEST_ROWS(report, reports)
 	snprintf(results.untested[1], sizeof(results.untested[1]), "%s",
 		 strcmp(reports[_i].name, "GPUs whose sums were not tested") == 0 ? "no NCCL" : "");
 	for (size_t i = 0; i < results.count; i++)
-		if (judged[i].verdict > verdict)
+		if (judged[i].verdict > verdict && !judged[i].is_shared)
 			verdict = judged[i].verdict;
 	unit_directory(directory, sizeof(directory));
 	ck_assert(!preflight_report(&results, directory));
-	ck_assert(preflight_explain(directory, screen));
+	ck_assert(failure_explain(directory, "preflight.json", screen));
 	fclose(screen);
 	for (int i = 0; i < 3 && reports[_i].pieces[i]; i++)
 		UNIT_SAYS(reports[_i].name, text, reports[_i].pieces[i]);
@@ -346,26 +390,81 @@ TEST_ROWS(report, reports)
 	unit_remove(directory);
 }
 
+#define WAITS(round_, partner_)                                                              \
+	{                                                                                    \
+		.has_started = true, .has_ended = true, .round = round_, .partner = partner_ \
+	}
+#define MET(round_) WAITS(round_, -1)
+#define LOST(round_, partner_)                                                             \
+	{                                                                                  \
+		.has_started = true, .is_lost = true, .round = round_, .partner = partner_ \
+	}
+#define ABSENT                             \
+	{                                  \
+		.round = -1, .partner = -1 \
+	}
+
+static const struct {
+	const char *name;
+	int nodes;
+	struct preflight_node seen[NODES];
+	const char *
+		blocked; /* "b": other nodes are the reason that the node's programme ended early */
+} waits[] = {
+	{"all nodes have come to the end", 2, {MET(3), MET(3)}, ".."},
+	{"a node waits for one that has not started", 2, {ABSENT, WAITS(0, 0)}, "bb"},
+	{"a node waits for one that waits for a lost one",
+	 4,
+	 {LOST(0, -1), WAITS(1, 0), WAITS(2, 1), MET(3)},
+	 "bbb."},
+	{"a lost node has passed the round of a partner that waits for it",
+	 2,
+	 {LOST(2, -1), WAITS(1, 0)},
+	 "b."},
+	{"a lost node waits for a partner that is past this round: it waits for none",
+	 3,
+	 {LOST(1, 1), WAITS(2, 0), MET(1)},
+	 "bb."},
+	{"two nodes wait for each other: their link is broken",
+	 4,
+	 {WAITS(1, 1), WAITS(1, 0), WAITS(2, 0), MET(2)},
+	 "bbb."},
+	{"a node did not come to its first pair in time", 2, {MET(-1), WAITS(0, 0)}, "bb"},
+	{"a node was still busy with an earlier pair: there was too little time",
+	 2,
+	 {MET(1), WAITS(2, 0)},
+	 ".."},
+};
+
+TEST_ROWS(blocked, waits)
+{
+	char got[NODES + 1] = "";
+
+	for (int i = 0; i < waits[_i].nodes; i++)
+		got[i] = preflight_is_blocked(waits[_i].seen, waits[_i].nodes, i) ? 'b' : '.';
+	ck_assert_msg(strcmp(got, waits[_i].blocked) == 0, "%s: \"%s\"", waits[_i].name, got);
+}
+
 /*
  * In all rounds together, each pair of nodes meets once. The partner of a node's partner is the
  * node.
  */
 TEST_LOOP(pairs, 1, 33)
 {
-	int nodes = _i, rounds = preflight_rounds(nodes, true), partner[33];
+	int nodes = _i, rounds = info_preflight_rounds(nodes, true);
 	bool met[33][33] = {{false}};
 
 	for (int round = 0; round < rounds; round++) {
 		int alone = 0;
 
-		preflight_pairs(nodes, round, partner);
 		for (int i = 0; i < nodes; i++) {
-			int other = partner[i];
+			int other = info_preflight_partner(nodes, round, i);
 
 			alone += other < 0;
 			if (other < 0)
 				continue;
-			ck_assert(other < nodes && other != i && partner[other] == i &&
+			ck_assert(other < nodes && other != i &&
+				  info_preflight_partner(nodes, round, other) == i &&
 				  !met[i][other]);
 			met[i][other] = true;
 		}
@@ -382,8 +481,8 @@ TEST(rounds)
 					{8, 4, 7}, {9, 5, 9}, {1000, 11, 999}, {1024, 11, 1023}};
 
 	for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
-		ck_assert_int_eq(preflight_rounds(wanted[i][0], false), wanted[i][1]);
-		ck_assert_int_eq(preflight_rounds(wanted[i][0], true), wanted[i][2]);
+		ck_assert_int_eq(info_preflight_rounds(wanted[i][0], false), wanted[i][1]);
+		ck_assert_int_eq(info_preflight_rounds(wanted[i][0], true), wanted[i][2]);
 	}
 }
 

@@ -12,14 +12,14 @@
 
 #include "base/file.h"
 #include "crowd.h"
-#include "store/attempt.h"
+#include "store/meeting.h"
 
 /* --- Names and records -------------------------------------------------------------------- */
 
 static const struct {
 	const char *name;
 	enum ddp_name kind;
-	uint64_t attempt;
+	uint64_t meeting;
 	uint32_t fence;
 } names[] = {
 	{"0123456789abcdef.ranks", DDP_NAME_RANKS, 0x0123456789abcdef, 0},
@@ -49,13 +49,13 @@ static const struct {
 
 TEST_ROWS(test_names, names)
 {
-	uint64_t attempt = 0;
+	uint64_t meeting = 0;
 	uint32_t fence = 0;
 
-	ck_assert_msg(ddp_attempt_parse(names[_i].name, &attempt, &fence) == names[_i].kind, "%s",
+	ck_assert_msg(ddp_meeting_parse(names[_i].name, &meeting, &fence) == names[_i].kind, "%s",
 		      names[_i].name);
 	if (names[_i].kind != DDP_NAME_FOREIGN)
-		ck_assert_uint_eq(attempt, names[_i].attempt);
+		ck_assert_uint_eq(meeting, names[_i].meeting);
 	if (names[_i].kind == DDP_NAME_TABLE)
 		ck_assert_uint_eq(fence, names[_i].fence);
 }
@@ -93,7 +93,7 @@ TEST_ROWS(test_rank_names, rank_names)
 {
 	uint32_t fence = 0, rank = 0;
 
-	ck_assert_msg(ddp_attempt_parse_rank(rank_names[_i].name, &fence, &rank) ==
+	ck_assert_msg(ddp_meeting_parse_rank(rank_names[_i].name, &fence, &rank) ==
 			      rank_names[_i].good,
 		      "%s", rank_names[_i].name);
 	if (!rank_names[_i].good)
@@ -103,10 +103,10 @@ TEST_ROWS(test_rank_names, rank_names)
 }
 
 /* Encodes a record with two values. Returns the record's size. */
-static size_t make_record(uint8_t data[512], uint32_t rank, uint64_t attempt, uint64_t process)
+static size_t make_record(uint8_t data[512], uint32_t rank, uint64_t meeting, uint64_t process)
 {
 	struct ddp_record record = {.format = DDP_RECORD_FORMAT,
-				    .attempt = attempt,
+				    .meeting = meeting,
 				    .process = process,
 				    .job = 7,
 				    .rank = rank,
@@ -137,7 +137,7 @@ TEST(test_record)
 	size_t room = sizeof(host);
 
 	ck_assert_int_eq(ddp_record_read(&record, NULL, data, size, "x", NULL), 0);
-	ck_assert_uint_eq(record.attempt, 0x0123456789abcdef);
+	ck_assert_uint_eq(record.meeting, 0x0123456789abcdef);
 	ck_assert_uint_eq(record.process, 42);
 	ck_assert_uint_eq(record.rank, 1);
 	ck_assert_uint_eq(record.size, 3);
@@ -242,7 +242,7 @@ TEST(test_values_count)
 /* --- Tables ----------------------------------------------------------------------------- */
 
 static const struct ddp_record table_mine = {.format = DDP_RECORD_FORMAT,
-					     .attempt = 5,
+					     .meeting = 5,
 					     .process = 42,
 					     .job = 7,
 					     .rank = 1,
@@ -322,7 +322,7 @@ TEST(test_table)
 	mine.fence = 1;
 	ck_assert_int_eq(ddp_table_open(&table, path, &mine, &error), DDP_ERR_FORMAT);
 	mine = table_mine;
-	mine.attempt = 6;
+	mine.meeting = 6;
 	ck_assert_int_eq(ddp_table_open(&table, path, &mine, &error), DDP_ERR_FORMAT);
 	ck_assert_int_eq(ddp_table_open(&table, path, &table_mine, NULL), 0);
 	ck_assert_int_eq(ddp_table_get(table, 3, &mine, &body, &error), DDP_ERR_ARGUMENT);

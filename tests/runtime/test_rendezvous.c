@@ -11,7 +11,7 @@
 
 #include "base/file.h"
 #include "crowd.h"
-#include "store/attempt.h"
+#include "store/meeting.h"
 
 /* --- All ranks arrive --------------------------------------------------------------------- */
 
@@ -140,14 +140,14 @@ TEST(test_killed_between_fences)
  */
 static void die_with_record(struct rank *rank)
 {
-	struct ddp_attempts list;
+	struct ddp_meetings list;
 	struct ddp_record record;
 
 	do
 		sleep_ms(1);
-	while (ddp_attempts_list(rank->identity.directory, &list, NULL) != 0 || list.count == 0);
+	while (ddp_meetings_list(rank->identity.directory, &list, NULL) != 0 || list.count == 0);
 	ddp_record_init(&record, &rank->identity, NULL);
-	put_record(rank, list.attempts[0].number, record);
+	put_record(rank, list.meetings[0].number, record);
 	raise(SIGKILL);
 }
 
@@ -212,12 +212,12 @@ static void wait_for_abort(struct rank *rank)
 
 static void start_after_abort(struct rank *rank)
 {
-	struct ddp_attempts list;
+	struct ddp_meetings list;
 
 	do
 		sleep_ms(1);
-	while (ddp_attempts_list(rank->identity.directory, &list, NULL) != 0 || list.count == 0 ||
-	       !list.attempts[0].aborted);
+	while (ddp_meetings_list(rank->identity.directory, &list, NULL) != 0 || list.count == 0 ||
+	       !list.meetings[0].aborted);
 	meet_once(rank);
 }
 
@@ -248,7 +248,7 @@ TEST(test_two_ranks_abort)
 	EXPECT_ERROR(0, "first reason");
 }
 
-/* The other ranks would not get the error of a rank that has not joined the attempt yet. */
+/* The other ranks would not get the error of a rank that has not joined the meeting yet. */
 static int fail_once_all_wait(void *owner, struct ddp_error *error)
 {
 	const struct rank *rank = owner;
@@ -297,13 +297,13 @@ static const struct {
 	{"one rank, with a directory", NULL, NULL, true, 1, "single", 0, NULL},
 	{"one rank", NULL, NULL, false, 1, "single", 0, NULL},
 	{"no method works", NULL, NULL, false, 2, NULL, DDP_ERR_UNSUPPORTED,
-	 "no rendezvous method works for these 2 ranks|file: no directory|pmix: PMIX_RANK is not set|single: the world has 2 ranks"},
+	 "no rendezvous method works for these 2 ranks|file: srun --ddp gave this task no directory|pmix: PMIX_RANK is not set|single: the world has 2 ranks"},
 	{"method of the variable", NULL, "single", true, 1, "single", 0, NULL},
 	{"argument over variable", "file", "single", true, 1, "file", 0, NULL},
 	{"requested method does not work", "single", NULL, true, 2, NULL, DDP_ERR_UNSUPPORTED,
 	 "method single|the world has 2 ranks"},
 	{"method of the variable does not work", NULL, "file", false, 1, NULL, DDP_ERR_UNSUPPORTED,
-	 "DDP_METHOD=file|srun --ddp found none|--ddp-rdzv=DIR"},
+	 "DDP_METHOD=file|names the cause, such as a full disk|--ddp-rdzv=DIR"},
 	{"unknown argument", "mpi", NULL, true, 1, NULL, DDP_ERR_ARGUMENT,
 	 "mpi|file, pmix and single"},
 	{"unknown variable", NULL, "mpi", true, 1, NULL, DDP_ERR_ENVIRONMENT,

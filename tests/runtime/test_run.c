@@ -9,6 +9,7 @@
 #include <sys/uio.h>
 
 #include "base/file.h"
+#include "base/watch.h"
 #include "run/decide.h"
 #include "run/nodes.h"
 #include "run/patterns.h"
@@ -194,6 +195,21 @@ TEST_ROWS(test_decisions, decide_rows)
 		      decision.status, decision.nodes, decision.why);
 }
 
+TEST(test_ranks_that_cannot_continue_after_a_traceback)
+{
+	for (int bits = 0; bits < 4; bits++) {
+		struct run_raised raised = {STACK_RUNS, bits & 1, bits & 2};
+
+		ck_assert(!run_cannot_continue(&raised));
+		raised.place = STACK_WAITS;
+		ck_assert(!run_cannot_continue(&raised));
+		raised.place = STACK_ENDS;
+		ck_assert(run_cannot_continue(&raised));
+		raised.place = STACK_UNKNOWN;
+		ck_assert_int_eq(run_cannot_continue(&raised), raised.uncaught && !raised.active);
+	}
+}
+
 TEST(test_requeues_without_progress_have_a_limit)
 {
 	ck_assert(run_may_requeue(2, 3, -1, 5000, 600));
@@ -227,6 +243,10 @@ TEST(test_times_in_slurms_answers)
 	ck_assert(nodes_seconds(answer, "MaxTime") == INFINITY);
 	ck_assert(nodes_seconds(answer, "Time") == INFINITY);
 	ck_assert(nodes_seconds("", "TimeLimit") == INFINITY);
+	/* a job name like a field */
+	ck_assert(
+		nodes_seconds("JobId=5 JobName=a TimeLimit=00:00:01 UserId=u(1) TimeLimit=00:00:02",
+			      "TimeLimit") == 2);
 	ck_assert(nodes_date("SubmitTime=2026-11-25T16:45:52 x", "SubmitTime") -
 			  nodes_date("StartTime=2026-11-24T16:45:50 x", "StartTime") ==
 		  86402);
@@ -614,6 +634,60 @@ TEST_ROWS(test_probe, probe_rows)
 	unit_remove(dir);
 }
 
+/* Programs that two looks find, and the rank that has written between them; -1: none. */
+static const struct written_row {
+	const char *name, *before, *after;
+	int rank;
+} written_rows[] = {
+	{"none", "program 0 pid 7 written 10 place 4", "program 0 pid 7 written 10 place 4", -1},
+	{"one of two", "program 0 pid 7 written 10 place 4\nprogram 1 pid 8 written 10 place 4",
+	 "program 1 pid 8 written 11 place 4\nprogram 0 pid 7 written 10 place 4", 1},
+	{"a program that is new", "program 0 pid 7 written 10 place 4",
+	 "program 0 pid 8 written 11 place 4", -1},
+	{"no answer", "", "program 0 pid 7 written 11 place 4", -1},
+	{"lines of other programs", "srun: x\nprogram 0 pid 7 written 10 place 4",
+	 "x program 0 pid 7 written 11 place 4", -1},
+};
+
+TEST_ROWS(test_programs_that_write, written_rows)
+{
+	const struct written_row *row = &written_rows[_i];
+	const char *const outputs[] = {row->before, row->after};
+	struct nodes_programs looks[2];
+	char dir[64], script[512];
+	int rank = -1;
+
+	unit_directory(dir, sizeof(dir));
+	for (int i = 0; i < 2; i++) {
+		snprintf(script, sizeof(script), "#!/bin/sh\necho '%s'\n", outputs[i]);
+		put_command(dir, "srun", script);
+		nodes_find_programs("2", "0", "n1", "-", 20, &looks[i]);
+	}
+	ck_assert_int_eq(nodes_have_written(&looks[0], &looks[1], &rank), row->rank >= 0);
+	unit_number(row->name, "rank", rank, row->rank);
+	free(looks[0].all);
+	free(looks[1].all);
+	unit_remove(dir);
+}
+
+TEST(test_programs_of_many_ranks)
+{
+	struct nodes_programs programs;
+	char dir[64];
+
+	unit_directory(dir, sizeof(dir));
+	put_command(
+		dir, "srun",
+		"#!/bin/sh\ni=0\nwhile [ $i -lt 1000 ]; do echo \"program $i pid 1 written 0 place 1\"; "
+		"i=$((i + 1)); done\nexit 1\n");
+	ck_assert(!nodes_find_programs("2", "0", "n1", "-", 60, &programs));
+	ck_assert_uint_eq(programs.count, 1000);
+	for (int i = 0; i < 1000; i++)
+		ck_assert_int_eq(programs.all[i].rank, i);
+	free(programs.all);
+	unit_remove(dir);
+}
+
 /* --- Lines of other programs ------------------------------------------------------------------- */
 
 /*
@@ -681,7 +755,7 @@ TEST(test_a_long_line_has_no_label)
 
 static void collect_tails(void *data, int rank, const char *bytes, size_t size)
 {
-	tails_add(data, rank, bytes, size);
+	tails_add(data, rank, 1, bytes, size);
 }
 
 static void read_text(const char *path, char *text, size_t size)
@@ -691,6 +765,158 @@ static void read_text(const char *path, char *text, size_t size)
 	ck_assert_ptr_nonnull(file);
 	text[fread(text, 1, size - 1, file)] = '\0';
 	fclose(file);
+}
+
+/* Output of a rank, and the last error in it. */
+static const struct error_row {
+	const char *name, *output;
+	int rank;
+	enum pattern_meaning printed_by;
+	const char *text;
+	int prefix;
+} error_rows[] = {
+	{"an exception",
+	 "epoch 1\nTraceback (most recent call last):\n  File \"a\"\nKeyError: 1 \nend\n", -1,
+	 LINE_TRACEBACK, "KeyError: 1", -1},
+	{"PyTorch's prefix, with lines of loggers and of another rank between",
+	 "[rank1]: Traceback (most recent call last):\n[rank0]:[W1129 a.cpp:1] Warning\nepoch 2\n"
+	 "[rank0]: Traceback (most recent call last):\n[rank1]:   File \"a\"\n\n[rank0]: OSError\n"
+	 "[rank1]: ValueError: b\n[rank1]: CUDA kernel errors might be\n",
+	 -1, LINE_TRACEBACK, "ValueError: b", 1},
+	{"an uncaught exception in the traceback of a thread",
+	 "Traceback (most recent call last):\n[rank1]: Traceback (most recent call last):\n"
+	 "KeyError: 1\n[rank1]: ValueError: b\n",
+	 -1, LINE_TRACEBACK, "ValueError: b", 1},
+	{"the prefix alone is no error", "[rank1]: ValueError: b\n[rank1]:[E1129] x\n", -1,
+	 LINE_OTHER, "", -1},
+	{"of chained exceptions, the last",
+	 "Traceback (most recent call last):\nKeyError: 1\n\nDuring handling\n\n"
+	 "Traceback (most recent call last):\n    | re.A\nValueError: b\n",
+	 -1, LINE_TRACEBACK, "ValueError: b", -1},
+	{"an exception of a DataLoader worker",
+	 "[rank0]: Traceback (most recent call last):\n[rank0]: ValueError: Caught ValueError in "
+	 "DataLoader worker process 0.\n[rank0]: Original Traceback (most recent call last):\n"
+	 "[rank0]:   File \"a\"\n[rank0]: ValueError: broken\n",
+	 -1, LINE_TRACEBACK, "ValueError: broken", 0},
+	{"of nested groups, the first exception in them",
+	 "[rank0]:   + Exception Group Traceback (most recent call last):\n[rank0]:   |   File \"a\"\n"
+	 "[rank0]:   | ExceptionGroup: several (2 sub-exceptions)\n[rank0]:   | a note\n"
+	 "[rank0]:   +-+---------------- 1 ----------------\n"
+	 "[rank0]:     | ExceptionGroup: inner (1 sub-exception)\n"
+	 "[rank0]:     +-+---------------- 1 ----------------\n"
+	 "[rank0]:       | Traceback (most recent call last):\n[rank0]:       |   File \"a\"\n"
+	 "[rank0]:       | ValueError: b\n[rank0]:       +------------------------------------\n"
+	 "[rank0]:     +---------------- 2 ----------------\n[rank0]:     | KeyError: 'later'\n"
+	 "[rank0]:     +------------------------------------\n",
+	 -1, LINE_TRACEBACK, "ValueError: b", 0},
+	{"a group that is cut off",
+	 "  + Exception Group Traceback (most recent call last):\n  | ExceptionGroup: several\n",
+	 -1, LINE_TRACEBACK, "ExceptionGroup: several", -1},
+	{"a C++ exception counts more than libddp's error", "  what():  bad\nddp[0@n1]: x\n", -1,
+	 LINE_CPP, "bad", -1},
+	{"of libddp's errors, the last", "ddp[0@n1]: x\nddp[0@n1]: warning: w\nddp[0@n1]: y\n", -1,
+	 LINE_LIBDDP, "y", -1},
+	{"the output of all ranks: only lines that name the rank",
+	 "Traceback (most recent call last):\nKeyError: 1\n[rank1]: Traceback (most recent call last):\n"
+	 "[rank2]: Traceback (most recent call last):\n[rank1]: ValueError: b\n[rank2]: OSError\n",
+	 2, LINE_TRACEBACK, "OSError", 2},
+};
+
+TEST_ROWS(test_errors_in_output, error_rows)
+{
+	const struct error_row *row = &error_rows[_i];
+	struct rank_error error;
+
+	rank_error_find(&error, row->output, row->rank);
+	unit_text(row->name, "text", error.text, row->text);
+	unit_number(row->name, "printed by", error.printed_by, row->printed_by);
+	if (error.printed_by == LINE_TRACEBACK)
+		unit_number(row->name, "prefix", error.prefix, row->prefix);
+}
+
+/* An error is kept if its line is longer than the tail, or if much output follows. */
+TEST(test_tail_keeps_the_last_error)
+{
+	static const char *const errors[] = {
+		"[rank1]: Traceback (most recent call last):\n[rank1]: ValueError: ",
+		"terminate called\n  what():  ", "ddp[1@n1]: "};
+	char dir[64], path[128], got[1 << 16];
+	struct rank_error error;
+
+	for (int i = 0; i < 3; i++)
+		for (int pieces = 1; pieces <= 100; pieces += 99) {
+			struct tails *tails = tails_create(NULL);
+
+			unit_directory(dir, sizeof(dir));
+			tails_add(tails, 1, 1, errors[i], strlen(errors[i]));
+			for (int piece = 0; piece < 1000; piece++)
+				tails_add(tails, 1, 1, piece % pieces ? "and more" : "broken: x",
+					  8);
+			tails_add(tails, 1, 1, "\n", 1);
+			for (int line = 0; line < (pieces == 1 ? 1000 : 0); line++)
+				tails_add(tails, 1, 1, "step of a thread\n", 17);
+			ck_assert_int_eq(tails_write(tails, dir, 1, NULL), 0);
+			tails_destroy(tails);
+			snprintf(path, sizeof(path), "%s/tail-1.txt", dir);
+			read_text(path, got, sizeof(got));
+			rank_error_find(&error, got, -1);
+			ck_assert_msg(strstr(error.text, "broken: "), "\"%s\" in %s", error.text,
+				      got);
+			if (i == 0)
+				ck_assert_int_eq(error.prefix, 1);
+			unit_remove(dir);
+		}
+}
+
+/* A line on stdout within a traceback on stderr is not the exception. */
+TEST(test_streams_are_parsed_separately)
+{
+	static const char *const stderr_pieces[] = {"Traceback (most recent call last):\n",
+						    "  File \"a\"\nKeyEr", "ror: 1\n"};
+	static const char out[] = "the thread runs\n";
+	struct tails *tails = tails_create(NULL);
+	char dir[64], path[128], got[4096];
+	struct rank_error error;
+
+	unit_directory(dir, sizeof(dir));
+	for (int i = 0; i < 3; i++) {
+		tails_add(tails, 1, 1, stderr_pieces[i], strlen(stderr_pieces[i]));
+		tails_add(tails, 1, 0, out, strlen(out));
+	}
+	ck_assert_int_eq(tails_write(tails, dir, 1, NULL), 0);
+	tails_destroy(tails);
+	snprintf(path, sizeof(path), "%s/tail-1.txt", dir);
+	read_text(path, got, sizeof(got));
+	rank_error_find(&error, got, -1);
+	ck_assert_str_eq(error.text, "KeyError: 1");
+	unit_remove(dir);
+}
+
+/* Ranks with a traceback in a period, and whether each has printed more since. */
+TEST(test_ranks_with_tracebacks)
+{
+	static const char *const outputs[] = {
+		"Traceback (most recent call last):\nKeyError: 1\n", "  what():  x\nddp[1@n1]: y\n",
+		"[rank2]: Traceback (most recent call last):\n[rank2]: KeyError: 1\n",
+		"[rank3]:[W1129 a.cpp:1] Traceback (most recent call last):\n[rank3]: KeyError\n"};
+	struct tails *tails = tails_create(NULL);
+	struct raised_rank *ranks;
+	double before = ddp_seconds(), after;
+
+	for (int i = 0; i < 4; i++)
+		tails_add(tails, i, 1, outputs[i], strlen(outputs[i]));
+	after = ddp_seconds();
+	ck_assert_uint_eq(tails_raised(tails, 0, before - 1, &ranks), 0);
+	free(ranks);
+	ck_assert_uint_eq(tails_raised(tails, before - 1, after, &ranks), 2);
+	ck_assert_int_eq(ranks[0].rank, 0);
+	ck_assert_int_eq(ranks[1].rank, 2);
+	ck_assert(!ranks[0].uncaught && ranks[1].uncaught);
+	ck_assert(ranks[0].at >= before && ranks[0].at <= after);
+	free(ranks);
+	ck_assert_uint_eq(tails_raised(tails, after, after + 9, &ranks), 0);
+	free(ranks);
+	tails_destroy(tails);
 }
 
 /* Labelled pieces of any length are joined to the rank's original output. */
@@ -749,7 +975,7 @@ TEST(test_tail_is_the_end_of_the_output)
 	for (int i = 0; i < 5000; i++) {
 		snprintf(line, sizeof(line), "line %d\n", i);
 		all += strlen(line);
-		tails_add(tails, 3, line, strlen(line));
+		tails_add(tails, 3, 1, line, strlen(line));
 		if (i % 7 == 0)
 			tails_log(tails);
 	}
@@ -782,7 +1008,7 @@ TEST(test_files_of_many_ranks_are_replaced)
 		for (int part = 0; part < 2; part++)
 			for (int rank = 0; rank < 300; rank++) {
 				snprintf(got, sizeof(got), "%d of %d\n", part, rank);
-				tails_add(tails, rank, got, strlen(got));
+				tails_add(tails, rank, 1, got, strlen(got));
 				tails_log(tails);
 			}
 		tails_destroy(tails);
@@ -798,7 +1024,7 @@ TEST(test_files_of_many_ranks_are_replaced)
 	ck_assert_int_eq(unlink(path), 0);
 	ck_assert_int_eq(symlink("rank-1.log", path), 0);
 	tails = tails_create(dir);
-	tails_add(tails, 0, "x\n", 2);
+	tails_add(tails, 0, 1, "x\n", 2);
 	tails_log(tails);
 	tails_destroy(tails);
 	read_text(path, got, sizeof(got));

@@ -265,7 +265,6 @@ RANKS_TEST(test_moments, layouts)
 			sum += r + i;
 			squares += (r + i) * (r + i);
 		}
-	RANK_CHECK(ddp_all_reduce_moments(ddp, &(double){-1}, &mean, &m2, 1) == DDP_ERR_ARGUMENT);
 	RANK_OK(ddp, ddp_all_reduce_moments(ddp, &count, &mean, &m2, 1));
 	RANK_CHECK(count == total);
 	RANK_CHECK(fabs((double)mean - sum / total) < 1e-6);

@@ -118,6 +118,11 @@ static void larger_node(struct ddp_card *cards)
 	cards[2].local_size = cards[3].local_size = 3;
 }
 
+static void larger_first_node(struct ddp_card *cards)
+{
+	cards[0].local_size = cards[1].local_size = 3;
+}
+
 static void node_out_of_range(struct ddp_card *cards)
 {
 	cards[3].node_rank = 2;
@@ -153,6 +158,7 @@ static const struct {
 } refusals[] = {
 	{"the same local rank twice", same_local_rank, "ranks 0 and 1|local rank 0|na"},
 	{"larger node", larger_node, "rank 2 on nb|3 ranks|2 ranks"},
+	{"larger first node", larger_first_node, "rank 0 on na|3 ranks|2 ranks"},
 	{"node rank out of range", node_out_of_range, "rank 3 on nb|node 2 of 2"},
 	{"more nodes", more_nodes, "3 nodes|no rank"},
 	{"another DDP_LOCAL", other_ddp_local,

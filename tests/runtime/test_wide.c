@@ -15,6 +15,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -22,6 +23,7 @@
 
 #include "unit.h"
 #include "wide/ring.h"
+#include "wide/tcp-private.h"
 
 #ifdef HAVE_MPI
 /* Open MPI 5 and its PMIx leak memory, which LeakSanitizer must ignore. */
@@ -922,7 +924,7 @@ static int run_overdue(struct member *member)
 	call = call_of(member, "broadcast", 0);
 	watch = ddp_watch_start(member->limit, NULL, NULL);
 	if (member->column.index == 1)
-		watch.deadline = ddp_now();
+		watch.deadline = ddp_watch_now(&watch);
 	good = good &&
 	       ddp_column_broadcast(&member->column, &call, data, bytes, 0, &watch,
 				    &member->error) == 0 &&
@@ -944,17 +946,17 @@ TEST_LOOP(test_message_after_the_limit, 0, ENGINES)
 
 enum { HALF_SENT = 64 << 20 };
 
-/* Waits up to 30 s for an event and returns it. */
-static enum ddp_host_event await_event(const struct ddp_host_engine *tcp, struct ddp_host *host)
+/* Waits up to 30 s for an event and returns it, with its [peer]. */
+static enum ddp_host_event await_event(const struct ddp_host_engine *tcp, struct ddp_host *host,
+				       int *peer)
 {
 	uint64_t until = ddp_now() + UINT64_C(30000000000);
 	enum ddp_host_event event;
 	char text[DDP_HOST_NOTE];
-	int peer;
 
 	do {
 		tcp->progress(host, DDP_WATCH_PERIOD);
-		event = tcp->event(host, &peer, text, sizeof(text));
+		event = tcp->event(host, peer, text, sizeof(text));
 	} while (event == DDP_HOST_QUIET && ddp_now() < until);
 	return event;
 }
@@ -969,6 +971,7 @@ static int run_cancel(struct member *member)
 	struct ddp_host *host = member->column.host;
 	struct ddp_host_request request;
 	char *data = malloc(HALF_SENT), word;
+	int peer;
 	bool good;
 
 	if (member->column.index == 1) {
@@ -980,11 +983,11 @@ static int run_cancel(struct member *member)
 		memset(data, 'b', HALF_SENT);
 		tcp->note(host, "cancelled");
 		transfer(member->wire, "c", 1, true);
-		good = await_event(tcp, host) == DDP_HOST_NOTED && good;
+		good = await_event(tcp, host, &peer) == DDP_HOST_NOTED && peer == 0 && good;
 	} else {
 		transfer(member->wire, &word, 1, false);
 		tcp->recv(host, 1, 0, data, HALF_SENT, &request, &member->error);
-		good = await_event(tcp, host) == DDP_HOST_NOTED && request.status == 1 &&
+		good = await_event(tcp, host, &peer) == DDP_HOST_NOTED && request.status == 1 &&
 		       data[0] == 'a' && memcmp(data, data + 1, HALF_SENT - 1) == 0;
 		tcp->note(host, "received");
 	}
@@ -1003,6 +1006,40 @@ TEST(test_tcp_cancelled_send_arrives_whole)
 	transfer(processes[1].wire, &word, 1, false);
 	transfer(processes[0].wire, "g", 1, true);
 	expect_success(processes, 2);
+}
+
+/* --- Two lost peers ------------------------------------------------------------------------------ */
+
+/* Ranks 1 and 2 are killed, in this order. Rank 0 reports the first one. */
+static int run_first_lost(struct member *member)
+{
+	char word;
+	int peer = -1;
+	bool good;
+
+	if (barrier(member) < 0)
+		return print_error(member);
+	transfer(member->wire, "b", 1, true);
+	transfer(member->wire, &word, 1, false);
+	good = await_event(member->column.engine, member->column.host, &peer) == DDP_HOST_LOST &&
+	       peer == 1;
+	leave(member, false);
+	return !good;
+}
+
+TEST(test_tcp_first_lost_peer)
+{
+	struct process processes[3];
+
+	select_engine(&engines[0]);
+	begin(processes, run_first_lost, 3, 30);
+	wait_for_warm_up(processes, 3);
+	for (int i = 1; i < 3; i++) {
+		ck_assert_int_eq(kill(processes[i].id, SIGKILL), 0);
+		ck_assert_int_eq(status_of(&processes[i]), 128 + SIGKILL);
+	}
+	transfer(processes[0].wire, "g", 1, true);
+	expect_success(processes, 1);
 }
 
 /* --- A peer that is ahead ----------------------------------------------------------------------- */
@@ -1059,6 +1096,48 @@ TEST(test_tcp_peer_ahead)
 	all_run(run_ahead, 2, true);
 }
 
+enum { LARGE = 255, EMPTY = 2000000, LIMIT_KIB = 352 << 10 };
+
+/*
+ * Before rank 0 starts to receive, rank 1 sends messages without a payload, after large ones that
+ * almost fill rank 0's buffer. Each message needs memory, also an empty one.
+ */
+static int run_empty_ahead(struct member *member)
+{
+	const struct ddp_host_engine *tcp = member->column.engine;
+	struct ddp_host *host = member->column.host;
+	struct ddp_host_request request;
+	char *data = calloc(1, MEGABYTE);
+	bool sends = member->column.index == 1, good = sends || is_answered(tcp, host);
+	struct rusage usage;
+
+	getrusage(RUSAGE_SELF, &usage);
+	if (usage.ru_maxrss > LIMIT_KIB) {
+		fprintf(stderr, "%ld KiB for messages without a receive\n", usage.ru_maxrss);
+		good = false;
+	}
+	for (int i = 0; i < LARGE + EMPTY && good; i++) {
+		size_t bytes = i < LARGE ? MEGABYTE : 0;
+
+		if (sends)
+			tcp->send(host, 0, 0, data, bytes, &request, &member->error);
+		else
+			tcp->recv(host, 1, 0, data, bytes, &request, &member->error);
+		while (request.status == 0)
+			tcp->progress(host, DDP_WATCH_PERIOD);
+		good = request.status == 1 && (sends || request.bytes == bytes);
+	}
+	free(data);
+	leave(member, good);
+	return !good;
+}
+
+TEST(test_tcp_peer_ahead_with_empty_messages)
+{
+	select_engine(&engines[0]);
+	all_run(run_empty_ahead, 2, true);
+}
+
 /* --- TCP: missing partners and invalid settings ------------------------------------------------- */
 
 static void open_pair(const struct ddp_host_engine *tcp, const struct ddp_watch *watch,
@@ -1082,10 +1161,16 @@ TEST(test_tcp_partner_missing)
 	struct ddp_error error;
 
 	open_pair(tcp, &watch, hosts, cards);
-	cards[1].bytes--;
-	ck_assert_int_eq(tcp->meet(hosts[0], &cards[1], 1, &watch, &error), DDP_ERR_FORMAT);
-	unit_pieces("damaged", error.text, (const char *[]){"rank 1", "damaged address", NULL});
-	cards[1].bytes++;
+	for (int i = 0; i < 2; i++) {
+		struct ddp_host_card damaged = cards[1];
+
+		if (i == 0)
+			damaged.bytes--;
+		else
+			damaged.data[0]++;
+		ck_assert_int_eq(tcp->meet(hosts[0], &damaged, 1, &watch, &error), DDP_ERR_FORMAT);
+		UNIT_SAYS("damaged", error.text, "rank 1", "damaged address");
+	}
 	watch = ddp_watch_start(0.2, NULL, NULL);
 	ck_assert_int_eq(tcp->meet(hosts[0], &cards[1], 1, &watch, &error), DDP_ERR_TIMEOUT);
 	unit_pieces("missing", error.text,
@@ -1112,6 +1197,101 @@ TEST(test_tcp_partner_refuses)
 				     "DDP_SOCKET_IFNAME selects network interfaces, ",
 				     "DDP_TCP_PORTS ports", NULL});
 	tcp->close(hosts[1], false);
+}
+
+/* Connects a socket to the listener of the rank that published [card]. */
+static int connect_to(const struct ddp_host_card *card)
+{
+	struct ddp_tcp_card address;
+	int fd;
+
+	memcpy(&address, card->data, sizeof(address));
+	fd = socket(address.address.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	ck_assert_int_eq(connect(fd, &address.address.any, ddp_tcp_address_size(&address.address)),
+			 0);
+	return fd;
+}
+
+/* There are more connections that send nothing than a rank keeps. It closes all of them. */
+TEST(test_tcp_connections_of_no_rank)
+{
+	const struct ddp_host_engine *tcp = ddp_host_engine_find("tcp", NULL, NULL);
+	struct ddp_watch watch = ddp_watch_start(0.2, NULL, NULL);
+	struct ddp_host *hosts[2];
+	struct ddp_host_card cards[2];
+	struct ddp_error error;
+	int fds[80];
+	char byte;
+
+	open_pair(tcp, &watch, hosts, cards);
+	for (int i = 0; i < ROWS(fds); i++)
+		fds[i] = connect_to(&cards[0]);
+	ck_assert_int_eq(tcp->meet(hosts[0], &cards[1], 1, &watch, &error), DDP_ERR_TIMEOUT);
+	for (int i = 0; i < ROWS(fds); i++) {
+		ck_assert_int_le(recv(fds[i], &byte, 1, 0), 0);
+		close(fds[i]);
+	}
+	for (int i = 0; i < 2; i++)
+		tcp->close(hosts[i], false);
+}
+
+/* The first message of a connecting rank. */
+struct hello {
+	uint64_t magic;
+	int32_t from, to;
+	char nonce[16];
+};
+
+enum { HALF = sizeof(struct hello) / 2 };
+
+/* Sends the second half of a HELLO once, and ends the meeting when the answer has arrived. */
+static int send_second_half(void *owner, struct ddp_error *error)
+{
+	int *fd = owner;
+	char answer[16];
+
+	if (fd[1]) {
+		ck_assert_int_lt(recv(*fd, answer, sizeof(answer), MSG_DONTWAIT), 0);
+		ck_assert_int_eq(send(*fd, "nonce of 16 byte", HALF, 0), HALF);
+		fd[1] = 0;
+	}
+	return recv(*fd, answer, sizeof(answer), MSG_DONTWAIT) == sizeof(answer)
+		       ? ddp_error_set(error, DDP_ERR_ABORTED, "answered")
+		       : 0;
+}
+
+/* Rank 0 answers a HELLO of rank 1 that arrives in two parts. */
+TEST(test_tcp_hello_in_two_parts)
+{
+	const struct ddp_host_engine *tcp = ddp_host_engine_find("tcp", NULL, NULL);
+	const struct hello hello = {DDP_TCP_MAGIC, 1, 0, ""};
+	int fd[2] = {-1, 1};
+	struct ddp_watch watch = ddp_watch_start(60, send_second_half, fd);
+	struct ddp_host *hosts[2];
+	struct ddp_host_card cards[2];
+	struct ddp_error error;
+
+	open_pair(tcp, &watch, hosts, cards);
+	*fd = connect_to(&cards[0]);
+	ck_assert_int_eq(send(*fd, &hello, HALF, 0), HALF);
+	ck_assert_int_eq(tcp->meet(hosts[0], &cards[1], 1, &watch, &error), DDP_ERR_ABORTED);
+	close(*fd);
+	for (int i = 0; i < 2; i++)
+		tcp->close(hosts[i], false);
+}
+
+TEST(test_tcp_network_text)
+{
+	struct ddp_tcp_address v4 = {.v4 = {.sin_family = AF_INET}},
+			       v6 = {.v6 = {.sin6_family = AF_INET6}};
+	char text[DDP_TCP_TEXT];
+
+	v4.v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	ddp_tcp_network_text(&v4, text);
+	ck_assert_str_eq(text, "127.0.0.0/8");
+	v6.v6.sin6_addr = in6addr_loopback;
+	ddp_tcp_network_text(&v6, text);
+	ck_assert_str_eq(text, "::1/128");
 }
 
 static const struct {

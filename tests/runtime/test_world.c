@@ -32,6 +32,54 @@ RANKS_TEST(test_world, layouts)
 	RANK_CHECK(ddp_status(ddp) == 0 && ddp_error(ddp)[0] == '\0');
 }
 
+static bool handles_sigterm(void)
+{
+	struct sigaction action;
+
+	return sigaction(SIGTERM, NULL, &action) == 0 && action.sa_handler != SIG_DFL;
+}
+
+/* libddp handles SIGTERM only if there are other ranks, and never if the program forbids it. */
+static int body_sigterm(int rank)
+{
+	struct ddp_options options = DDP_OPTIONS_INIT;
+	struct ddp *ddp;
+
+	(void)rank;
+	options.no_signals = true;
+	RANK_OK(ddp, ddp_init(&ddp, &options));
+	RANK_CHECK(!handles_sigterm());
+	ddp_destroy(ddp);
+	ddp = ranks_join();
+	RANK_CHECK(handles_sigterm() == (ddp_world(ddp)->size > 1));
+	ddp_destroy(ddp);
+	return 0;
+}
+
+TEST(test_sigterm_handler)
+{
+	ranks_run("1", body_sigterm);
+	ranks_run("2", body_sigterm);
+}
+
+static int body_no_engine(int rank)
+{
+	struct ddp *ddp;
+
+	(void)rank;
+	setenv("DDP_WIDE", "mpi", 1);
+	setenv("DDP_MODULES", "/nowhere", 1);
+	RANK_CHECK(ddp_init(&ddp, NULL) < 0);
+	RANK_CHECK(strstr(ddp_error(ddp), "ddp_mpi.so"));
+	ddp_destroy(ddp);
+	return 0;
+}
+
+TEST(test_no_engine)
+{
+	ranks_run("1,1", body_no_engine);
+}
+
 /* --- All-reduce -------------------------------------------------------------------------- */
 
 static const size_t counts[] = {0, 1, 2, 3, 7, 64, 1000, 4097, 65536 + 5, 1 << 20};
@@ -199,6 +247,20 @@ TEST(test_no_arena)
 	ranks_run("1,2", body_no_arena);
 }
 
+/* The ranks request different sizes. */
+RANK_BODY(body_other_size)
+{
+	void *memory;
+
+	RANK_CHECK(ddp_arena_create(ddp, 1000 + (size_t)rank, &memory) == DDP_ERR_MISMATCH);
+	RANK_CHECK(strstr(ddp_error(ddp), ": 1002 bytes on one rank, 1000 on another"));
+}
+
+TEST(test_arena_of_another_size)
+{
+	ranks_run("1,2", body_other_size);
+}
+
 /* If [send] and [recv] differ, an all-reduce does not change [send]. */
 RANK_BODY(body_separate_buffers)
 {
@@ -297,6 +359,22 @@ RANKS_TEST(test_barrier, layouts)
 			RANK_CHECK(access(name, F_OK) == 0);
 		}
 	}
+}
+
+/* --- Leaks ------------------------------------------------------------------------------- */
+
+static int body_no_leak(int rank)
+{
+	int status = body_separate_buffers(rank);
+
+	unit_find_leaks();
+	return status;
+}
+
+/* After ddp_destroy() no memory is left. */
+TEST_ROWS(test_no_leak, layouts)
+{
+	ranks_run(layouts[_i], body_no_leak);
 }
 
 /* --- Without shared memory --------------------------------------------------------------- */
@@ -401,6 +479,143 @@ TEST(test_two_handles)
 	ranks_run("3", body_two_handles);
 	ranks_run("1,2", body_two_handles);
 	ranks_run("1,1,1", body_two_handles);
+}
+
+/* --- Worlds of the program ----------------------------------------------------------------- */
+
+static int variable(const char *name)
+{
+	return atoi(getenv(name));
+}
+
+/* Joins the world [job] as [rank] of [size] in an order that no variable of the environment has. */
+static struct ddp *join_given(struct ddp_options *options, const char *job, int rank, int size)
+{
+	char directory[32];
+	struct ddp *ddp;
+
+	snprintf(directory, sizeof(directory), "world-%s", job);
+	RANK_CHECK(mkdir(directory, 0700) == 0 || errno == EEXIST);
+	options->job = job;
+	options->directory = directory;
+	options->rank = rank;
+	options->world_size = size;
+	RANK_OK(ddp, ddp_init(&ddp, options));
+	RANK_CHECK(ddp_world(ddp)->rank == rank);
+	RANK_CHECK(strcmp(ddp_world(ddp)->job, job) == 0);
+	RANK_CHECK(strcmp(ddp_world(ddp)->source, "program") == 0);
+	return ddp;
+}
+
+/* Each rank is in three worlds: all ranks backwards, the ranks of its node, and one rank per node. */
+static int body_given_worlds(int rank)
+{
+	struct ddp_options options[3] = {DDP_OPTIONS_INIT, DDP_OPTIONS_INIT, DDP_OPTIONS_INIT};
+	int size = variable("WORLD_SIZE"), local = variable("LOCAL_RANK");
+	int local_size = variable("LOCAL_WORLD_SIZE"), node = variable("GROUP_RANK");
+	int nodes = variable("GROUP_WORLD_SIZE");
+	char of_node[16], of_column[16];
+	int ranks[16], sums[3] = {rank, rank, rank};
+	struct ddp *ddp[3];
+
+	snprintf(of_node, sizeof(of_node), "node-%d", node);
+	snprintf(of_column, sizeof(of_column), "column-%d", local);
+	options[0].local_rank = local_size - 1 - local;
+	options[0].local_size = local_size;
+	options[0].node_rank = node;
+	options[0].node_count = nodes;
+	ddp[0] = join_given(&options[0], "all", size - 1 - rank, size);
+	ddp[1] = join_given(&options[1], of_node, local, local_size);
+	options[2].local_size = 1;
+	options[2].node_rank = node;
+	options[2].node_count = nodes;
+	ddp[2] = join_given(&options[2], of_column, node, nodes);
+	RANK_OK(ddp[0], ddp_all_gather(ddp[0], &rank, ranks, sizeof(rank)));
+	for (int i = 0; i < size; i++)
+		RANK_CHECK(ranks[i] == size - 1 - i);
+	for (int i = 0; i < 3; i++)
+		RANK_OK(ddp[i], ddp_all_reduce(ddp[i], &sums[i], &sums[i], 1, DDP_I32, DDP_SUM));
+	RANK_CHECK(sums[0] == size * (size - 1) / 2);
+	RANK_CHECK(sums[1] == local_size * (rank - local) + local_size * (local_size - 1) / 2);
+	RANK_CHECK(sums[2] == nodes * local + local_size * nodes * (nodes - 1) / 2);
+	for (int i = 0; i < 3; i++)
+		ddp_destroy(ddp[i]);
+	return 0;
+}
+
+TEST(test_given_worlds)
+{
+	ranks_run("3", body_given_worlds);
+	ranks_run("1,1", body_given_worlds);
+	ranks_run("2,2", body_given_worlds);
+}
+
+static int body_options(int rank)
+{
+	struct ddp_options options = DDP_OPTIONS_INIT;
+	struct ddp *ddp;
+
+	/* a program that was built with release 1.0 */
+	options.size = offsetof(struct ddp_options, rank);
+	options.world_size = 77;
+	RANK_OK(ddp, ddp_init(&ddp, &options));
+	RANK_CHECK(ddp_world(ddp)->rank == rank && ddp_world(ddp)->size == 1);
+	ddp_destroy(ddp);
+	options.size = sizeof(options) + 1;
+	RANK_CHECK(ddp_init(&ddp, &options) == DDP_ERR_ARGUMENT);
+	RANK_CHECK(strstr(ddp_error(ddp), "not older"));
+	ddp_destroy(ddp);
+	options.size = sizeof(options);
+	RANK_CHECK(ddp_init(&ddp, &options) == DDP_ERR_ARGUMENT);
+	RANK_CHECK(strstr(ddp_error(ddp), "a job of less than"));
+	ddp_destroy(ddp);
+	options.job = options.directory = "x";
+	options.rank = 77;
+	RANK_CHECK(ddp_init(&ddp, &options) == DDP_ERR_ARGUMENT);
+	RANK_CHECK(strstr(ddp_error(ddp), "rank=77 is not below world_size=77"));
+	ddp_destroy(ddp);
+	return 0;
+}
+
+TEST(test_options)
+{
+	ranks_run("1", body_options);
+}
+
+/* --- Another thread aborts ----------------------------------------------------------------- */
+
+static void *wait_for_others(void *ddp)
+{
+	return (void *)(intptr_t)ddp_barrier(ddp);
+}
+
+/* Rank 0 aborts while its other thread is in a barrier, for which rank 1 arrives too late. */
+RANK_BODY(body_abort_of_thread)
+{
+	pthread_t thread;
+	void *status;
+
+	if (rank == 0) {
+		RANK_CHECK(pthread_create(&thread, NULL, wait_for_others, ddp) == 0);
+		usleep(20000);
+		ddp_abort(ddp, "enough");
+		RANK_CHECK(pthread_join(thread, &status) == 0);
+		RANK_CHECK((intptr_t)status == DDP_ERR_ABORTED);
+		RANK_CHECK(mkdir("aborted", 0700) == 0);
+	}
+	while (access("aborted", F_OK) != 0)
+		usleep(1000);
+	/* The abort may arrive after the barrier that rank 0 began. */
+	if (ddp_barrier(ddp) == 0)
+		(void)ddp_barrier(ddp);
+	RANK_CHECK(ddp_status(ddp) == DDP_ERR_ABORTED);
+	RANK_CHECK(strstr(ddp_error(ddp), "aborted: enough"));
+}
+
+TEST(test_abort_of_thread)
+{
+	ranks_run("2", body_abort_of_thread);
+	ranks_run("1,1", body_abort_of_thread);
 }
 
 /* --- Misuse ------------------------------------------------------------------------------ */

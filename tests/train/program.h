@@ -35,10 +35,10 @@ static char program_path[4096], program_directory[64];
  */
 static void program_begin(void)
 {
-	static const char *const gone[] = {"DDP_RANK",	     "DDP_SIZE",     "DDP_JOB",
-					   "DDP_ERROR",	     "SLURM_JOB_ID", "SLURM_STEP_ID",
-					   "RANK",	     "WORLD_SIZE",   "SLURM_PROCID",
-					   "DDP_RENDEZVOUS", "DDP_LOG",	     "DDP_SIMD"};
+	static const char *const gone[] = {"DDP_RANK",	   "DDP_SIZE",	    "DDP_JOB",
+					   "SLURM_JOB_ID", "SLURM_STEP_ID", "RANK",
+					   "WORLD_SIZE",   "SLURM_PROCID",  "DDP_RENDEZVOUS",
+					   "DDP_LOG",	   "DDP_SIMD"};
 	const char *top = getenv("top_builddir"), *asan = getenv("ASAN_OPTIONS");
 	char relative[4000];
 

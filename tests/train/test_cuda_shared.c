@@ -162,6 +162,56 @@ TEST_LOOP(test_one_gpu, 0, unit_rows(4, ROWS(rows)))
 	ranks_run("4", share_gpu);
 }
 
+/* Arguments of the engine's last ddp_gradients_place(), for places_again(). */
+static struct {
+	void *memory, *stream;
+	uint64_t *progress;
+} placed;
+
+int __real_ddp_gradients_place(struct ddp_gradients *gradients, void *memory, void *stream,
+			       uint64_t *progress);
+int __wrap_ddp_gradients_place(struct ddp_gradients *gradients, void *memory, void *stream,
+			       uint64_t *progress);
+
+int __wrap_ddp_gradients_place(struct ddp_gradients *gradients, void *memory, void *stream,
+			       uint64_t *progress)
+{
+	placed.memory = memory;
+	placed.stream = stream;
+	placed.progress = progress;
+	return __real_ddp_gradients_place(gradients, memory, stream, progress);
+}
+
+/* The graph of a step stays valid if the program places the same memory again. */
+static int places_again(int rank)
+{
+	struct engine_step wanted, got = {0}, done;
+	struct duo apart, duo;
+
+	row = find_row("two buckets");
+	open_world(&apart, "apart", (char)('a' + rank));
+	wanted = train(&apart, rank, SHARED_STEPS);
+	open_world(&duo, "shared", 'a');
+	duo_engine(&duo);
+	for (int step = 0; step < SHARED_STEPS; step++) {
+		done = duo_steps(&duo, true, 1, 0.01);
+		duo_add(&got, &done);
+		RANK_OK(duo.shop.ddp, ddp_gradients_place(duo.model->gradients, placed.memory,
+							  placed.stream, placed.progress));
+	}
+	RANK_CHECK(cuda_nodes(duo.engine) > 0);
+	duo_pull(&duo);
+	check_same(&duo, apart.model, &wanted, &got, "placed again");
+	duo_close(&duo);
+	duo_close(&apart);
+	return 0;
+}
+
+TEST(test_placed_again)
+{
+	ranks_run("2", places_again);
+}
+
 /* Numbers of ranks for which the sums are enqueued differently. */
 static const struct {
 	const char *name, *size;

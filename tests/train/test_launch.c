@@ -376,7 +376,6 @@ static const struct {
 	{"srun --ddp", {"DDP_RANK", "0", "DDP_SIZE", "2"}, {"mnist"}, true, 1},
 	{"srun --ddp and -n", {"DDP_RANK", "0", "DDP_SIZE", "2"}, {"mnist", "-n", "2"}, true, -1},
 	{"torchrun", {"RANK", "0", "WORLD_SIZE", "2"}, {"mnist"}, true, 1},
-	{"--ddp failed", {"DDP_ERROR", "x"}, {"mnist"}, true, 1},
 	{"launched", {"DDP_TRAIN_LAUNCH", "each"}, {"mnist", "-n", "3"}, true, 1},
 };
 

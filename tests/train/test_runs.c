@@ -136,7 +136,7 @@ TEST(test_ranks)
 
 		snprintf(path, sizeof(path), "log-%d", i);
 		program_run(&program, 0,
-			    TRAINING " --optimizer sgd --lr 0.05 --steps 20 --log-every 1 -n %d -q "
+			    TRAINING " --optimizer sgd --lr 0.03 --steps 20 --log-every 1 -n %d -q "
 				     "--log-json %s -m model-%d",
 			    1 << i, path, i);
 		ck_assert_int_eq(program_numbers(path, "step", "loss", losses[i], STEPS), 20);

@@ -9,50 +9,46 @@ static void fill_channel(struct ddp_channel *c)
 {
 	memset(c, 0, sizeof(*c));
 	strcpy(c->nonce, "0123456789abcdef");
-	strcpy(c->base, "/home/ann/my runs;100%=x");
 	c->base_asked = 1;
 	c->local_rank = 2;
 	c->share = 3;
 	c->verbose = 4;
 	c->magic = 77;
 	strcpy(c->from, "login1");
-	strcpy(c->user, "ann");
 	c->run = 13;
 	c->restart = 14;
 	c->restarts_max = 15;
 	strcpy(c->run_id, "big.42");
-	c->complete = 5;
 	strcpy(c->cluster, "big");
 	c->job = 4294967295;
 	c->step = 7;
 	c->attempt = 8;
 	strcpy(c->node, "n1");
-	strcpy(c->order, "2,0-1");
+	c->first_node = 2;
 	strcpy(c->address, "10.0.0.1");
 	c->port = 61000;
 	strcpy(c->port_from, "computed");
-	c->ras_port = 61001;
 	strcpy(c->directory, "/home/ann/\xc3\xa4\n\x7f");
 	strcpy(c->failed, "/home/ann/.ddp/failed-1.7");
 	strcpy(c->no_directory, "read-only");
-	strcpy(c->site_shards, "32");
 	c->end_time = 18446744073709551615u;
-	strcpy(c->shards, "n1:8,n2:16");
+	c->shards = 32;
 	c->pid = 9;
 	c->began = 10;
 	c->standalone = 11;
+	c->starts_ranks = 17;
 	c->torchrun = 16;
+	c->launcher_allowed = 17;
 	strcpy(c->nproc, "gpu");
-	c->stop = 12;
 	strcpy(c->problem, "no port: say --ddp-port=P");
 }
 
 static const char full[] =
-	"v1;nonce=0123456789abcdef;base=/home/ann/my%20runs%3B100%25%3Dx;base_asked=1;local_rank=2;"
-	"share=3;verbose=4;magic=77;from=login1;user=ann;run=13;restart=14;restarts_max=15;run_id=big.42;complete=5;cluster=big;job=4294967295;step=7;"
-	"attempt=8;node=n1;order=2,0-1;address=10.0.0.1;port=61000;port_from=computed;ras_port=61001;"
-	"directory=/home/ann/\xc3\xa4%0A%7F;failed=/home/ann/.ddp/failed-1.7;no_directory=read-only;site_shards=32;"
-	"end_time=18446744073709551615;shards=n1:8,n2:16;pid=9;began=10;standalone=11;torchrun=16;nproc=gpu;stop=12;problem=no%20port:%20say%20--ddp-port%3DP";
+	"v2;nonce=0123456789abcdef;base_asked=1;local_rank=2;"
+	"share=3;verbose=4;magic=77;from=login1;run=13;restart=14;restarts_max=15;run_id=big.42;cluster=big;job=4294967295;step=7;"
+	"attempt=8;node=n1;first_node=2;address=10.0.0.1;port=61000;port_from=computed;"
+	"directory=/home/ann/\xc3\xa4%0A%7F;failed=/home/ann/.ddp/failed-1.7;no_directory=read-only;"
+	"end_time=18446744073709551615;shards=32;pid=9;began=10;standalone=11;starts_ranks=17;torchrun=16;launcher_allowed=17;nproc=gpu;problem=no%20port:%20say%20--ddp-port%3DP";
 
 TEST(test_encode)
 {
@@ -87,7 +83,7 @@ TEST(test_encode_small_buffer)
 		ck_assert_int_eq(ddp_channel_encode(&channel, text, size), -1);
 	memset(&channel, 0, sizeof(channel));
 	ck_assert_int_eq(ddp_channel_encode(&channel, text, 3), 0);
-	ck_assert_str_eq(text, "v1");
+	ck_assert_str_eq(text, "v2");
 }
 
 static const struct {
@@ -97,36 +93,36 @@ static const struct {
 	const char *node;
 	const char *piece;
 } texts[] = {
-	{"v1", 0, 0, "", ""},
-	{"v1;job=5", 0, 5, "", ""},
-	{"v1;job=5\n", 0, 5, "", ""},
-	{"v1;job=5\n;job=6", 0, 5, "", ""},
-	{"v1\n", 0, 0, "", ""},
-	{"v1;job=5;job=6", 0, 6, "", ""},
-	{"v1;later=x;job=5;even_later=%zz", 0, 5, "", ""},
-	{"v1;jo=4;jobs=6;job=5", 0, 5, "", ""},
-	{"v1;node=n1=n2", 0, 0, "n1=n2", ""},
-	{"v1;node=", 0, 0, "", ""},
-	{"v1;node=n1;node=x", 0, 0, "x", ""},
-	{"v1;node=%41%3b", -1, 0, "", "unusable value for \"node\""},
-	{"v1;node=%41%3B", 0, 0, "A;", ""},
-	{"v1;node=a%4", -1, 0, "", "unusable value for \"node\""},
-	{"v1;node=a%", -1, 0, "", "unusable value for \"node\""},
-	{"v1;node=a%4;step=1", -1, 0, "", "unusable value for \"node\""},
-	{"v1;node=%00", -1, 0, "", "unusable value for \"node\""},
-	{"v1;node=%0G", -1, 0, "", "unusable value for \"node\""},
-	{"v1;nonce=0123456789abcdef0", -1, 0, "", "unusable value for \"nonce\""},
-	{"v1;job=", -1, 0, "", "unusable value for \"job\""},
-	{"v1;job=x", -1, 0, "", "unusable value for \"job\""},
-	{"v1;job=-1", -1, 0, "", "unusable value for \"job\""},
-	{"v1;job=4294967296", -1, 0, "", "unusable value for \"job\""},
-	{"v1;end_time=18446744073709551616", -1, 0, "", "unusable value for \"end_time\""},
-	{"v1;job", -1, 0, "", "malformed"},
-	{"v1;", -1, 0, "", "malformed"},
-	{"v1;;job=5", -1, 0, "", "malformed"},
-	{"v1;job=5;", -1, 5, "", "malformed"},
+	{"v2", 0, 0, "", ""},
+	{"v2;job=5", 0, 5, "", ""},
+	{"v2;job=5\n", 0, 5, "", ""},
+	{"v2;job=5\n;job=6", 0, 5, "", ""},
+	{"v2\n", 0, 0, "", ""},
+	{"v2;job=5;job=6", 0, 6, "", ""},
+	{"v2;later=x;job=5;even_later=%zz", 0, 5, "", ""},
+	{"v2;jo=4;jobs=6;job=5", 0, 5, "", ""},
+	{"v2;node=n1=n2", 0, 0, "n1=n2", ""},
+	{"v2;node=", 0, 0, "", ""},
+	{"v2;node=n1;node=x", 0, 0, "x", ""},
+	{"v2;node=%41%3b", -1, 0, "", "unusable value for \"node\""},
+	{"v2;node=%41%3B", 0, 0, "A;", ""},
+	{"v2;node=a%4", -1, 0, "", "unusable value for \"node\""},
+	{"v2;node=a%", -1, 0, "", "unusable value for \"node\""},
+	{"v2;node=a%4;step=1", -1, 0, "", "unusable value for \"node\""},
+	{"v2;node=%00", -1, 0, "", "unusable value for \"node\""},
+	{"v2;node=%0G", -1, 0, "", "unusable value for \"node\""},
+	{"v2;nonce=0123456789abcdef0", -1, 0, "", "unusable value for \"nonce\""},
+	{"v2;job=", -1, 0, "", "unusable value for \"job\""},
+	{"v2;job=x", -1, 0, "", "unusable value for \"job\""},
+	{"v2;job=-1", -1, 0, "", "unusable value for \"job\""},
+	{"v2;job=4294967296", -1, 0, "", "unusable value for \"job\""},
+	{"v2;end_time=18446744073709551616", -1, 0, "", "unusable value for \"end_time\""},
+	{"v2;job", -1, 0, "", "malformed"},
+	{"v2;", -1, 0, "", "malformed"},
+	{"v2;;job=5", -1, 0, "", "malformed"},
+	{"v2;job=5;", -1, 5, "", "malformed"},
 	{"", -1, 0, "", "install the same slurm-ddp"},
-	{"v2;job=5", -1, 0, "", "version \"v2\" of SLURM_DDP_STEP"},
+	{"v1;job=5", -1, 0, "", "version \"v1\" of SLURM_DDP_STEP"},
 	{"v10", -1, 0, "", "version \"v10\""},
 	{"v", -1, 0, "", "version \"v\""},
 	{"job=5", -1, 0, "", "version \"job=5\""},
@@ -198,39 +194,6 @@ TEST(test_directory)
 	ck_assert_int_eq(ddp_channel_directory_name(&channel, name, 28), 0);
 	strcpy(channel.cluster, "../big");
 	ck_assert_int_eq(ddp_channel_directory_name(&channel, name, sizeof(name)), -1);
-}
-
-static const struct {
-	const char *shards, *node;
-	uint32_t want, with_site; /* with_site: result if plugstack.conf has shards_per_gpu=32 */
-} capacities[] = {
-	{"8", "n1", 8, 8},
-	{"", "n1", 0, 32},
-	{"0", "n1", 0, 32},
-	{"n1:8,n2:16", "n1", 8, 8},
-	{"n1:8,n2:16", "n2", 16, 16},
-	{"n1:8,n2:16", "n3", 0, 32},
-	{"n1:8,n2:16", "n", 0, 32},
-	{"n10:8,n1:16", "n1", 16, 16},
-	{"n1:8,n10:16", "n10", 16, 16},
-	{"n1:x,n2:16", "n1", 0, 32},
-	{"n1:", "n1", 0, 32},
-	{"n1", "n1", 0, 32},
-	{"n1:0", "n1", 0, 32},
-	{"n1:8:9", "n1", 0, 32},
-	{"n128", "n1", 0, 32},
-};
-
-TEST_ROWS(test_capacity, capacities)
-{
-	struct ddp_channel channel = {.complete = 1};
-
-	strcpy(channel.shards, capacities[_i].shards);
-	unit_number(capacities[_i].shards, capacities[_i].node,
-		    ddp_channel_shards(&channel, capacities[_i].node), capacities[_i].want);
-	strcpy(channel.site_shards, "32");
-	unit_number(capacities[_i].shards, capacities[_i].node,
-		    ddp_channel_shards(&channel, capacities[_i].node), capacities[_i].with_site);
 }
 
 UNIT_MAIN("channel", NULL)

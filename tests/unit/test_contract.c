@@ -28,12 +28,10 @@ static void scene_init(struct scene *s)
 	s->channel.job = 42;
 	s->channel.step = 7;
 	s->channel.attempt = 1;
-	s->channel.complete = 1;
 	strcpy(s->channel.node, "n1");
 	strcpy(s->channel.address, "10.0.0.1");
 	s->channel.port = 61234;
 	strcpy(s->channel.port_from, "computed");
-	s->channel.ras_port = 61235;
 	s->channel.magic = 0xf390917721ec893e;
 	strcpy(s->channel.directory, DIRECTORY);
 	s->facts.task = (struct ddp_task){
@@ -57,17 +55,9 @@ DIFFER(one_per_node, s->facts.task = (struct ddp_task){1, 2, 0, 1, 1, 2, 1})
 DIFFER(alone, s->facts.task = (struct ddp_task){0, 1, 0, 1, 0, 1, 0})
 DIFFER(uneven_one, s->facts.task = (struct ddp_task){3, 4, 0, 1, 1, 2, 1})
 
-/*
- * Two tasks on this node, in a step with as many nodes as tasks: heterogeneous components share a
- * node.
- */
+/* Two tasks on this node, in a step with as many nodes as tasks. */
 DIFFER(two_of_two, s->facts.task = (struct ddp_task){1, 2, 1, 2, 0, 2, 0})
 
-/*
- * The only task of a step's second component. Like Slurm, the plugin counts rank, size and nodes
- * over both components.
- */
-DIFFER(component, s->facts.task = (struct ddp_task){2, 3, 0, 1, 1, 2, 1})
 DIFFER(three_here, s->facts.task = (struct ddp_task){0, 4, 0, 3, 0, 2, 0})
 
 static void no_directory(struct scene *s)
@@ -79,7 +69,9 @@ static void no_directory(struct scene *s)
 DIFFER(odd_directory, strcpy(s->channel.directory, "/home/ann/50%/.ddp/x"))
 DIFFER(query_directory, strcpy(s->channel.directory, "/home/ann/what?/.ddp/x"))
 DIFFER(split_directory, strcpy(s->channel.directory, "/home/ann/a\nb/.ddp/x"))
-DIFFER(no_ras, s->channel.ras_port = 0)
+DIFFER(launcher_allowed, s->channel.launcher_allowed = 1)
+DIFFER(last_port, s->channel.port = 65535)
+DIFFER(given_port, strcpy(s->channel.port_from, "--ddp-port"))
 DIFFER(reserved, s->channel.reserved_first = 1)
 
 static void attempt_2(struct scene *s)
@@ -97,7 +89,7 @@ DIFFER(end_time, s->channel.end_time = 1800000000123)
 DIFFER(mask_of_6, s->facts.cpu_mask = 6)
 DIFFER(bound_to_1, rank0(s); s->facts.cpu_mask = 1; s->facts.node_cpus = 64)
 DIFFER(mask_of_node, s->facts.cpu_mask = 2; s->facts.node_cpus = 2)
-DIFFER(torchrun, one_per_node(s); s->channel.torchrun = 1)
+DIFFER(torchrun, one_per_node(s); s->channel.torchrun = s->channel.starts_ranks = 1)
 DIFFER(torchrun_4, torchrun(s); strcpy(s->channel.nproc, "4"))
 DIFFER(torchrun_auto, torchrun(s); strcpy(s->channel.nproc, "auto"))
 DIFFER(torchrun_cpu, torchrun(s); strcpy(s->channel.nproc, "cpu"))
@@ -114,8 +106,9 @@ DIFFER(memory_alone, s->facts.gpu_memory = 81559)
 DIFFER(train, rank0(s); s->facts.program = "ddp-train")
 DIFFER(three_on_node_1, s->facts.task = (struct ddp_task){1, 4, 0, 3, 1, 2, 1})
 DIFFER(node_2, s->facts.task = (struct ddp_task){2, 4, 0, 2, 1, 2, 1}; s->facts.host = "n2")
-DIFFER(verbose_alone, s->facts.task = (struct ddp_task){0, 2, 0, 1, 0, 2, 0};
-       s->channel.verbose = 1)
+DIFFER(first_of_two, s->facts.task = (struct ddp_task){0, 2, 0, 1, 0, 2, 0})
+DIFFER(launcher, first_of_two(s); s->channel.starts_ranks = 1)
+DIFFER(info, first_of_two(s); s->facts.program = "ddp-info")
 DIFFER(verbose_64_cpus, rank0(s); s->channel.verbose = 1; s->facts.node_cpus = 64)
 DIFFER(verbose_7_cpus, verbose_64_cpus(s); s->facts.node_cpus = 7)
 DIFFER(mode_task, s->devices.mode = DDP_LOCAL_RANK_TASK)
@@ -156,23 +149,18 @@ static const struct row {
 	 "RANK=1 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2"
 	 " NODE_RANK=0 GROUP_RANK=0 GROUP_WORLD_SIZE=2 ROLE_RANK=1"
 	 " ROLE_WORLD_SIZE=4 ROLE_NAME=default !DDP_DEVICE !DDP_SHARE"
-	 " !DDP_END_TIME !DDP_ERROR !CUDA_VISIBLE_DEVICES !PET_NNODES"},
+	 " !DDP_END_TIME !CUDA_VISIBLE_DEVICES"},
 	{"variables DDP_*", "", NULL,
 	 "DDP_RANK=1 DDP_SIZE=4 DDP_LOCAL_RANK=1 DDP_LOCAL_SIZE=2"
 	 " DDP_NODE_RANK=0 DDP_JOB=big.42.7 DDP_ATTEMPT=1 DDP_RENDEZVOUS=" DIRECTORY
 	 " DDP_INIT_METHOD=file://" DIRECTORY
 	 "/store?rank=1&world_size=4 DDP_INIT_FILE=file://" DIRECTORY "/store"},
-	{"a component of a heterogeneous step", "", component,
-	 "RANK=2 WORLD_SIZE=3 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1"
-	 " NODE_RANK=1 GROUP_RANK=1 GROUP_WORLD_SIZE=2 ROLE_RANK=2"
-	 " ROLE_WORLD_SIZE=3 DDP_RANK=2 DDP_SIZE=3 DDP_INIT_METHOD=file://" DIRECTORY
-	 "/store?rank=2&world_size=3 !PET_NNODES"},
 	{"end of the job", "", end_time, "DDP_END_TIME=1800000000123"},
 	{"values of the maximum length", "", long_cluster, "PET_NNODES=2"},
 
 	/* --- identity --- */
 	{"a different value is replaced and reported by rank 0", "RANK=9", rank0, "RANK=0",
-	 .note = "RANK=9 of your environment is replaced by 0"},
+	 .note = "RANK=9 of your environment is replaced in each task"},
 	{"a different value is not reported by rank 1", "RANK=9", NULL, "RANK=1"},
 	{"the same value is not reported", "RANK=0 WORLD_SIZE=4", rank0, "RANK=0 WORLD_SIZE=4"},
 	{"the same number, written differently, is not reported", "RANK=00", rank0, "RANK=0"},
@@ -188,14 +176,12 @@ static const struct row {
 	{"computed", "", NULL,
 	 "MASTER_ADDR=10.0.0.1 MASTER_PORT=61234 NCCL_RAS_ADDR=localhost:61235"},
 	{"the user's address", "MASTER_ADDR=me", NULL, "~MASTER_ADDR=me MASTER_PORT=61234"},
-	{"the user's address is a loopback, in a step of two nodes", "MASTER_ADDR=localhost", NULL,
-	 "~MASTER_ADDR=localhost",
-	 .note = "MASTER_ADDR=localhost of your environment is kept, but on each of the 2 nodes"},
-	{"a numeric loopback", "MASTER_ADDR=127.0.1.1", NULL, "~MASTER_ADDR=127.0.1.1",
-	 .note = "unset MASTER_ADDR"},
 	{"a loopback in a step of one node", "MASTER_ADDR=localhost", alone,
 	 "~MASTER_ADDR=localhost"},
-	{"the user's port", "MASTER_PORT=29500", NULL, "MASTER_ADDR=10.0.0.1 ~MASTER_PORT=29500"},
+	{"the user's port", "MASTER_PORT=29500", NULL,
+	 "MASTER_ADDR=10.0.0.1 ~MASTER_PORT=29500 !NCCL_RAS_ADDR"},
+	{"the user's port and --ddp-port", "MASTER_PORT=29500", given_port, "~MASTER_PORT=29500",
+	 .note = "--ddp-port is not"},
 	{"an empty address or port counts as unset", "MASTER_ADDR= MASTER_PORT=", NULL,
 	 "MASTER_ADDR=10.0.0.1 MASTER_PORT=61234"},
 	{"an address or port that a container set is replaced", "", NULL,
@@ -209,20 +195,19 @@ static const struct row {
 	{"JAX, an outer step's",
 	 "JAX_COORDINATOR_ADDRESS=h:1 DDP_JOB=a.1.1 DDP_OURS=JAX_COORDINATOR_ADDRESS=h:1", NULL,
 	 "JAX_COORDINATOR_ADDRESS=10.0.0.1:61234"},
-	{"no port for RAS", "", no_ras, "!NCCL_RAS_ADDR"},
+	{"no port for RAS", "", last_port, "!NCCL_RAS_ADDR"},
 	{"the user's NCCL_*", "NCCL_RAS_ADDR=h:1 NCCL_SOCKET_MAGIC=0x1 NCCL_DEBUG=INFO", NULL,
 	 "~NCCL_RAS_ADDR=h:1 ~NCCL_SOCKET_MAGIC=0x1 !NCCL_DEBUG"},
-	{"reserved by Slurm", "", reserved, "MASTER_PORT=18001 NCCL_RAS_ADDR=localhost:18002",
-	 .task_env = "SLURM_STEP_RESV_PORTS=18001-18003"},
-	{"one port reserved by Slurm", "", reserved, "MASTER_PORT=18001 !NCCL_RAS_ADDR",
-	 .task_env = "SLURM_STEP_RESV_PORTS=18001"},
-	{"reserved, malformed", "", reserved, "MASTER_PORT=61234 NCCL_RAS_ADDR=localhost:61235",
-	 .task_env = "SLURM_STEP_RESV_PORTS=x"},
-	{"reserved, but srun chose a computed port", "", NULL,
-	 "MASTER_PORT=61234 NCCL_RAS_ADDR=localhost:61235",
-	 .task_env = "SLURM_STEP_RESV_PORTS=18001-18003"},
-	{"reserved, but the user set a port", "MASTER_PORT=29500", reserved, "~MASTER_PORT=29500",
-	 .task_env = "MASTER_PORT=29500 SLURM_STEP_RESV_PORTS=18001-18003"},
+	{"reserved by Slurm", "SLURM_STEP_RESV_PORTS=18001-18003", reserved,
+	 "MASTER_PORT=18001 NCCL_RAS_ADDR=localhost:18002"},
+	{"one port reserved by Slurm", "SLURM_STEP_RESV_PORTS=18001", reserved,
+	 "MASTER_PORT=18001 !NCCL_RAS_ADDR"},
+	{"reserved, malformed", "SLURM_STEP_RESV_PORTS=x", reserved,
+	 "MASTER_PORT=61234 NCCL_RAS_ADDR=localhost:61235"},
+	{"reserved, but the port was given", "SLURM_STEP_RESV_PORTS=18001-18003", NULL,
+	 "MASTER_PORT=61234 NCCL_RAS_ADDR=localhost:61235"},
+	{"reserved, but the user set a port", "MASTER_PORT=29500 SLURM_STEP_RESV_PORTS=18001-18003",
+	 reserved, "~MASTER_PORT=29500 !NCCL_RAS_ADDR"},
 	{"torchrun follows the user's endpoint", "MASTER_ADDR=me MASTER_PORT=7", one_per_node,
 	 "PET_MASTER_ADDR=me PET_MASTER_PORT=7 PET_RDZV_ENDPOINT=me:7"},
 
@@ -234,10 +219,10 @@ static const struct row {
 	 "MASTER_PORT=6 OMP_NUM_THREADS=4" NESTED, mask_of_6, "~MASTER_PORT=6 ~OMP_NUM_THREADS=4"},
 	{"values that are not in DDP_OURS are the user's", "MASTER_ADDR=me" NESTED, NULL,
 	 "~MASTER_ADDR=me"},
-	{"PET_* of the outer step are unset", "PET_NNODES=2" NESTED, NULL, "-PET_NNODES"},
-	{"PET_* that the user changed stay", "PET_NNODES=3" NESTED, NULL, "!PET_NNODES"},
-	{"PET_* that the user set stay", "PET_NNODES=2", NULL, "!PET_NNODES"},
-	{"stale error", "DDP_ERROR=no_port", NULL, "-DDP_ERROR"},
+	{"PET_* of the outer step are unset", "PET_NNODES=2" NESTED, launcher_allowed,
+	 "-PET_NNODES"},
+	{"PET_* that the user changed stay", "PET_NNODES=3" NESTED, NULL, "~PET_NNODES=3"},
+	{"PET_* that the user set stay", "PET_NNODES=2", NULL, "~PET_NNODES=2"},
 	{"stale device, share and end", "DDP_DEVICE=1 DDP_SHARE=0.5 DDP_END_TIME=5", NULL,
 	 "-DDP_DEVICE -DDP_SHARE -DDP_END_TIME"},
 	{"stale rendezvous", "DDP_RENDEZVOUS=/x DDP_INIT_METHOD=file:///x DDP_INIT_FILE=x",
@@ -250,9 +235,9 @@ static const struct row {
 	 "-TORCHELASTIC_USE_AGENT_STORE"},
 	{"TORCHELASTIC_USE_AGENT_STORE is not in the plan if it was not set", "", NULL,
 	 "!TORCHELASTIC_USE_AGENT_STORE"},
-	{"DDP_OURS lists the values that --ddp set, not the kept ones", "MASTER_ADDR=me", no_ras,
-	 "DDP_OURS=MASTER_PORT=61234;NCCL_SOCKET_MAGIC=0xf390917721ec893e;"
-	 "JAX_COORDINATOR_ADDRESS=me:61234;OMP_NUM_THREADS=1;"
+	{"DDP_OURS lists the values that --ddp set, not the kept ones", "MASTER_ADDR=me", NULL,
+	 "DDP_OURS=MASTER_PORT=61234;NCCL_RAS_ADDR=localhost:61235;NCCL_SOCKET_MAGIC=0xf390917721ec893e;"
+	 "JAX_COORDINATOR_ADDRESS=me:61234;PET_NNODES=-1%20(torchrun%20needs%20--ntasks-per-node%3D1);OMP_NUM_THREADS=1;"
 	 "TORCHELASTIC_RUN_ID=big.42.7"},
 
 	/* --- torchrun --- */
@@ -260,20 +245,29 @@ static const struct row {
 	 "PET_NNODES=2 PET_NODE_RANK=1 !PET_NPROC_PER_NODE PET_MASTER_ADDR=10.0.0.1"
 	 " PET_MASTER_PORT=61234 PET_RDZV_BACKEND=static"
 	 " PET_RDZV_ENDPOINT=10.0.0.1:61234 PET_RDZV_ID=big.42.7"},
-	{"one task on each node, with GPUs", TWO, one_per_node,
-	 "PET_NPROC_PER_NODE=2 LOCAL_RANK=0"},
+	{"one task on each node, with GPUs", TWO, one_per_node, "PET_NPROC_PER_NODE=2 LOCAL_RANK=0",
+	 .note = "1 task for 2 GPUs"},
 	{"one task", ONE, alone, "PET_NNODES=1 PET_NODE_RANK=0 PET_NPROC_PER_NODE=1"},
 	{"PET_* of the user stay",
 	 "PET_NPROC_PER_NODE=8 PET_RDZV_BACKEND=c10d PET_RDZV_ID=mine" TWO, one_per_node,
-	 "~PET_NPROC_PER_NODE=8 ~PET_RDZV_BACKEND=c10d ~PET_RDZV_ID=mine PET_NNODES=2"},
+	 "~PET_NPROC_PER_NODE=8 ~PET_RDZV_BACKEND=c10d ~PET_RDZV_ID=mine PET_NNODES=2",
+	 .note = "1 task for 2 GPUs"},
 	{"PET_* of an outer step are replaced",
 	 "PET_NNODES=2 PET_NODE_RANK=0 DDP_JOB=a.1.1 DDP_OURS=PET_NNODES=2;PET_NODE_RANK=0",
 	 one_per_node, "PET_NNODES=2 PET_NODE_RANK=1"},
 	{"two tasks on each node", TWO, NULL,
-	 "!PET_NNODES !PET_NODE_RANK !PET_NPROC_PER_NODE !PET_MASTER_ADDR"
+	 "!PET_NODE_RANK !PET_NPROC_PER_NODE !PET_MASTER_ADDR"
 	 " !PET_MASTER_PORT !PET_RDZV_BACKEND !PET_RDZV_ENDPOINT !PET_RDZV_ID"},
-	{"two components on one node", "", two_of_two, "!PET_NNODES !PET_RDZV_ID"},
-	{"one task on this node, three on the other", TWO, uneven_one, "!PET_NNODES !PET_RDZV_ID"},
+	{"several tasks on a node, and torchrun in a script", "", NULL,
+	 "DDP_OURS=MASTER_ADDR=10.0.0.1;MASTER_PORT=61234;NCCL_RAS_ADDR=localhost:61235;NCCL_SOCKET_MAGIC=0xf390917721ec893e;"
+	 "JAX_COORDINATOR_ADDRESS=10.0.0.1:61234;"
+	 "PET_NNODES=-1%20(torchrun%20needs%20--ntasks-per-node%3D1);OMP_NUM_THREADS=1;"
+	 "TORCHELASTIC_RUN_ID=big.42.7"},
+	{"the same with --ddp-launcher=allow", "", launcher_allowed, "!PET_NNODES"},
+	{"a stale PET_NODE_RANK", "PET_NODE_RANK=0", one_per_node, "PET_NODE_RANK=1"},
+	{"two components on one node", "", two_of_two, "!PET_RDZV_ID"},
+	{"one task on this node, three on the other", TWO, uneven_one, "!PET_RDZV_ID",
+	 .note = "1 task for 2 GPUs"},
 
 	/* --- threads --- */
 	{"CPUs per task", "SLURM_CPUS_PER_TASK=5 SLURM_CPUS_ON_NODE=4", mask_of_6,
@@ -294,7 +288,7 @@ static const struct row {
 	 .note = "n1: each task may use 1 CPU, though SLURM_CPUS_PER_TASK=8; if this is the "
 		 "job's --cpus-per-task, repeat it: srun --cpus-per-task=8"},
 	{"bound to the whole node, as on a node with more CPUs in Slurm than in the kernel",
-	 "SLURM_CPUS_PER_TASK=8", mask_of_node, "OMP_NUM_THREADS=8"},
+	 "SLURM_CPUS_PER_TASK=8", mask_of_node, "OMP_NUM_THREADS=2"},
 	{"torchrun with a number of ranks", "SLURM_CPUS_PER_TASK=32", torchrun_4,
 	 "OMP_NUM_THREADS=8"},
 	{"torchrun with more ranks than CPUs", "SLURM_CPUS_PER_TASK=2", torchrun_4,
@@ -311,7 +305,7 @@ static const struct row {
 	{"torchrun --nproc-per-node=cpu", "SLURM_CPUS_PER_TASK=32" TWO, torchrun_cpu,
 	 "OMP_NUM_THREADS=1"},
 	{"one task for all GPUs, another program", "SLURM_CPUS_PER_TASK=32" TWO, one_per_node,
-	 "OMP_NUM_THREADS=32"},
+	 "OMP_NUM_THREADS=32", .note = "1 task for 2 GPUs"},
 
 	/* --- lightning --- */
 	{"SLURM_NTASKS_PER_NODE missing", "", NULL, "TORCHELASTIC_RUN_ID=big.42.7"},
@@ -389,8 +383,9 @@ static const struct row {
 	{"two tasks on four, as requested", FOUR " SLURM_GPUS_PER_TASK=2", rank0, "DDP_DEVICE=0"},
 	{"two tasks on shards of four", FOUR " SLURM_SHARDS_ON_NODE=16", rank0, "DDP_DEVICE=0",
 	 .note = "shards_per_gpu=N"},
-	{"one task on four", FOUR, one_per_node, "PET_NPROC_PER_NODE=4"},
-	{"one task on four, verbose", FOUR, verbose_alone, "PET_NPROC_PER_NODE=4",
+	{"one task on four, torchrun or the like", FOUR, launcher, "PET_NPROC_PER_NODE=4"},
+	{"one task on four, ddp-info", FOUR, info, "PET_NPROC_PER_NODE=4"},
+	{"one task on four", FOUR, first_of_two, "PET_NPROC_PER_NODE=4",
 	 .note = "n1: 1 task for 4 GPUs; --ntasks-per-node=4 uses all, unless the task starts a process "
 		 "for each"},
 	{"few CPUs", TWO, verbose_64_cpus, "OMP_NUM_THREADS=1",
@@ -408,12 +403,12 @@ static const struct row {
 	 capacity_4, "LOCAL_RANK=0 DDP_LOCAL_RANK=1", .note = "; --gres=shard:8 keeps them",
 	 .task_env = BOUND " SLURM_SHARDS_ON_NODE=8"},
 	{"bound, one task here: no peer to lose", TWO, one_per_node, "LOCAL_RANK=0",
-	 .task_env = BOUND},
+	 .note = "1 task for 2 GPUs", .task_env = BOUND},
 	{"bound, LOCAL_RANK as requested", TWO, mode_task, "LOCAL_RANK=1 DDP_DEVICE=0",
 	 .note = "peer-to-peer", .task_env = BOUND},
 	{"three on two", TWO, three_here,
 	 "LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=0.5 XLA_PYTHON_CLIENT_MEM_FRACTION=0.5",
-	 .note = "n1: 3 tasks on 2 devices",
+	 .note = "n1: 3 tasks on 2 devices, which they share in turn; --ntasks-per-node=2 gives",
 	 .crowd = "n1: 3 ranks on GPUs 0,1, more than one on a GPU: "},
 	{"CUDA_VISIBLE_DEVICES removed by Slurm is restored", ONE " SLURM_SHARDS_ON_NODE=2",
 	 capacity_4, "CUDA_VISIBLE_DEVICES=0 DDP_DEVICE=0 LOCAL_RANK=0 DDP_SHARE=0.25",
@@ -689,7 +684,6 @@ static void mark_set(const struct ddp_plan *plan, bool *set)
 TEST(test_every_variable)
 {
 	bool set[DDP_VAR_COUNT] = {false};
-	const char *const none[] = {NULL};
 	struct ddp_plan plan;
 	struct scene s;
 
@@ -698,10 +692,6 @@ TEST(test_every_variable)
 		mark_set(&plan, set);
 		ddp_plan_clear(&plan);
 	}
-	ck_assert(!set[DDP_VAR_DDP_ERROR]);
-	ck_assert_int_eq(ddp_plan_refuse(unit_env(none), "why", &plan), 0);
-	mark_set(&plan, set);
-	ddp_plan_clear(&plan);
 	for (int v = 0; v < DDP_VAR_COUNT; v++)
 		ck_assert_msg(set[v], "%s is never set",
 			      ddp_variable_info((enum ddp_variable)v)->name);
@@ -787,33 +777,56 @@ TEST(test_notes)
 	ddp_plan_clear(&plan);
 }
 
+/* [node] is the node of rank 0 in a step on n[1-3], whose address is 10.0.0.1. */
 static const struct {
-	const char *name;
-	const char *env, *want;
-	size_t changes;
-} refusals[] = {
-	{"nothing inherited", "HOME=/", "DDP_ERROR=no_luck !RANK !SLURM_DDP_STEP", 1},
-	{"variables that would form a world of one rank are unset",
-	 "RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 MASTER_ADDR=n1 MASTER_PORT=1 HOME=/",
-	 "DDP_ERROR=no_luck -RANK -WORLD_SIZE -LOCAL_RANK -MASTER_ADDR -MASTER_PORT !HOME", 6},
-	{"DDP_* of an outer step are unset",
-	 "DDP_RANK=0 DDP_SIZE=1 DDP_INIT_METHOD=x DDP_INIT_FILE=x DDP_RENDEZVOUS=x SLURM_DDP_STEP=v1",
-	 "DDP_ERROR=no_luck -DDP_RANK -DDP_SIZE -DDP_INIT_METHOD -DDP_INIT_FILE -DDP_RENDEZVOUS"
-	 " -SLURM_DDP_STEP",
-	 7},
-	{"an older error", "DDP_ERROR=old", "DDP_ERROR=no_luck", 1},
+	const char *name, *env;
+	uint32_t nodes;
+	const char *pieces; /* of the message; NULL: no error */
+} checks[] = {
+	{"nothing set", "", 3, NULL},
+	{"another store", "MASTER_ADDR=store.example.org MASTER_PORT=1", 3, NULL},
+	{"rank 0's node", "MASTER_ADDR=n1", 3, NULL},
+	{"rank 0's node with its domain", "MASTER_ADDR=n1.example.org", 3, NULL},
+	{"the address that --ddp sets", "MASTER_ADDR=10.0.0.1", 3, NULL},
+	{"another node", "MASTER_ADDR=n2", 3,
+	 "MASTER_ADDR=n2 of your environment is node n2|runs on n1|Unset MASTER_ADDR"},
+	{"another node with its domain", "MASTER_ADDR=N3.example.org", 3, "is node n3"},
+	{"no node of the step", "MASTER_ADDR=n4", 3, NULL},
+	{"a loopback, several nodes", "MASTER_ADDR=localhost", 3,
+	 "MASTER_ADDR=localhost|each of the 3 nodes|Unset MASTER_ADDR"},
+	{"a numeric loopback", "MASTER_ADDR=127.0.1.1", 3, "MASTER_ADDR=127.0.1.1"},
+	{"another node of the job", "MASTER_ADDR=n9", 3, "is node n9"},
+	{"with a port", "MASTER_ADDR=n1:29500", 3, "MASTER_ADDR=n1:29500|not the name or address"},
+	{"a list", "MASTER_ADDR=n[1-2]", 3, "MASTER_ADDR=n[1-2]"},
+	{"a URL", "MASTER_ADDR=tcp://n1", 3, "MASTER_ADDR=tcp://n1"},
+	{"IPv6", "MASTER_ADDR=fe80::1", 3, NULL},
+	{"a loopback in upper case", "MASTER_ADDR=LOCALHOST", 3, "MASTER_ADDR=LOCALHOST"},
+	{"any address", "MASTER_ADDR=0.0.0.0", 3, "MASTER_ADDR=0.0.0.0"},
+	{"a loopback, one node", "MASTER_ADDR=localhost", 1, NULL},
+	{"an outer step's address", "MASTER_ADDR=n2 DDP_OURS=MASTER_ADDR=n2", 3, NULL},
+	{"no number", "MASTER_PORT=abc", 3, "MASTER_PORT=abc|1 to 65535|Unset it"},
+	{"zero", "MASTER_PORT=0", 3, "MASTER_PORT=0"},
+	{"too large", "MASTER_PORT=65536", 3, "MASTER_PORT=65536"},
+	{"the largest", "MASTER_PORT=65535", 3, NULL},
 };
 
-TEST_ROWS(test_refuse, refusals)
+TEST_ROWS(test_check, checks)
 {
+	struct ddp_message message = {""};
+	const char *const list[] = {"SLURM_STEP_NODELIST=n[1-3]", "SLURM_JOB_NODELIST=n[1-3,9]",
+				    NULL};
 	struct unit_words env;
-	struct ddp_plan plan;
+	struct scene s;
 
-	ck_assert_int_eq(ddp_plan_refuse(unit_words(&env, refusals[_i].env), "no_luck", &plan), 0);
-	check_wants(refusals[_i].name, &plan, refusals[_i].want);
-	ck_assert_uint_eq(plan.n_changes, refusals[_i].changes);
-	ck_assert_uint_eq(plan.n_notes, 0);
-	ddp_plan_clear(&plan);
+	scene_init(&s);
+	s.facts.task.nodes = checks[_i].nodes;
+	s.facts.step_env = unit_words(&env, checks[_i].env);
+	s.facts.task_env = unit_env(list);
+	unit_number(checks[_i].name, "return",
+		    ddp_endpoint_check(&s.channel, s.facts.step_env, s.facts.task_env,
+				       s.facts.task.nodes, &message),
+		    checks[_i].pieces ? -1 : 0);
+	unit_has(checks[_i].name, message.text, checks[_i].pieces);
 }
 
 static const struct {

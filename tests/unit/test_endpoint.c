@@ -97,7 +97,7 @@ TEST_ROWS(test_reserved, reserved)
 
 static const struct {
 	struct ddp_port_range range, ephemeral;
-	uint64_t hash;
+	uint64_t index;
 	uint32_t port;
 } computed[] = {
 	{DEFAULT, LINUX, 0, 61000},
@@ -141,22 +141,45 @@ TEST_ROWS(test_compute, computed)
 {
 	char row[96];
 
-	snprintf(row, sizeof(row), "%u-%u without %u-%u, hash %llu", computed[_i].range.lo,
+	snprintf(row, sizeof(row), "%u-%u without %u-%u, index %llu", computed[_i].range.lo,
 		 computed[_i].range.hi, computed[_i].ephemeral.lo, computed[_i].ephemeral.hi,
-		 (unsigned long long)computed[_i].hash);
+		 (unsigned long long)computed[_i].index);
 	unit_number(row, "port",
-		    ddp_port_compute(computed[_i].range, computed[_i].ephemeral, computed[_i].hash),
+		    ddp_port_compute(computed[_i].range, computed[_i].ephemeral,
+				     computed[_i].index),
 		    computed[_i].port);
 }
 
-/*
- * The hash is the same on every machine and in every release. With it, 64000 steps of a job, jobs,
- * attempts or clusters are spread evenly over the ports of a range.
- */
+/* The hash is the same on every machine and in every release. */
 TEST(test_hash)
 {
-	ck_assert_uint_eq(ddp_step_hash("c", 7, 0, 0), 0x70296c4aa021e924);
-	ck_assert_uint_eq(ddp_step_hash("ab", 4711, 3, 1), 0xd8ce85483a3bac7e);
+	ck_assert_uint_eq(ddp_job_hash("c", 7, 0), 0xffbfa4b6f689caf7);
+	ck_assert_uint_eq(ddp_job_hash("ab", 4711, 1), 0x49984d9593e1bc5d);
+}
+
+static const struct {
+	const char *address, *node;
+	bool is_node;
+} names[] = {
+	{"n1", "n1", true},
+	{"N1", "n1", true},
+	{"n1.example.org", "n1", true},
+	{"n1", "n1.example.org", true},
+	{"n1.example.org", "n1.example.org", true},
+	{"n1.example.org", "n1.example.com", false},
+	{"n10", "n1", false},
+	{"n1", "n10", false},
+	{"n1-ib", "n1", false},
+	{"10.0.0.1", "10", false},
+	{"10.0.0.1", "10.0.0.1", true},
+	{"::1", "n1", false},
+	{"", "n1", false},
+};
+
+TEST_ROWS(test_names, names)
+{
+	unit_number(names[_i].address, names[_i].node,
+		    ddp_address_is_node(names[_i].address, names[_i].node), names[_i].is_node);
 }
 
 static const struct {

@@ -24,7 +24,27 @@ static const struct {
 	 "torchrun starts"},
 	{"env -u HOME A=1 python -m torch.distributed.launch train.py", 2, 1, DDP_VERDICT_REFUSE,
 	 "torchrun"},
+	{"python3 -mtorch.distributed.run --nnodes=1 --standalone train.py", 2, 2,
+	 DDP_VERDICT_REFUSE, "leave --standalone out"},
+	{"python3 -Xdev -W ignore -um torch.distributed.run train.py", 2, 1, DDP_VERDICT_REFUSE,
+	 "torchrun starts"},
+	/* A program that runs another one, with arguments of any form before it. */
+	{"nice -n 5 torchrun --standalone train.py", 2, 2, DDP_VERDICT_REFUSE, "--standalone"},
+	{"timeout 1h numactl -N 0 torchrun --nnodes=1 train.py", 2, 2, DDP_VERDICT_REFUSE,
+	 "leave --nnodes out"},
+	{"setsid --wait stdbuf -oL time python3 -u -m torch.distributed.run train.py", 2, 1,
+	 DDP_VERDICT_REFUSE, "torchrun starts"},
+	{"apptainer exec --nv torch.sif torchrun train.py", 2, 1, DDP_VERDICT_REFUSE,
+	 "torchrun starts"},
+	{"env -i A=1 taskset -c 0-3 mpirun -n 4 ./train", 2, 1, DDP_VERDICT_REFUSE, "by mpirun"},
+	{"nice bash train.sh", 2, 1, DDP_VERDICT_FINE, NULL},
+	{"nice python3 train.py torchrun train.py", 2, 1, DDP_VERDICT_FINE, NULL},
+	{"python3 -c pass torchrun train.py", 2, 1, DDP_VERDICT_FINE, NULL},
+	{"which torchrun", 2, 1, DDP_VERDICT_FINE, NULL},
+	{"hydra_pmi_proxy --launcher srun --rmk slurm", 2, 2, DDP_VERDICT_FINE, NULL},
+	{"torchrun --nnode=1 train.py", 2, 2, DDP_VERDICT_REFUSE, "leave --nnodes out"},
 	{"torchrun --nnodes=1 train.py", 2, 1, DDP_VERDICT_REFUSE, "torchrun starts"},
+	{"torchrun --nnodes=1 train.py", 2, 2, DDP_VERDICT_REFUSE, "leave --nnodes out"},
 	{"torchrun --nnodes 1:1 train.py", 2, 1, DDP_VERDICT_REFUSE, "torchrun starts"},
 	/*
 	 * The user requests several torchrun nodes, and so knows that each task is a node for
@@ -44,6 +64,9 @@ static const struct {
 	{"accelerate launch --num_processes 2 train.py", 2, 2, DDP_VERDICT_TELL,
 	 "--main_process_ip"},
 	{"accelerate launch --num_machines 2 train.py", 2, 2, DDP_VERDICT_FINE, NULL},
+	{"accelerate launch --num_machines 1 train.py", 2, 2, DDP_VERDICT_TELL,
+	 "a world of its own"},
+	{"accelerate launch --num_processes 1 train.py", 2, 2, DDP_VERDICT_FINE, NULL},
 	{"accelerate launch --multi_gpu --num-machines=2 train.py", 2, 2, DDP_VERDICT_FINE, NULL},
 	{"accelerate launch train.py", 1, 1, DDP_VERDICT_FINE, NULL},
 	{"python -m accelerate.commands.launch train.py", 2, 1, DDP_VERDICT_TELL,
@@ -52,6 +75,14 @@ static const struct {
 	{"accelerate", 2, 2, DDP_VERDICT_FINE, NULL},
 	{"deepspeed train.py", 2, 2, DDP_VERDICT_TELL, "python3 train.py --deepspeed"},
 	{"deepspeed train.py", 1, 1, DDP_VERDICT_FINE, NULL},
+	{"mpirun -n 4 python3 train.py", 2, 1, DDP_VERDICT_REFUSE,
+	 "each of the 2 tasks would start ranks by mpirun"},
+	{"/usr/bin/mpiexec python3 train.py", 1, 1, DDP_VERDICT_TELL,
+	 "mpiexec starts ranks, and --ddp does not set them up. Write srun --mpi=pmix --ddp"},
+	{"orted -mca ess slurm", 2, 2, DDP_VERDICT_FINE, NULL},
+	{"srun python3 train.py", 4, 2, DDP_VERDICT_REFUSE, "write --ddp after the inner srun"},
+	{"env A=1 /usr/bin/srun ./train", 1, 1, DDP_VERDICT_REFUSE,
+	 "waits for the CPUs of the task"},
 	{"bash", 1, 1, DDP_VERDICT_TELL, "bash is a rank"},
 	{"/bin/zsh -l", 4, 2, DDP_VERDICT_TELL,
 	 "zsh is a rank, and programs that you start in it are the same rank of this world of 4"},
@@ -94,6 +125,30 @@ TEST_ROWS(test_commands, commands)
 		UNIT_SAYS(row, message.text, "--ddp-launcher=allow");
 	unit_number(row, "standalone", ddp_starter_is_standalone(argv),
 		    strstr(row, "--standalone train.py") && !strstr(row, "--rdzv-id"));
+}
+
+static const struct {
+	const char *command;
+	bool starts_ranks;
+} starters[] = {
+	{"python3 -m torch.distributed.run train.py", true},
+	{"accelerate launch train.py", true},
+	{"accelerate config", false},
+	{"env A=1 deepspeed train.py", true},
+	{"python3 train.py", false},
+	{"bash train.sh", false},
+	{"srun python3 train.py", false},
+	{"", false},
+};
+
+TEST_ROWS(test_starts_ranks, starters)
+{
+	char words[256], *argv[16];
+
+	strcpy(words, starters[_i].command);
+	split(words, argv);
+	unit_number(starters[_i].command, "starts ranks", ddp_starter_starts_ranks(argv),
+		    starters[_i].starts_ranks);
 }
 
 static const struct {

@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include "plan.h"
+#include "starter.h"
 #include "unit.h"
 
 /* A task's environment. */
@@ -14,18 +15,19 @@ static const struct {
 	const char *env;
 	uint32_t local_size;
 	const char *want; /* rank/size local_rank/local_size node_rank/nodes node_id */
-	const char *order;
+	uint32_t first_node;
 } good[] = {
-	{"alone", STEP("0", "1", "0", "0", "1"), 1, "0/1 0/1 0/1 0", ""},
-	{"last of 2x2", STEP("3", "4", "1", "1", "2"), 2, "3/4 1/2 1/2 1", ""},
+	{"alone", STEP("0", "1", "0", "0", "1"), 1, "0/1 0/1 0/1 0", 0},
+	{"last of 2x2", STEP("3", "4", "1", "1", "2"), 2, "3/4 1/2 1/2 1", 0},
 	{"cyclic: rank 1 is the first of the second node", STEP("1", "4", "0", "1", "2"), 2,
-	 "1/4 0/2 1/2 1", ""},
-	{"arbitrary: rank 0 on the second node, by an srun that knows no order",
-	 STEP("0", "4", "0", "1", "2"), 2, "0/4 0/2 1/2 1", ""},
-	{"the same by srun's order", STEP("0", "4", "0", "1", "2"), 2, "0/4 0/2 0/2 1", "1,0"},
-	{"uneven, 3 and 1", STEP("3", "4", "0", "1", "2"), 1, "3/4 0/1 1/2 1", ""},
-	{"second component of a heterogeneous step, 2 tasks and 1", STEP("2", "3", "0", "1", "2"),
-	 1, "2/3 0/1 1/2 1", ""},
+	 "1/4 0/2 1/2 1", 0},
+	{"arbitrary: rank 0 on the second node", STEP("0", "4", "0", "1", "2"), 2, "0/4 0/2 0/2 1",
+	 1},
+	{"uneven, 3 and 1", STEP("3", "4", "0", "1", "2"), 1, "3/4 0/1 1/2 1", 0},
+	{"arbitrary: the first node exchanges its number with rank 0's node",
+	 STEP("2", "3", "0", "0", "3"), 1, "2/3 0/1 2/3 0", 2},
+	{"arbitrary: other nodes keep their numbers", STEP("1", "3", "0", "1", "3"), 1,
+	 "1/3 0/1 1/3 1", 2},
 };
 
 TEST_ROWS(test_good, good)
@@ -37,7 +39,7 @@ TEST_ROWS(test_good, good)
 	char got[128];
 
 	ck_assert_int_eq(ddp_task_read(unit_words(&words, good[_i].env), good[_i].local_size,
-				       good[_i].order, &id, &message),
+				       good[_i].first_node, &id, &message),
 			 0);
 	snprintf(got, sizeof(got), "%u/%u %u/%u %u/%u %u", id.rank, id.size, id.local_rank,
 		 id.local_size, id.node_rank, id.nodes, id.node_id);
@@ -84,27 +86,23 @@ TEST_ROWS(test_bad, bad)
 	struct ddp_message message = {""};
 	struct unit_words words;
 
-	ck_assert_int_eq(ddp_task_read(unit_words(&words, bad[_i].env), bad[_i].local_size, "", &id,
+	ck_assert_int_eq(ddp_task_read(unit_words(&words, bad[_i].env), bad[_i].local_size, 0, &id,
 				       &message),
 			 -1);
 	unit_has(bad[_i].name, message.text, bad[_i].pieces);
 	ck_assert_mem_eq(&id, &untouched, sizeof(id));
 }
 
-/* Orders that are malformed, or that belong to a step with other nodes. */
-TEST_LOOP(test_bad_order, 0, 3)
+TEST(test_bad_first_node)
 {
-	static const char *const orders[] = {"x", "1,0,", "2,3,1"};
-	const struct ddp_task untouched = {9, 9, 9, 9, 9, 9, 9};
-	struct ddp_task id = untouched;
 	struct ddp_message message = {""};
 	struct unit_words words;
+	struct ddp_task id;
 
-	ck_assert_int_eq(ddp_task_read(unit_words(&words, good[1].env), good[1].local_size,
-				       orders[_i], &id, &message),
+	ck_assert_int_eq(ddp_task_read(unit_words(&words, good[1].env), good[1].local_size, 2, &id,
+				       &message),
 			 -1);
-	UNIT_SAYS(orders[_i], message.text, orders[_i], "SLURM_NODEID=1");
-	ck_assert_mem_eq(&id, &untouched, sizeof(id));
+	UNIT_SAYS("first node", message.text, "node 2", "SLURM_STEP_NUM_NODES=2");
 }
 
 /* --- Programs ----------------------------------------------------------------------------- */

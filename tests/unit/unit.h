@@ -179,6 +179,18 @@ static inline int unit_entries(const char *path)
 	return count - 2;
 }
 
+/*
+ * LeakSanitizer checks at exit(). A process that ends with _exit() must call this before. NULL if
+ * the program has no LeakSanitizer.
+ */
+void __lsan_do_leak_check(void) __attribute__((weak, visibility("default")));
+
+static inline void unit_find_leaks(void)
+{
+	if (__lsan_do_leak_check)
+		__lsan_do_leak_check();
+}
+
 static inline int unit_remove_one(const char *path, const struct stat *info, int type,
 				  struct FTW *walk)
 {

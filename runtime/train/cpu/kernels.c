@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* kernels.c - choice of the kernels, lists for convolutions, and the loss */
 #include "config.h"
 
 #include <math.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* conv-plan.c - build cuDNN graphs and execution plans of convolutions */
 #include "config.h"
 
 #include <stdio.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* data.c - copy the data set and the tables of announced steps to the device */
 #include "config.h"
 
 #include <inttypes.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* device.c - memory, streams, events and graphs of the CUDA runtime */
 #include "config.h"
 
 #include <stdio.h>
@@ -6,8 +7,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/card-cuda.h"
-#include "base/card-memory.h"
+#include "base/gpu-cuda.h"
+#include "base/gpu-memory.h"
 #include "base/watch.h"
 #include "base/xalloc.h"
 #include "ledger.h"
@@ -22,7 +23,7 @@ enum { CLOSE_STEPS = 5000, CLOSE_NANOSECONDS = 1000000, WAIT_NANOSECONDS = 50000
 
 struct device {
 	struct device_info info;
-	char who[DDP_CARD_WHO]; /* "GPU 1 (NVIDIA H200)", for messages */
+	char who[DDP_GPU_WHO]; /* "GPU 1 (NVIDIA H200)", for messages */
 	struct ledger ledger;
 	cudaStream_t streams[DEVICE_STREAMS];
 	cudaEvent_t ordered[DEVICE_STREAMS]; /* events for device_order(), by the earlier stream */
@@ -38,14 +39,14 @@ struct device_graph {
 static int cuda_error(const struct device *device, cudaError_t result, const char *what,
 		      struct ddp_error *error)
 {
-	return ddp_card_error(device->who, result, error, "%s", what);
+	return ddp_gpu_error(device->who, result, error, "%s", what);
 }
 
 /* --- List of GPUs ------------------------------------------------------------------------------ */
 
 bool device_available(struct ddp_error *error)
 {
-	return ddp_card_count(error) > 0;
+	return ddp_gpu_count(error) > 0;
 }
 
 static int read_properties(struct device_info *info, const char *who, struct ddp_error *error)
@@ -54,18 +55,18 @@ static int read_properties(struct device_info *info, const char *who, struct ddp
 	cudaError_t result = cudaGetDeviceProperties(&properties, info->index);
 
 	if (result != cudaSuccess)
-		return ddp_card_error(who, result, error, "querying its properties");
+		return ddp_gpu_error(who, result, error, "querying its properties");
 	snprintf(info->name, sizeof(info->name), "%.127s", properties.name);
 	info->major = properties.major;
 	info->minor = properties.minor;
-	ddp_card_uuid(info->uuid, sizeof(info->uuid), info->index, &properties);
+	ddp_gpu_uuid(info->uuid, sizeof(info->uuid), info->index, &properties);
 	(void)cudaRuntimeGetVersion(&info->cuda);
 	return 0;
 }
 
 int device_list(char (*uuids)[DEVICE_UUID], int most, struct ddp_error *error)
 {
-	int count = ddp_card_count(error), status = 0;
+	int count = ddp_gpu_count(error), status = 0;
 
 	for (int i = 0; i < count && i < most && !status; i++) {
 		struct device_info info = {.index = i};
@@ -92,7 +93,7 @@ static int measure_memory(struct device *device, double share, struct ddp_error 
 
 	if (result != cudaSuccess)
 		return cuda_error(device, result, "querying its memory", error);
-	held = ddp_card_held(info->uuid);
+	held = ddp_gpu_held(info->uuid);
 	all = info->total > available ? info->total - available : 0;
 	if (held == 0)
 		held = USUAL_CONTEXT;
@@ -116,10 +117,10 @@ static int make_streams(struct device *device, struct ddp_error *error)
 	return cuda_error(device, result, "creating streams", error);
 }
 
-static int open_card(struct device *device, double share, struct ddp_error *error)
+static int open_gpu(struct device *device, double share, struct ddp_error *error)
 {
 	struct device_info *info = &device->info;
-	int status = ddp_card_check("cuda", "this rank", info->index, error);
+	int status = ddp_gpu_check("cuda", "this rank", info->index, error);
 
 	if (!status)
 		status = cuda_error(device, cudaSetDevice(info->index), "opening it", error);
@@ -143,7 +144,7 @@ int device_open(struct device **device, int index, double share, struct ddp_erro
 	*device = NULL;
 	opened->info.index = index;
 	snprintf(opened->who, sizeof(opened->who), "GPU %d", index);
-	status = open_card(opened, share, error);
+	status = open_gpu(opened, share, error);
 	if (status)
 		device_close(opened);
 	else
@@ -228,23 +229,34 @@ void device_set_timeout(struct device *device, double seconds)
 	device->timeout_s = seconds;
 }
 
+/* The call may block in the driver. */
+static cudaError_t query(cudaStream_t stream)
+{
+	cudaError_t result;
+
+	ddp_watch_block();
+	result = cudaStreamQuery(stream);
+	ddp_watch_unblock();
+	return result;
+}
+
 /* Polls, as cudaStreamSynchronize() would not return from a GPU that hangs. */
 static int poll_stream(struct device *device, cudaStream_t stream, struct ddp_error *error)
 {
-	const struct timespec nap = {0, WAIT_NANOSECONDS};
-	double begin = ddp_seconds();
+	struct ddp_watch watch =
+		ddp_watch_start(device->timeout_s > 0 ? device->timeout_s : -1, NULL, NULL);
 	cudaError_t result;
 
-	while ((result = cudaStreamQuery(stream)) == cudaErrorNotReady) {
+	while ((result = query(stream)) == cudaErrorNotReady) {
 		(void)cudaGetLastError();
-		if (device->timeout_s > 0 && ddp_seconds() - begin >= device->timeout_s)
+		if (ddp_watch_check(&watch, NULL) < 0)
 			return ddp_error_set(
 				error, DDP_ERR_ENGINE,
 				"%s: work did not finish within %g s (DDP_TIMEOUT): the GPU "
 				"hangs; see the kernel's log for Xid, and drain the node if that "
 				"happens again",
 				device->who, device->timeout_s);
-		nanosleep(&nap, NULL);
+		ddp_watch_sleep(&watch, WAIT_NANOSECONDS);
 	}
 	return cuda_error(device, result, "asynchronous work failed", error);
 }
@@ -256,7 +268,7 @@ int device_wait(struct device *device, enum device_stream stream, struct ddp_err
 
 int device_check(struct device *device, const char *what, struct ddp_error *error)
 {
-	return ddp_card_error(device->who, cudaGetLastError(), error, "enqueuing %s", what);
+	return ddp_gpu_error(device->who, cudaGetLastError(), error, "enqueuing %s", what);
 }
 
 /* --- Memory ------------------------------------------------------------------------------------ */
@@ -299,8 +311,8 @@ int device_alloc(struct device *device, void **memory, size_t bytes, const char 
 	if (result == cudaErrorMemoryAllocation)
 		return refuse_memory(device, result, bytes, what, remedy, error);
 	if (result != cudaSuccess)
-		return ddp_card_error(device->who, result, error, "allocating %zu bytes for %s",
-				      bytes, what);
+		return ddp_gpu_error(device->who, result, error, "allocating %zu bytes for %s",
+				     bytes, what);
 	ledger_add(&device->ledger, made, whole, LEDGER_DEVICE);
 	status = cuda_error(device, cudaMemsetAsync(made, 0, whole, stream), "clearing memory",
 			    error);
@@ -323,8 +335,8 @@ int device_alloc_host(struct device *device, void **memory, size_t bytes, const 
 	int status;
 
 	*memory = NULL;
-	status = ddp_card_error(device->who, cudaHostAlloc(&pinned, whole, flags), error,
-				"pinning %zu bytes of host memory for %s", bytes, what);
+	status = ddp_gpu_error(device->who, cudaHostAlloc(&pinned, whole, flags), error,
+			       "pinning %zu bytes of host memory for %s", bytes, what);
 	if (status)
 		return status;
 	*memory = memset(pinned, 0, whole);
@@ -363,7 +375,7 @@ size_t device_context(const struct device *device)
  */
 void device_measure(struct device *device)
 {
-	size_t held = ddp_card_held(device->info.uuid);
+	size_t held = ddp_gpu_held(device->info.uuid);
 
 	if (held > device->ledger.used + device->ledger.context)
 		device->ledger.context = held - device->ledger.used;
@@ -384,8 +396,7 @@ int device_copy(struct device *device, enum device_stream stream, void *to, cons
 
 	if (bytes == 0)
 		return 0;
-	status =
-		ddp_card_error(device->who, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, on),
+	status = ddp_gpu_error(device->who, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, on),
 			       error, "copying %zu bytes", bytes);
 	if (!status && !(ledger_find(&device->ledger, to) && ledger_find(&device->ledger, from)))
 		status = poll_stream(device, on, error);
@@ -455,8 +466,8 @@ int device_capture_end(struct device *device, struct device_graph **graph, struc
 		result = cudaGraphInstantiateWithFlags(&made->launched, recorded, flags);
 	if (result == cudaSuccess)
 		result = cudaGraphUpload(made->launched, device->streams[DEVICE_COMPUTE]);
-	status = ddp_card_error(device->who, result, error, "preparing a CUDA graph of %zu nodes",
-				made->nodes);
+	status = ddp_gpu_error(device->who, result, error, "preparing a CUDA graph of %zu nodes",
+			       made->nodes);
 	if (recorded)
 		(void)cudaGraphDestroy(recorded);
 	if (status)
@@ -468,9 +479,9 @@ int device_capture_end(struct device *device, struct device_graph **graph, struc
 
 int device_launch(struct device *device, struct device_graph *graph, struct ddp_error *error)
 {
-	return ddp_card_error(device->who,
-			      cudaGraphLaunch(graph->launched, device->streams[DEVICE_COMPUTE]),
-			      error, "launching a graph of %zu nodes", graph->nodes);
+	return ddp_gpu_error(device->who,
+			     cudaGraphLaunch(graph->launched, device->streams[DEVICE_COMPUTE]),
+			     error, "launching a graph of %zu nodes", graph->nodes);
 }
 
 void device_graph_destroy(struct device_graph *graph)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* layer.c - time and run the plans of convolutions and the products of dense layers */
 #include "config.h"
 
 #include <stdint.h>

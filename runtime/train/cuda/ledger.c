@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ledger.c - list of allocated GPU memory, and its limit */
 #include "config.h"
 
 #include <stdint.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* batch.c - crop, flip and normalize the images of a step, and collect its labels */
 #include "config.h"
 
 #include <string.h>

@@ -2,10 +2,10 @@
 /*
  * draw.h - synthetic images, for runs without a data set
  *
- * Each image is a function of (seed, index). Digits in MNIST's format are strokes with random
- * distortions. Images in CIFAR's format show one kind of shape per class (with 100 classes: shape
- * and texture) over clutter and noise. The images are difficult enough to show a wrong gradient: a
- * linear model is much less accurate than the networks.
+ * Each image is a function of (seed, index). Digits in MNIST's format are strokes with a random
+ * affine map and noise. Images in CIFAR's format have one pattern per class, with random shift,
+ * contrast and noise. The images are difficult enough to show a wrong gradient: a linear model is
+ * much less accurate than the networks.
  *
  * The bytes are equal on all machines: draw.c uses only functions of libm that round correctly, and
  * is compiled without fused multiply-add.

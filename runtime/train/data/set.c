@@ -2,12 +2,12 @@
 /*
  * set.c - published data sets (MNIST's IDX files, CIFAR's binary version) and synthetic ones
  *
- * Plain files are memory-mapped and used in place. One rank of each node unpacks gzipped files and
- * archives into memory that the node's ranks share.
+ * Files are memory-mapped and used in place.
  */
 #include "config.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdatomic.h>
@@ -18,20 +18,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/error.h"
 #include "base/text.h"
 #include "base/xalloc.h"
 #include "draw.h"
 #include "set.h"
-#include "source.h"
 
 enum { SET_PARTS = 5 };
 
-/* A file or member of an archive: which bytes are read, and their address in memory. */
+/* A mapped file. */
 struct set_file {
-	struct source *source;	/* NULL: a member of the archive */
-	const char *member;	/* file name in the archive */
-	uint64_t first, length; /* offset and number of the bytes that are read */
+	char path[PATH_MAX];
 	const uint8_t *bytes;
+	uint64_t size;
 };
 
 /* A contiguous range of samples. */
@@ -47,15 +46,12 @@ struct set {
 	struct set_part parts[SET_PARTS]; /* unused parts have no samples */
 	size_t image_bytes;
 	size_t image_stride, label_stride;
-	struct ddp *ddp; /* NULL: this process alone */
-	void *memory;	 /* shared by the node's ranks: unpacked files or synthetic images */
-	size_t memory_bytes;
-
-	/* Published sets only. */
-	struct set_file files[SET_PARTS];
-	struct source *archive;
+	struct ddp *ddp;		  /* NULL: this process alone */
+	struct set_file files[SET_PARTS]; /* of a published set */
 
 	/* Synthetic sets only. */
+	void *memory; /* images, shared by the node's ranks */
+	size_t memory_bytes;
 	uint64_t seed;		/* different for training and testing */
 	_Atomic uint8_t *drawn; /* whether image [i] was drawn; NULL: a published set */
 	uint8_t *canvas;
@@ -220,25 +216,22 @@ static const uint8_t *draw_image(struct set *set, uint64_t index)
 	return image;
 }
 
-/* --- Published files: search -------------------------------------------------------------------------------- */
+/* --- Published files: search ------------------------------------------------------------- */
 
 static const struct layout {
 	const char *title;
 	const char *below[2]; /* subdirectories in which the files may be */
-	const char *archive;  /* name of the archive that has the files */
-	/*
-	 * File names for training and for testing. MNIST: possible names of the file with the
-	 * images. CIFAR: all files.
-	 */
+	const char *archive;  /* archive that has the files, without .gz; MNIST has none */
+	/* Files for training and for testing. MNIST: images and labels. */
 	const char *names[2][SET_PARTS + 1];
-	uint64_t most[2]; /* samples per file at most */
-	size_t labels;	  /* label bytes before each image */
+	uint64_t most[2]; /* CIFAR: samples per file at most */
+	size_t labels;	  /* CIFAR: label bytes before each image */
 } layouts[SET_KINDS] = {
 	[SET_MNIST] = {"MNIST",
 		       {"", "MNIST/raw/"}, /* as in torchvision */
 		       NULL,
-		       {{"train-images-idx3-ubyte", "train-images.idx3-ubyte"},
-			{"t10k-images-idx3-ubyte", "t10k-images.idx3-ubyte"}},
+		       {{"train-images-idx3-ubyte", "train-labels-idx1-ubyte"},
+			{"t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"}},
 		       {0, 0},
 		       0},
 	[SET_CIFAR10] = {"CIFAR-10",
@@ -257,44 +250,50 @@ static const struct layout {
 			  2},
 };
 
-static const char *const mnist_labels[2][2] = {
-	{"train-labels-idx1-ubyte", "train-labels.idx1-ubyte"},
-	{"t10k-labels-idx1-ubyte", "t10k-labels.idx1-ubyte"},
-};
-
 /* Versions of CIFAR for other programs, which are not supported. */
 static const char *const unsupported[] = {
 	"cifar-10-batches-py",	  "cifar-10-python.tar.gz",  "cifar-10-batches-mat",
 	"cifar-10-matlab.tar.gz", "cifar-100-python",	     "cifar-100-python.tar.gz",
 	"cifar-100-matlab",	  "cifar-100-matlab.tar.gz", NULL};
 
-static bool is_there(char path[PATH_MAX], const char *directory, const char *below,
-		     const char *name, const char *ending)
+/*
+ * Finds file [name] with [ending], in the directory or below it. MNIST's files may have a dot before
+ * "idx". Sets [path].
+ */
+static bool find(const struct layout *layout, const char *directory, const char *name,
+		 const char *ending, char path[PATH_MAX])
 {
-	snprintf(path, PATH_MAX, "%s/%s%s%s", directory, below, name, ending);
-	return access(path, F_OK) == 0 || (errno != ENOENT && errno != ENOTDIR);
-}
+	for (int i = 0; i < 4; i++) {
+		int begin = snprintf(path, PATH_MAX, "%s/%s", directory, layout->below[i / 2]);
+		char *idx;
 
-/* Finds a file with one of [count] names, plain or gzipped. Sets [path]. */
-static bool find(const struct layout *layout, const char *directory, const char *const *names,
-		 int count, char path[PATH_MAX])
-{
-	for (int below = 0; below < 2; below++)
-		for (int i = 0; i < count; i++)
-			if (is_there(path, directory, layout->below[below], names[i], "") ||
-			    is_there(path, directory, layout->below[below], names[i], ".gz"))
-				return true;
+		if (begin >= PATH_MAX)
+			return false;
+		snprintf(path + begin, (size_t)(PATH_MAX - begin), "%s%s", name, ending);
+		idx = strstr(path + begin, "-idx");
+		if (idx && i % 2)
+			*idx = '.';
+		if (access(path, F_OK) == 0 || (errno != ENOENT && errno != ENOTDIR))
+			return true;
+	}
 	return false;
 }
 
-static bool has_data_set(const struct layout *layout, const char *directory)
+/* If the directory has file [name] in packed form only, fails with the command that unpacks it. */
+static int check_packed(const struct layout *layout, const char *directory, const char *name,
+			struct ddp_error *error)
 {
-	int spellings = layout->archive ? 1 : 2;
 	char path[PATH_MAX];
 
-	return find(layout, directory, layout->names[false], spellings, path) ||
-	       find(layout, directory, layout->names[true], spellings, path) ||
-	       (layout->archive && find(layout, directory, &layout->archive, 1, path));
+	if (find(layout, directory, name, ".gz", path))
+		return ddp_error_set(error, DDP_ERR_FILE,
+				     "%s is compressed. Run gunzip -k %.*s/*.gz", path,
+				     (int)(strrchr(path, '/') - path), path);
+	if (layout->archive && (find(layout, directory, layout->archive, ".gz", path) ||
+				find(layout, directory, layout->archive, "", path)))
+		return ddp_error_set(error, DDP_ERR_FILE, "%s is an archive. Run tar -xf %s -C %s",
+				     path, path, directory);
+	return 0;
 }
 
 int set_detect(const char *directory, enum set_kind first, struct ddp_error *error)
@@ -308,187 +307,87 @@ int set_detect(const char *directory, enum set_kind first, struct ddp_error *err
 		return ddp_error_set(error, DDP_ERR_FILE,
 				     "%s is not a directory: give the one that has the files",
 				     directory);
-	for (int i = 0; i < SET_KINDS; i++) {
-		int kind = ((int)first + i) % SET_KINDS;
+	for (int i = 0; i < 2 * SET_KINDS; i++) {
+		int kind = ((int)first + i / 2) % SET_KINDS;
 
-		if (has_data_set(&layouts[kind], directory))
+		if (find(&layouts[kind], directory, layouts[kind].names[i % 2][0], "", path))
 			return kind;
 	}
-	for (const char *const *name = unsupported; *name; name++)
-		if (is_there(path, directory, "", *name, ""))
+	for (int i = 0; i < 2 * SET_KINDS; i++) {
+		const struct layout *layout = &layouts[((int)first + i / 2) % SET_KINDS];
+		int status = check_packed(layout, directory, layout->names[i % 2][0], error);
+
+		if (status < 0)
+			return status;
+	}
+	for (const char *const *name = unsupported; *name; name++) {
+		snprintf(path, sizeof(path), "%s/%s", directory, *name);
+		if (access(path, F_OK) == 0)
 			return ddp_error_set(error, DDP_ERR_FILE,
 					     "%s is not the binary version of CIFAR, which alone "
 					     "is read: ddp-get-data fetches it",
 					     path);
+	}
 	return ddp_error_set(error, DDP_ERR_FILE,
 			     "%s: no data set: looked for train-images-idx3-ubyte (MNIST), "
-			     "data_batch_1.bin (CIFAR-10) and train.bin (CIFAR-100), also gzipped "
-			     "or in their archives; ddp-get-data fetches them",
+			     "data_batch_1.bin (CIFAR-10) and train.bin (CIFAR-100); ddp-get-data "
+			     "fetches them",
 			     directory);
 }
 
-/* Composes "[path]" or "[archive]: [member]" for messages. */
-static const char *file_name(const struct set *set, const struct set_file *file,
-			     char text[PATH_MAX])
+/* Maps [file], whose path is set. An empty file has no address. */
+static int map_file(struct set_file *file, struct ddp_error *error)
 {
-	if (file->source)
-		snprintf(text, PATH_MAX, "%s", file->source->path);
-	else
-		snprintf(text, PATH_MAX, "%s: %s", set->archive->path, file->member);
-	return text;
-}
+	/* Without O_NONBLOCK, opening a FIFO would wait for a writer. */
+	int fd = open(file->path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC), status = 0;
+	struct stat info;
+	void *map;
 
-/* --- Published files: unpacking ----------------------------------------------------------------------------- */
-
-/* A node's memory for unpacked files. Each file starts at a multiple of 64 bytes. */
-struct unpacked {
-	_Atomic uint32_t taken;	     /* set by the first rank, which then fills the memory */
-	uint64_t lengths[SET_PARTS]; /* length of each file after unpacking */
-	_Alignas(64) uint8_t bytes[];
-};
-
-static bool is_packed(const struct set *set, const struct set_file *file)
-{
-	return set->archive || (file->source && file->source->gzipped);
-}
-
-static uint64_t padded(uint64_t length)
-{
-	return (length + 63) / 64 * 64;
-}
-
-/* Offset of file [number] in the unpacked bytes. SET_PARTS: the total size. */
-static uint64_t place_of(const struct set *set, int number)
-{
-	uint64_t place = 0;
-
-	for (int i = 0; i < number; i++)
-		if (is_packed(set, &set->files[i]))
-			place += padded(set->files[i].length);
-	return place;
-}
-
-static int unpack_files(struct set *set, struct unpacked *unpacked, struct ddp_error *error)
-{
-	for (int i = 0; i < SET_PARTS; i++) {
-		struct set_file *file = &set->files[i];
-		int64_t got;
-		int status;
-
-		if (!is_packed(set, file))
-			continue;
-		got = source_read_some(file->source, unpacked->bytes + place_of(set, i),
-				       file->length, error);
-		status = got < 0 ? (int)got : source_finish(file->source, error);
-		if (status < 0)
-			return status;
-		unpacked->lengths[i] = (uint64_t)got;
-	}
-	return 0;
-}
-
-static int unpack_member(struct set *set, const struct source_member *member,
-			 struct unpacked *unpacked, struct ddp_error *error)
-{
-	struct source *archive = set->archive;
-	uint8_t *bytes = NULL;
-	int status;
-
-	for (int i = 0; i < SET_PARTS && member->file; i++) {
-		struct set_file *file = &set->files[i];
-
-		if (!file->member || strcmp(file->member, member->name) != 0)
-			continue;
-		if (member->bytes > file->length)
-			return ddp_error_set(error, DDP_ERR_FORMAT,
-					     "%s: %s has %" PRIu64 " bytes, expected %" PRIu64
-					     " at most",
-					     archive->path, member->name, member->bytes,
-					     file->length);
-		bytes = unpacked->bytes + place_of(set, i);
-		unpacked->lengths[i] = member->bytes;
-	}
-	status = source_read(archive, bytes, member->bytes, member->name, error);
-	if (status < 0)
-		return status;
-	return source_read(archive, NULL, member->padding, member->name, error);
-}
-
-static int unpack_archive(struct set *set, struct unpacked *unpacked, struct ddp_error *error)
-{
-	struct source_member member;
-	int64_t bytes_left;
-	int status;
-
-	while ((status = source_member(set->archive, &member, error)) == 1) {
-		status = unpack_member(set, &member, unpacked, error);
-		if (status < 0)
-			return status;
-	}
-	if (status < 0)
-		return status;
-	/* Read to the end of the file, so that gzip's checksum is verified. */
-	bytes_left = source_read_some(set->archive, NULL, UINT64_MAX, error);
-	if (bytes_left < 0)
-		return (int)bytes_left;
-	for (int i = 0; i < SET_PARTS; i++)
-		if (set->files[i].member && unpacked->lengths[i] == 0)
-			return ddp_error_set(error, DDP_ERR_FORMAT, "%s: has no %s in it",
-					     set->archive->path, set->files[i].member);
-	return 0;
-}
-
-/* Sets [bytes] to the maximum over all ranks. Collective. Returns 0 or an error. */
-static int find_maximum(struct set *set, size_t *bytes, struct ddp_error *error)
-{
-	int64_t most = (int64_t)*bytes;
-	int status = set->ddp ? ddp_all_reduce(set->ddp, &most, &most, 1, DDP_I64, DDP_MAX) : 0;
-
-	*bytes = (size_t)most;
-	return status < 0 ? ddp_error_set(error, status, "%s", ddp_error(set->ddp)) : 0;
-}
-
-/*
- * Unpacks packed files, and sets the address of each file's bytes. [status] says whether this rank
- * could open the files. Collective.
- */
-static int load_files(struct set *set, int status, struct ddp_error *error)
-{
-	struct unpacked *unpacked = NULL;
-	const uint8_t *place = NULL;
-	size_t packed_bytes = place_of(set, SET_PARTS);
-
-	status = agree(set, status, error);
-	if (status == 0)
-		status = find_maximum(set, &packed_bytes, error);
-	if (status == 0 && packed_bytes > 0) {
-		status = create_memory(set, sizeof(*unpacked) + packed_bytes, error);
-		if (status < 0)
-			return status;
-		unpacked = set->memory;
-		place = unpacked->bytes;
-		if (atomic_exchange(&unpacked->taken, 1) == 0)
-			status = set->archive ? unpack_archive(set, unpacked, error)
-					      : unpack_files(set, unpacked, error);
-		status = agree(set, status, error);
-	}
-	for (int i = 0; i < SET_PARTS && status == 0; i++) {
-		struct set_file *file = &set->files[i];
-
-		if (is_packed(set, file)) {
-			file->bytes = place;
-			place += padded(file->length);
-			file->length = unpacked->lengths[i];
-		} else if (file->source) {
-			file->bytes = file->source->map + file->first;
+	if (fd < 0 || fstat(fd, &info) < 0) {
+		status = ddp_error_errno(error, DDP_ERR_FILE, "%s", file->path);
+	} else if (!S_ISREG(info.st_mode)) {
+		status = ddp_error_set(error, DDP_ERR_FORMAT, "%s: not a file", file->path);
+	} else if (info.st_size > 0) {
+		map = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
+		if (map == MAP_FAILED) {
+			status = ddp_error_errno(error, DDP_ERR_FILE, "%s: mapping it", file->path);
+		} else {
+			file->bytes = map;
+			file->size = (uint64_t)info.st_size;
+			madvise(map, file->size, MADV_WILLNEED);
 		}
+	}
+	if (fd >= 0)
+		close(fd);
+	return status;
+}
+
+/* Finds and maps all files. */
+static int map_files(struct set *set, const struct set_options *options, struct ddp_error *error)
+{
+	const struct layout *layout = &layouts[options->kind];
+	const char *const *names = layout->names[options->test];
+	int status = 0;
+
+	for (int i = 0; status == 0 && names[i]; i++) {
+		if (find(layout, options->directory, names[i], "", set->files[i].path)) {
+			status = map_file(&set->files[i], error);
+			continue;
+		}
+		status = check_packed(layout, options->directory, names[i], error);
+		if (status == 0)
+			status = ddp_error_set(error, DDP_ERR_FILE,
+					       "%s: no %s for %s: it has neither %s nor %s%s",
+					       options->directory, layout->title,
+					       options->test ? "testing" : "training", names[i],
+					       layout->below[1], names[i]);
 	}
 	return status;
 }
 
-/* --- Published files: MNIST --------------------------------------------------------------------------------- */
+/* --- Published files: MNIST -------------------------------------------------------------- */
 
-enum { IDX_BYTES = 0x08, IDX_DIMENSIONS = 3 };
+enum { IDX_BYTES = 0x08 };
 
 static uint32_t big_endian(const uint8_t *bytes)
 {
@@ -497,217 +396,126 @@ static uint32_t big_endian(const uint8_t *bytes)
 }
 
 /*
- * Reads the header of an IDX file of bytes. Sets [count] to the size of the first dimension. Checks
- * that there are [dimensions] dimensions, that all except the first have size [side], and that the
- * length of a plain file fits the header.
+ * Checks an IDX file of bytes in [dimensions] dimensions. All except the first must have size
+ * [side]. Sets [count] to the size of the first, and [data] to the address after the header.
  */
-static int read_header(struct source *source, int dimensions, uint32_t side, uint32_t *count,
-		       struct ddp_error *error)
+static int check_header(const struct set_file *file, int dimensions, uint32_t side, uint32_t *count,
+			const uint8_t **data, struct ddp_error *error)
 {
-	uint8_t header[4 * (1 + IDX_DIMENSIONS)];
 	uint32_t magic = IDX_BYTES << 8 | (uint32_t)dimensions;
 	uint64_t size = 4 * (1 + (uint64_t)dimensions), bytes = 1, expected;
-	int status = source_read(source, header, size, "the header of an IDX file", error);
 
-	if (status < 0)
-		return status;
-	if (big_endian(header) != magic)
+	if (file->size < size)
+		return ddp_error_set(error, DDP_ERR_FORMAT,
+				     "%s: ends at byte %" PRIu64 ", expected %" PRIu64
+				     ": the header of an IDX file from byte 0 on",
+				     file->path, file->size, size);
+	if (big_endian(file->bytes) != magic)
 		return ddp_error_set(error, DDP_ERR_FORMAT,
 				     "%s: byte 0: magic number %08" PRIx32 ", expected %08" PRIx32
 				     " (IDX, bytes in %d dimension%s)",
-				     source->path, big_endian(header), magic, dimensions,
+				     file->path, big_endian(file->bytes), magic, dimensions,
 				     dimensions == 1 ? "" : "s");
 	for (int i = 1; i < dimensions; i++) {
-		uint32_t found = big_endian(header + 4 + 4 * i);
+		uint32_t found = big_endian(file->bytes + 4 + 4 * i);
 
 		if (found != side)
 			return ddp_error_set(error, DDP_ERR_FORMAT,
 					     "%s: byte %d: images are %" PRIu32
 					     " pixels %s, expected %" PRIu32,
-					     source->path, 4 + 4 * i, found,
-					     i == 1 ? "high" : "wide", side);
+					     file->path, 4 + 4 * i, found, i == 1 ? "high" : "wide",
+					     side);
 		bytes *= side;
 	}
-	*count = big_endian(header + 4);
+	*count = big_endian(file->bytes + 4);
+	*data = file->bytes + size;
 	if (*count == 0)
 		return ddp_error_set(error, DDP_ERR_FORMAT,
-				     "%s: byte 4: no samples, expected one at least", source->path);
+				     "%s: byte 4: no samples, expected one at least", file->path);
 	expected = size + *count * bytes;
-	if (source->gzipped || source->size == expected)
+	if (file->size == expected)
 		return 0;
 	return ddp_error_set(error, DDP_ERR_FORMAT,
 			     "%s: ends at byte %" PRIu64 ", expected %" PRIu64 ": %" PRIu32
 			     " samples of %" PRIu64 " bytes after %" PRIu64,
-			     source->path, source->size, expected, *count, bytes, size);
+			     file->path, file->size, expected, *count, bytes, size);
 }
 
-/* Opens file 0, the images, or file 1, the labels. */
-static int open_mnist_file(struct set *set, int which, const struct set_options *options,
-			   uint32_t *count, struct ddp_error *error)
+static int place_mnist(struct set *set, struct ddp_error *error)
 {
-	const struct layout *layout = &layouts[SET_MNIST];
-	const char *const *names =
-		which ? mnist_labels[options->test] : layout->names[options->test];
-	struct set_file *file = &set->files[which];
-	char path[PATH_MAX];
+	const struct set_file *images = &set->files[0], *labels = &set->files[1];
+	struct set_part *part = &set->parts[0];
+	uint32_t counts[2] = {0, 0};
 	int status;
 
-	if (!find(layout, options->directory, names, 2, path))
-		return ddp_error_set(error, DDP_ERR_FILE,
-				     "%s: no MNIST %s for %s: looked for %s and %s, plain and .gz, "
-				     "there and in MNIST/raw",
-				     options->directory, which ? "labels" : "images",
-				     options->test ? "testing" : "training", names[0], names[1]);
-	status = source_open(&file->source, path, error);
+	status = check_header(images, 3, (uint32_t)set->info.height, &counts[0], &part->images,
+			      error);
 	if (status == 0)
-		status = read_header(file->source, which ? 1 : 3, (uint32_t)set->info.height, count,
-				     error);
+		status = check_header(labels, 1, 0, &counts[1], &part->labels, error);
 	if (status < 0)
 		return status;
-	file->first = file->source->at;
-	file->length = which ? *count : *count * set->image_bytes;
-	return 0;
-}
-
-static int open_mnist(struct set *set, const struct set_options *options, struct ddp_error *error)
-{
-	uint32_t images = 0, labels = 0;
-	int status = open_mnist_file(set, 0, options, &images, error);
-
-	if (status == 0)
-		status = open_mnist_file(set, 1, options, &labels, error);
-	if (status < 0 || images == labels)
-		return status;
-	return ddp_error_set(error, DDP_ERR_FORMAT,
-			     "%s: byte 4: %" PRIu32 " labels, expected %" PRIu32
-			     ", as many as images in %s",
-			     set->files[1].source->path, labels, images,
-			     set->files[0].source->path);
-}
-
-/* Sets the addresses of samples. An unpacked file may be shorter than its header says. */
-static int place_mnist(struct set *set, const uint64_t expected[2], struct ddp_error *error)
-{
+	if (counts[0] != counts[1])
+		return ddp_error_set(error, DDP_ERR_FORMAT,
+				     "%s: byte 4: %" PRIu32 " labels, expected %" PRIu32
+				     ", as many as images in %s",
+				     labels->path, counts[1], counts[0], images->path);
+	part->samples = counts[0];
 	set->image_stride = set->image_bytes;
 	set->label_stride = 1;
-	for (int i = 0; i < 2; i++) {
-		const struct set_file *file = &set->files[i];
-
-		if (file->length != expected[i])
-			return ddp_error_set(error, DDP_ERR_FORMAT,
-					     "%s: ends at byte %" PRIu64
-					     " unpacked, expected %" PRIu64,
-					     file->source->path, file->first + file->length,
-					     file->first + expected[i]);
-	}
-	set->parts[0] =
-		(struct set_part){set->files[0].bytes, set->files[1].bytes, set->files[1].length};
 	return 0;
 }
 
-/* --- Published files: CIFAR --------------------------------------------------------------------------------- */
+/* --- Published files: CIFAR -------------------------------------------------------------- */
 
 /*
  * Checks that the file has whole records (label bytes and an image), at least one and at most
  * [most].
  */
-static int check_length(const struct set *set, const struct set_file *file, uint64_t most,
+static int check_length(const struct set_file *file, uint64_t record, uint64_t most,
 			struct ddp_error *error)
 {
-	uint64_t record = set->image_stride, records = file->length / record, expected;
-	char what[96], name[PATH_MAX];
+	uint64_t records = file->size / record, expected;
+	char what[96];
 
-	if (records > most || (records == most && file->length % record > 0)) {
+	if (records > most || (records == most && file->size % record > 0)) {
 		expected = most * record;
 		snprintf(what, sizeof(what), "%" PRIu64 " records of %" PRIu64 " bytes", most,
 			 record);
-	} else if (file->length % record > 0 || records == 0) {
+	} else if (file->size % record > 0 || records == 0) {
 		expected = (records + 1) * record;
 		snprintf(what, sizeof(what), "whole records of %" PRIu64 " bytes", record);
 	} else {
 		return 0;
 	}
 	return ddp_error_set(error, DDP_ERR_FORMAT,
-			     "%s: ends at byte %" PRIu64 ", expected %" PRIu64 ": %s",
-			     file_name(set, file, name), file->length, expected, what);
+			     "%s: ends at byte %" PRIu64 ", expected %" PRIu64 ": %s", file->path,
+			     file->size, expected, what);
 }
 
-static int open_archive(struct set *set, const struct layout *layout,
-			const struct set_options *options, struct ddp_error *error)
+static int place_cifar(struct set *set, bool test, struct ddp_error *error)
 {
-	const char *const *names = layout->names[options->test];
-	char path[PATH_MAX];
-
-	if (!find(layout, options->directory, &layout->archive, 1, path))
-		return ddp_error_set(error, DDP_ERR_FILE,
-				     "%s: no %s for %s: it has neither %s nor %s%s nor %s.gz",
-				     options->directory, layout->title,
-				     options->test ? "testing" : "training", names[0],
-				     layout->below[1], names[0], layout->archive);
-	for (int i = 0; names[i]; i++) {
-		set->files[i].member = names[i];
-		set->files[i].length = layout->most[options->test] * set->image_stride;
-	}
-	return source_open(&set->archive, path, error);
-}
-
-/* Opens the files in the directory or, if the first file is missing, the archive. */
-static int open_cifar(struct set *set, const struct set_options *options, struct ddp_error *error)
-{
-	const struct layout *layout = &layouts[options->kind];
-	const char *const *names = layout->names[options->test];
-	uint64_t most = layout->most[options->test];
-	char path[PATH_MAX];
+	const struct layout *layout = &layouts[set->kind];
 	int status = 0;
 
 	set->image_stride = set->label_stride = layout->labels + set->image_bytes;
-	for (int i = 0; status == 0 && names[i]; i++) {
-		struct set_file *file = &set->files[i];
-
-		if (!find(layout, options->directory, &names[i], 1, path)) {
-			if (i == 0)
-				return open_archive(set, layout, options, error);
-			return ddp_error_set(error, DDP_ERR_FILE,
-					     "%s: %s is there, but no %s, there or in %s",
-					     options->directory, set->files[0].source->path,
-					     names[i], layout->below[1]);
-		}
-		status = source_open(&file->source, path, error);
-		if (status < 0)
-			return status;
-		if (file->source->gzipped) {
-			file->length = (most + 1) * set->image_stride;
-		} else {
-			file->length = file->source->size;
-			status = check_length(set, file, most, error);
-		}
-	}
-	return status;
-}
-
-static int place_cifar(struct set *set, const struct set_options *options, struct ddp_error *error)
-{
-	const struct layout *layout = &layouts[options->kind];
-	int status = 0;
-
-	for (int i = 0; status == 0 && layout->names[options->test][i]; i++) {
+	for (int i = 0; status == 0 && layout->names[test][i]; i++) {
 		const struct set_file *file = &set->files[i];
 
-		status = check_length(set, file, layout->most[options->test], error);
-		set->parts[i] = (struct set_part){file->bytes + layout->labels,
-						  file->bytes + layout->labels - 1,
-						  file->length / set->image_stride};
+		status = check_length(file, set->image_stride, layout->most[test], error);
+		if (status == 0)
+			set->parts[i] = (struct set_part){file->bytes + layout->labels,
+							  file->bytes + layout->labels - 1,
+							  file->size / set->image_stride};
 	}
 	return status;
 }
 
-/* --- Published files: open ---------------------------------------------------------------------------------- */
+/* --- Published files: open --------------------------------------------------------------- */
 
 static int check_labels(const struct set *set, int number, struct ddp_error *error)
 {
 	const struct set_part *part = &set->parts[number];
 	const struct set_file *file = &set->files[set->kind == SET_MNIST ? 1 : number];
-	char name[PATH_MAX];
 
 	for (uint64_t i = 0; i < part->samples; i++) {
 		const uint8_t *label = part->labels + i * set->label_stride;
@@ -716,9 +524,8 @@ static int check_labels(const struct set *set, int number, struct ddp_error *err
 			return ddp_error_set(error, DDP_ERR_FORMAT,
 					     "%s: byte %" PRIu64 ": label %d of image %" PRIu64
 					     ", expected 0 to %d",
-					     file_name(set, file, name),
-					     file->first + (uint64_t)(label - file->bytes), *label,
-					     i, set->info.classes - 1);
+					     file->path, (uint64_t)(label - file->bytes), *label, i,
+					     set->info.classes - 1);
 	}
 	return 0;
 }
@@ -726,14 +533,11 @@ static int check_labels(const struct set *set, int number, struct ddp_error *err
 /* Opens a published set. Collective. */
 static int open_files(struct set *set, const struct set_options *options, struct ddp_error *error)
 {
-	bool mnist = options->kind == SET_MNIST;
-	int status = mnist ? open_mnist(set, options, error) : open_cifar(set, options, error);
-	uint64_t expected[2] = {set->files[0].length, set->files[1].length};
+	int status = map_files(set, options, error);
 
-	status = load_files(set, status, error);
-	if (status < 0)
-		return status;
-	status = mnist ? place_mnist(set, expected, error) : place_cifar(set, options, error);
+	if (status == 0)
+		status = set->kind == SET_MNIST ? place_mnist(set, error)
+						: place_cifar(set, options->test, error);
 	for (int i = 0; status == 0 && i < SET_PARTS; i++) {
 		status = check_labels(set, i, error);
 		set->info.samples += set->parts[i].samples;
@@ -775,8 +579,8 @@ void set_close(struct set *set)
 	if (!set)
 		return;
 	for (int i = 0; i < SET_PARTS; i++)
-		source_close(set->files[i].source);
-	source_close(set->archive);
+		if (set->files[i].bytes)
+			munmap((void *)set->files[i].bytes, set->files[i].size);
 	if (set->memory && !set->ddp)
 		munmap(set->memory, set->memory_bytes);
 	free(set->labels);

@@ -6,7 +6,7 @@
  * net/net.h for the shapes of images. Start reading here, then batch.h.
  *
  * Images are bytes in planes (C, H, W), as in the published files. There is one copy per node:
- * plain files are mapped; unpacked or synthetic images are in memory that the node's ranks share.
+ * files are mapped, and synthetic images are in memory that the node's ranks share.
  */
 #ifndef TRAIN_SET_H
 #define TRAIN_SET_H
@@ -20,7 +20,7 @@ enum set_kind { SET_MNIST, SET_CIFAR10, SET_CIFAR100, SET_KINDS };
 struct set_options {
 	enum set_kind kind;
 	bool test;
-	const char *directory; /* directory of published files, gzipped or not; NULL: synthetic */
+	const char *directory; /* directory of published files, unpacked; NULL: synthetic */
 	uint64_t samples;      /* size of a synthetic set; 0: as many as the published set has */
 	uint64_t seed;	       /* seed of a synthetic set */
 	struct ddp *ddp;       /* ranks that share the set; NULL: this process alone */
@@ -48,10 +48,10 @@ uint64_t set_drawn_bytes(enum set_kind kind, uint64_t samples);
 
 /*
  * Opens a set. MNIST's files may be spelled "train-images.idx3-ubyte", and may be in MNIST/raw.
- * CIFAR's binary files may be in their archive's directory or in the unpacked archive, and may have
- * fewer samples than the published files. A file that is missing, too short, too long, damaged or
- * of another kind is an error. Its text is the same on all ranks, and names the file, the offset,
- * the expected value and the value found. Collective if options->ddp is set.
+ * CIFAR's binary files may be in the archive's subdirectory, and may have fewer samples than the
+ * published files. A file that is missing, packed, too short, too long or of another kind is an
+ * error. Its text is the same on all ranks, and names the file, the offset, the expected value and
+ * the value found. Collective if options->ddp is set.
  */
 int set_open(struct set **set, const struct set_options *options, struct ddp_error *error);
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* dropout.c - draw dropout masks from counter-based random numbers */
 #include "config.h"
 
 #include <string.h>

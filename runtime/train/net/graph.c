@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* graph.c - compute shapes, parameters and buffers of each layer */
 #include "config.h"
 
 #include <stdio.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* memo.c - read and write the cache file of measurements */
 #include "config.h"
 
 #include <limits.h>

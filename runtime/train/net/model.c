@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* model.c - allocate, initialize and share a model's arrays, and convert them to tensors */
 #include "config.h"
 
 #include <inttypes.h>

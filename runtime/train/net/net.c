@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* net.c - tables of the networks for MNIST and CIFAR */
 #include "config.h"
 
 #include <stdlib.h>

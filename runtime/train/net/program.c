@@ -499,7 +499,7 @@ enum { AREAS_EACH = 8, AREAS_MORE = 8 };
 enum { ALIGNMENT = 64 };
 
 /* State of a node while operations are made. */
-struct place {
+struct node_state {
 	int reader; /* the only node that reads this node; PROGRAM_NONE: none or several */
 	int head;   /* first node of the operation that ends with this node */
 	bool inner; /* the operation of this node ends with a later node */
@@ -509,7 +509,7 @@ struct place {
 struct builder {
 	const struct graph *graph;
 	struct program *program;
-	struct place *places;
+	struct node_state *states;
 };
 
 static enum net_kind kind_of(const struct builder *builder, int node)
@@ -522,18 +522,18 @@ static void find_readers(struct builder *builder)
 	const struct graph *graph = builder->graph;
 
 	for (size_t i = 0; i < graph->node_count; i++)
-		builder->places[i] = (struct place){PROGRAM_NONE, (int)i, false, PROGRAM_NONE};
+		builder->states[i] = (struct node_state){PROGRAM_NONE, (int)i, false, PROGRAM_NONE};
 	for (int i = 0; i < (int)graph->node_count; i++) {
 		const struct graph_node *node = &graph->nodes[i];
 
 		if (node->input >= 0)
-			builder->places[node->input].reader = i;
+			builder->states[node->input].reader = i;
 		if (node->other >= 0)
-			builder->places[node->other].reader = i;
+			builder->states[node->other].reader = i;
 	}
 	for (size_t i = 0; i < graph->node_count; i++) {
 		if (graph->nodes[i].readers != 1)
-			builder->places[i].reader = PROGRAM_NONE;
+			builder->states[i].reader = PROGRAM_NONE;
 	}
 }
 
@@ -543,18 +543,18 @@ static void find_readers(struct builder *builder)
  */
 static int next_of(const struct builder *builder, int node, enum net_kind kind)
 {
-	int next = builder->places[node].reader;
+	int next = builder->states[node].reader;
 
 	if (next == PROGRAM_NONE || kind_of(builder, next) != kind ||
-	    builder->places[next].head != next)
+	    builder->states[next].head != next)
 		return PROGRAM_NONE;
 	return next;
 }
 
 static int extend(struct builder *builder, int last, int next)
 {
-	builder->places[next].head = builder->places[last].head;
-	builder->places[last].inner = true;
+	builder->states[next].head = builder->states[last].head;
+	builder->states[last].inner = true;
 	return next;
 }
 
@@ -574,7 +574,7 @@ static void fuse(struct builder *builder)
 		enum net_kind kind = kind_of(builder, i);
 		int last = i, next;
 
-		if (builder->places[i].head != i)
+		if (builder->states[i].head != i)
 			continue;
 		next = kind == NET_NORM ? next_of(builder, last, NET_ADD) : PROGRAM_NONE;
 		if (next != PROGRAM_NONE && fuses_addition(builder, i, next))
@@ -608,7 +608,7 @@ static enum program_kind op_kind(enum net_kind kind)
 
 static int value_of(const struct builder *builder, int node)
 {
-	return node < 0 ? PROGRAM_IMAGE : builder->places[node].value;
+	return node < 0 ? PROGRAM_IMAGE : builder->states[node].value;
 }
 
 static int add_value(struct program *program, struct graph_shape shape)
@@ -632,7 +632,7 @@ static int addend(const struct builder *builder, int head, int last)
 	for (int node = head; node != last;) {
 		const struct graph_node *next;
 
-		node = builder->places[node].reader;
+		node = builder->states[node].reader;
 		next = &builder->graph->nodes[node];
 		if (next->layer->kind == NET_ADD)
 			return value_of(builder, next->input == head ? next->other : next->input);
@@ -643,7 +643,7 @@ static int addend(const struct builder *builder, int head, int last)
 static void add_op(struct builder *builder, int last)
 {
 	struct program *program = builder->program;
-	int head = builder->places[last].head;
+	int head = builder->states[last].head;
 	const struct graph_node *node = &builder->graph->nodes[head];
 	struct program_op *op = &program->ops[program->op_count++];
 
@@ -666,7 +666,7 @@ static void add_op(struct builder *builder, int last)
 	else if (op->kind == PROGRAM_NORM)
 		op->other = addend(builder, head, last);
 	op->output = add_value(program, builder->graph->nodes[last].out);
-	builder->places[last].value = op->output;
+	builder->states[last].value = op->output;
 	program->values[op->input].readers++;
 	if (op->other != PROGRAM_NONE)
 		program->values[op->other].readers++;
@@ -683,11 +683,11 @@ static void build(struct builder *builder, const struct program_options *options
 	for (int i = 0; i < (int)graph->node_count; i++) {
 		const struct graph_node *node = &graph->nodes[i];
 
-		if (builder->places[i].inner)
+		if (builder->states[i].inner)
 			continue;
 		if (node->layer->kind == NET_DROPOUT &&
 		    (!options->dropout || !(node->layer->rate > 0)))
-			builder->places[i].value = value_of(builder, node->input);
+			builder->states[i].value = value_of(builder, node->input);
 		else
 			add_op(builder, i);
 	}
@@ -706,9 +706,9 @@ int program_create(struct program **result, const struct graph *graph,
 	program->ops = ddp_xcalloc(nodes + 1, sizeof(*program->ops), "the network");
 	program->values = ddp_xcalloc(nodes + 1, sizeof(*program->values), "the network");
 	program->areas = ddp_xcalloc(areas, sizeof(*program->areas), "the network");
-	builder.places = ddp_xcalloc(nodes + 1, sizeof(*builder.places), "the network");
+	builder.states = ddp_xcalloc(nodes + 1, sizeof(*builder.states), "the network");
 	build(&builder, options);
-	free(builder.places);
+	free(builder.states);
 	status = program_connect(program, options, error);
 	if (status < 0) {
 		program_destroy(program);

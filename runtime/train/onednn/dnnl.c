@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* dnnl.c - descriptors for oneDNN 2 and 3 */
 #include "config.h"
 
 #include <stddef.h>

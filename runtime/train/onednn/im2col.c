@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* im2col.c - copy between images and rows of windows */
 #include "config.h"
 
 #include <string.h>

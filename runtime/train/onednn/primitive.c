@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* primitive.c - choose, create and run oneDNN's primitives */
 #include "config.h"
 
 #include <ctype.h>

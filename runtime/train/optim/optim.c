@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* optim.c - parameters and steps of the optimizers, and learning rate schedules */
 #include "config.h"
 
 #include <math.h>

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * nodelist.h - compressed lists of nodes and of tasks per node
+ *
+ * Node lists look like "gpu[01-03,7],login-2,r[1-2]n[0-9]x", tasks per node like "2(x3),1", both in
+ * Slurm's format. Slurm's own parser is not used, because its interface changed between releases
+ * (hostlist_t in 23.11), and because this one can be tested without Slurm.
+ */
+#ifndef DDP_NODELIST_H
+#define DDP_NODELIST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Bytes of a node name with its terminating zero. */
+#define DDP_NODE_SIZE 256
+
+enum { DDP_NODELIST_GROUPS = 8 }; /* brackets in one element */
+
+/* One bracket of an element and its current number, which is in the range before [at]. */
+struct ddp_nodelist_group {
+	const char *begin, *end, *at;
+	uint64_t number, last;
+	int width;
+};
+
+/* An iterator. [count] is the number of names left in the current element, "r[1-2]n[0-9]x". */
+struct ddp_nodelist {
+	const char *next; /* element, NULL: none */
+	const char *begin, *end;
+	struct ddp_nodelist_group groups[DDP_NODELIST_GROUPS];
+	size_t n_groups, count;
+};
+
+/* Start at the first name of [text], which must stay valid; NULL is an empty list. */
+void ddp_nodelist_begin(struct ddp_nodelist *list, const char *text);
+
+/*
+ * Write the next name to [name].
+ * Returns 0, or -1 at the end, if the list is malformed, or if the name does not fit.
+ */
+int ddp_nodelist_next(struct ddp_nodelist *list, char *name, size_t size);
+
+/*
+ * Write the name of node [index] of [list] to [name].
+ * Returns 0, or -1 if [list] is too short, or malformed before that node, or if the name does not
+ * fit.
+ */
+int ddp_nodelist_nth(const char *list, size_t index, char *name, size_t size);
+
+/* Returns the number of nodes in [list], or -1 if it is malformed or has more than a million. */
+long ddp_nodelist_count(const char *list);
+
+/*
+ * Returns whether [list] is one name, or one prefix and one bracket with ascending numbers of equal
+ * width, "n[1-3,7]". In other lists the order of the names may differ from the order in which Slurm
+ * places tasks.
+ */
+bool ddp_nodelist_is_plain(const char *list);
+
+/*
+ * Whether the nodes of [tasks] ("2(x3),1") have different numbers of tasks.
+ * Returns 1 if so, 0 if not, -1 if the text is malformed.
+ */
+int ddp_tasks_uneven(const char *tasks);
+
+/*
+ * Get the largest number of tasks that one of the first [nodes] nodes of [tasks] has. The number is
+ * 0 if [nodes] is 0.
+ * Returns 0, or -1 if [tasks] is malformed or has fewer nodes.
+ */
+int ddp_tasks_most(const char *tasks, uint64_t nodes, uint64_t *most);
+
+/*
+ * Returns whether one of the first [nodes] nodes of [tasks] has a number of tasks from [least] to
+ * [limit] - 1; false if [tasks] is malformed.
+ */
+bool ddp_tasks_within(const char *tasks, uint64_t nodes, uint64_t least, uint64_t limit);
+
+#endif /* DDP_NODELIST_H */

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * options.h - the table of options, and their values
+ *
+ * Independent of SPANK: the plugin, ddp-exec, the tests and the fuzzers use the same table.
+ */
+#ifndef DDP_OPTIONS_H
+#define DDP_OPTIONS_H
+
+#include <stdbool.h>
+
+#include "devices.h"
+#include "endpoint.h"
+#include "format.h"
+
+enum ddp_option_id {
+#define DDP_OPTION(id, option, argument, environment, plugstack, kind, help, manual) DDP_OPT_##id,
+#include "options.def"
+#undef DDP_OPTION
+	DDP_OPT_COUNT
+};
+
+struct ddp_option {
+	const char *option, *argument, *environment, *plugstack;
+	const char *help, *manual;
+};
+
+/* Sources of a value, in increasing precedence. */
+enum ddp_source { DDP_FROM_DEFAULT, DDP_FROM_PLUGSTACK, DDP_FROM_ENVIRONMENT, DDP_FROM_COMMAND };
+
+/* All values, parsed and checked. The defaults are zeros, except [site_ports]. */
+struct ddp_values {
+	enum ddp_source source[DDP_OPT_COUNT];
+	bool enabled, verbose;
+	char directory[DDP_PATH_SIZE / 2];
+	struct ddp_port_range ports;	  /* set by the user */
+	struct ddp_port_range site_ports; /* set by the administrator */
+	char suffix[72];
+	enum ddp_local_rank_mode local_rank;
+	enum ddp_share_mode share;
+	bool launcher_allowed;
+	uint32_t shards_per_gpu;
+	uint64_t gpu_memory; /* MiB */
+};
+
+/* Returns the row of [id], which is constant. */
+const struct ddp_option *ddp_option(enum ddp_option_id id);
+
+void ddp_values_init(struct ddp_values *values);
+
+/*
+ * Set option [id] to [text] (NULL for an option without an argument), unless a value from a source
+ * of higher precedence than [source] is set.
+ * Returns 0, or -1 with a message that names option, value and remedy.
+ */
+int ddp_values_set(struct ddp_values *values, enum ddp_option_id id, const char *text,
+		   enum ddp_source source, struct ddp_message *message);
+
+/*
+ * Read the defaults of all options from the environment [env].
+ * Returns 0, or -1 with a message for the first invalid value; without --ddp only SLURM_DDP is an
+ * error.
+ */
+int ddp_values_from_env(struct ddp_values *values, char *const *env, struct ddp_message *message);
+
+/*
+ * Parse the arguments of the plugin's line in plugstack.conf, "name=value" each.
+ * Returns 0, or -1 with a message for the first invalid one.
+ */
+int ddp_values_from_plugstack(struct ddp_values *values, int argc, char *const *argv,
+			      struct ddp_message *message);
+
+#endif /* DDP_OPTIONS_H */

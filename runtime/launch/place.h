@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * place.h - find out from the environment which task of Slurm this process is, and an address of
+ * its step's rank 0
+ */
+#ifndef DDP_PLACE_H
+#define DDP_PLACE_H
+
+#include <stdbool.h>
+
+#include "plan.h"
+
+enum place {
+	PLACE_ALONE, /* outside of Slurm, or in a job's shell: a single rank */
+	PLACE_TASK,  /* a task of an ordinary step */
+	PLACE_WRONG,
+};
+
+/*
+ * Returns which kind of process has the environment [env]. PLACE_WRONG, with a message: this
+ * process must not be a rank.
+ */
+enum place place_find(char *const *env, struct ddp_message *message);
+
+/* Whether srun --ddp, or another ddp-exec, has already set the variables of this step. */
+bool place_is_set_up(char *const *env);
+
+/*
+ * Set [task], except node_rank, and allocate [ranks], the [local_size] ranks of this node. The
+ * caller frees [ranks]. Returns 0, or -1 with a message.
+ */
+int place_read_task(char *const *env, struct ddp_task *task, uint32_t **ranks,
+		    struct ddp_message *message);
+
+/*
+ * Returns the job number. In a heterogeneous job, returns the number of the component that runs the
+ * step, or 0 if several components do.
+ */
+uint32_t place_job(char *const *env);
+
+/*
+ * Find the node of rank 0 in the step's list of nodes. Returns 0, or -1 with a message if the order
+ * of the tasks may differ from that of the list.
+ */
+int place_first_node(char *const *env, const struct ddp_task *task, char *node, size_t size,
+		     struct ddp_message *message);
+
+/*
+ * Find an address of this node: [node] with [suffix]; else [node], if the name resolves here; else
+ * the host's name, if that resolves; else a numeric address. Returns 0, or -1 with a message.
+ */
+int place_own_address(const char *node, const char *suffix, char *address, size_t size,
+		      struct ddp_message *message);
+
+bool place_resolves(const char *name);
+
+#endif /* DDP_PLACE_H */

@@ -1,0 +1,736 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rendezvous.c - the rendezvous directory: creation, checks, removal, and removal of leftovers */
+#include "config.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/walk.h"
+#include "channel.h"
+#include "contract.h"
+#include "rendezvous.h"
+
+/* Flags for opening each directory below the base, without following links. */
+#define DDP_DIR_FLAGS (O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW)
+
+/* --- Checks on the nodes ----------------------------------------------------------------- */
+
+/* Time limits of ddp_rendezvous_check(). */
+enum {
+	WAIT_MS = 2000, /* longest time for which a file system may show an old state */
+	POLL_MS = 25,
+};
+
+/*
+ * Read the step's record in the open directory [dir].
+ * Returns 0, or -1 with a message.
+ */
+static int read_record(int dir, struct ddp_channel *channel, struct ddp_message *message)
+{
+	char *text = malloc(DDP_CHANNEL_SIZE);
+	struct stat st;
+	ssize_t n = -1;
+	int fd, rv = -1;
+
+	if (!text)
+		return ddp_fail(message, "out of memory");
+	fd = openat(dir, DDP_DIR_STEP, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid())
+		n = read(fd, text, DDP_CHANNEL_SIZE - 1);
+	if (n >= 0) {
+		text[n] = '\0';
+		rv = ddp_channel_decode(text, channel, message);
+	} else {
+		ddp_fail(message, "it has no record of this step");
+	}
+	if (fd >= 0)
+		close(fd);
+	free(text);
+	return rv;
+}
+
+/*
+ * Open directory [name] in [at] if it belongs to the user.
+ * Returns a descriptor, or -1 with a message.
+ */
+static int open_own(int at, const char *name, struct ddp_message *message)
+{
+	int fd = openat(at, name, DDP_DIR_FLAGS);
+	struct stat st;
+
+	if (fd < 0)
+		return ddp_fail(message, "%s", strerror(errno));
+	if (fstat(fd, &st) < 0 || st.st_uid != geteuid()) {
+		close(fd);
+		return ddp_fail(message, "it is not yours");
+	}
+	return fd;
+}
+
+/*
+ * Uses stat(), which runs with the user's permissions. access() would run with root's, whom a file
+ * server may not trust.
+ */
+static bool exists(const char *path)
+{
+	struct stat st;
+
+	return stat(path, &st) == 0;
+}
+
+static void pause_ms(long ms)
+{
+	struct timespec t = {.tv_nsec = ms * 1000000};
+
+	nanosleep(&t, NULL);
+}
+
+/*
+ * Open [ddp_dir], a .ddp directory, which must belong to the user, at a path that no other user can change (base/walk.h).
+ * Returns a descriptor, or -1 with a message; errno EPERM means that waiting does not help.
+ */
+static int open_ddp_dir(const char *ddp_dir, struct ddp_message *message)
+{
+	struct ddp_walk walk = {.make = false};
+	char name[NAME_MAX + 1];
+	int at = ddp_walk_above(&walk, ddp_dir, name), fd;
+
+	if (at < 0)
+		return ddp_fail(message, "%s", walk.why);
+	fd = open_own(at, DDP_DIR_PARENT, message);
+	close(at);
+	return fd;
+}
+
+static int check_once(const char *parent, const char *name, const char *nonce,
+		      struct ddp_message *message)
+{
+	struct ddp_channel *found = malloc(sizeof(*found));
+	int ddp_dir = open_ddp_dir(parent, message), error = errno, fd = -1, rv = -1;
+
+	if (ddp_dir >= 0)
+		fd = open_own(ddp_dir, name, message);
+	if (found && fd >= 0 && read_record(fd, found, message) == 0) {
+		if (strcmp(found->nonce, nonce) != 0)
+			ddp_fail(message, "it is another step's");
+		else if (faccessat(fd, ".", W_OK, AT_EACCESS) < 0 &&
+			 (errno == EROFS || errno == EACCES))
+			ddp_fail(message, "tasks cannot write in it: %s", strerror(errno));
+		else
+			rv = 0;
+	}
+	if (fd >= 0)
+		close(fd);
+	if (ddp_dir >= 0)
+		close(ddp_dir);
+	free(found);
+	errno = ddp_dir < 0 ? error : 0;
+	return rv;
+}
+
+int ddp_rendezvous_check(const char *directory, const char *nonce, struct ddp_message *message)
+{
+	char parent[DDP_PATH_SIZE];
+	char *name;
+
+	if (ddp_format(parent, sizeof(parent), "%s", directory) < 0)
+		return ddp_fail(message, "its path is too long");
+	name = strrchr(parent, '/');
+	if (*parent != '/' || name == parent)
+		return ddp_fail(message, "its path is not absolute");
+	*name++ = '\0';
+	for (int waited = 0;; waited += POLL_MS) {
+		if (check_once(parent, name, nonce, message) == 0)
+			return 0;
+		/*
+		 * If .ddp is missing, too, this node sees another file system, and waiting does not
+		 * help.
+		 */
+		if (errno == EPERM || waited >= WAIT_MS || !exists(parent))
+			return -1;
+		pause_ms(POLL_MS);
+	}
+}
+
+/* --- Creation and removal ---------------------------------------------------------------- */
+
+/* The remedy in most messages. */
+#define ELSEWHERE "; choose another directory with --ddp-rdzv=DIR"
+
+enum {
+	DEPTH_MAX = 16,	 /* levels of a directory tree that is removed */
+	TRIES_MAX = 100, /* attempts to create directories while other processes remove them */
+};
+
+/* Remove the last [n] components of [path] while they are empty. */
+static void remove_empty_path(const char *path, unsigned n)
+{
+	char copy[DDP_PATH_SIZE];
+
+	if (ddp_format(copy, sizeof(copy), "%s", path) < 0)
+		return;
+	for (; n > 0 && rmdir(copy) == 0; n--) {
+		char *slash = strrchr(copy, '/');
+
+		while (slash && slash > copy && slash[1] == '\0') {
+			*slash = '\0';
+			slash = strrchr(copy, '/');
+		}
+		if (!slash || slash == copy)
+			return;
+		*slash = '\0';
+	}
+}
+
+/*
+ * Open the base directory. No other user may be able to replace it. If [made] is not NULL, create
+ * missing components and count them in [made].
+ * Returns a descriptor, or -1 with a message and errno.
+ */
+static int open_base(const char *base, unsigned *made, struct ddp_message *message)
+{
+	struct ddp_walk walk = {.make = made != NULL};
+	int fd = ddp_walk_open(&walk, base), error = errno;
+
+	if (made)
+		*made = walk.made;
+	if (fd < 0)
+		ddp_fail(message, "%s" ELSEWHERE, walk.why);
+	errno = error;
+	return fd;
+}
+
+static int fail_foreign_parent(const char *base, uid_t owner, struct ddp_message *message)
+{
+	errno = EPERM;
+	return ddp_fail(message,
+			"%s/%s belongs to user %u; choose a directory of your own with "
+			"--ddp-rdzv=DIR, for instance one with %%u in it",
+			base, DDP_DIR_PARENT, owner);
+}
+
+/*
+ * Open [base]/.ddp, which must be a directory, not a link, and belong to the user.
+ * Returns a descriptor, or -1 with a message; errno ENOENT if it is missing.
+ */
+static int open_parent(int base_fd, const char *base, struct ddp_message *message)
+{
+	struct stat st;
+	int fd, error;
+
+	/* Check the owner first, since another user's directory cannot be opened. */
+	if (fstatat(base_fd, DDP_DIR_PARENT, &st, AT_SYMLINK_NOFOLLOW) == 0) {
+		if (S_ISLNK(st.st_mode))
+			return ddp_fail(message,
+					"%s/%s is a symbolic link; remove it or choose another "
+					"directory with --ddp-rdzv=DIR",
+					base, DDP_DIR_PARENT);
+		if (st.st_uid != geteuid())
+			return fail_foreign_parent(base, st.st_uid, message);
+	}
+	fd = openat(base_fd, DDP_DIR_PARENT, DDP_DIR_FLAGS);
+	if (fd < 0 || fstat(fd, &st) < 0) {
+		error = errno;
+		ddp_fail(message, "cannot open %s/%s: %s" ELSEWHERE, base, DDP_DIR_PARENT,
+			 strerror(error));
+		if (fd >= 0)
+			close(fd);
+		errno = error;
+		return -1;
+	}
+	if (st.st_uid != geteuid()) {
+		fail_foreign_parent(base, st.st_uid, message);
+		goto fail;
+	}
+	if ((st.st_mode & (S_IWGRP | S_IWOTH)) && !(st.st_mode & S_ISVTX)) {
+		ddp_fail(message, "%s/%s is writable for %s; chmod 700 it", base, DDP_DIR_PARENT,
+			 st.st_mode & S_IWOTH ? "everybody" : "its group");
+		goto fail;
+	}
+	return fd;
+fail:
+	close(fd);
+	errno = EPERM;
+	return -1;
+}
+
+/* As open_parent(), but create [base]/.ddp if it is missing. This is the only place that does. */
+static int make_parent(int base_fd, const char *base, struct ddp_message *message)
+{
+	int error;
+
+	if (mkdirat(base_fd, DDP_DIR_PARENT, 0700) == 0 || errno == EEXIST)
+		return open_parent(base_fd, base, message);
+	error = errno;
+	ddp_fail(message, "cannot make %s/%s: %s" ELSEWHERE, base, DDP_DIR_PARENT, strerror(error));
+	errno = error;
+	return -1;
+}
+
+int ddp_rendezvous_make_parent(const char *base, struct ddp_message *message)
+{
+	int base_fd = open_base(base, NULL, message), fd = -1, rv = -1;
+
+	if (base_fd >= 0)
+		fd = make_parent(base_fd, base, message);
+	if (fd >= 0 && faccessat(fd, ".", W_OK | X_OK, AT_EACCESS) < 0)
+		ddp_fail(message, "cannot write in %s/%s: %s" ELSEWHERE, base, DDP_DIR_PARENT,
+			 strerror(errno));
+	else if (fd >= 0)
+		rv = 0;
+	if (fd >= 0)
+		close(fd);
+	if (base_fd >= 0)
+		close(base_fd);
+	return rv;
+}
+
+/*
+ * Create [base]/.ddp if missing, open it, and create [name] in it.
+ * Returns a descriptor of .ddp, or -1 with a message after removing what was created; errno ENOENT
+ * if another srun has just removed .ddp.
+ */
+static int make_step(int base_fd, const char *base, const char *name, struct ddp_message *message)
+{
+	int fd = make_parent(base_fd, base, message), error;
+
+	if (fd < 0 || mkdirat(fd, name, 0700) == 0)
+		return fd;
+	error = errno;
+	close(fd);
+	(void)unlinkat(base_fd, DDP_DIR_PARENT, AT_REMOVEDIR);
+	ddp_fail(message, "cannot make %s/%s/%s: %s" ELSEWHERE, base, DDP_DIR_PARENT, name,
+		 strerror(error));
+	errno = error;
+	return -1;
+}
+
+/*
+ * Create [base], .ddp and the step's directory.
+ * Returns 0, or -1 with a message; errno ENOENT if a retry may succeed.
+ */
+static int make_directories(struct ddp_rendezvous *rdzv, const char *base,
+			    struct ddp_message *message)
+{
+	unsigned made;
+	int fd, error;
+
+	fd = open_base(base, &made, message);
+	/* Components that were removed and created again in a retry count once. */
+	if (made > rdzv->made)
+		rdzv->made = made;
+	if (fd < 0)
+		return -1;
+	rdzv->parent = make_step(fd, base, rdzv->name, message);
+	error = errno;
+	close(fd);
+	errno = error;
+	return rdzv->parent < 0 ? -1 : 0;
+}
+
+/* Check that the missing directories can be created in the last existing directory of [path]. */
+static int check_ancestor(const char *path, struct ddp_message *message)
+{
+	char copy[DDP_PATH_SIZE];
+	char *slash;
+
+	if (ddp_format(copy, sizeof(copy), "%s", path) < 0)
+		return ddp_fail(message, "%.200s... is too long" ELSEWHERE, path);
+	while (access(copy, F_OK) < 0 && errno == ENOENT && (slash = strrchr(copy, '/')) &&
+	       slash > copy)
+		*slash = '\0';
+	if (strrchr(copy, '/') == copy && access(copy, F_OK) < 0)
+		strcpy(copy, "/");
+	if (eaccess(copy, W_OK | X_OK) < 0)
+		return ddp_fail(message, "cannot make %s: %s: %s" ELSEWHERE, path, copy,
+				strerror(errno));
+	return 0;
+}
+
+int ddp_rendezvous_usable(const char *base, struct ddp_message *message)
+{
+	int fd = open_base(base, NULL, message), parent, rv = 0;
+	const char *below = "";
+	struct stat st;
+
+	if (fd < 0)
+		return errno == ENOENT ? check_ancestor(base, message) : -1;
+	if (fstatat(fd, DDP_DIR_PARENT, &st, AT_SYMLINK_NOFOLLOW) == 0) {
+		parent = open_parent(fd, base, message);
+		close(fd);
+		if (parent < 0)
+			return -1;
+		fd = parent;
+		below = "/" DDP_DIR_PARENT;
+	}
+	if (faccessat(fd, ".", W_OK | X_OK, AT_EACCESS) < 0)
+		rv = ddp_fail(message, "cannot write in %s%s: %s" ELSEWHERE, base, below,
+			      strerror(errno));
+	close(fd);
+	return rv;
+}
+
+static int write_all(int fd, const char *text, size_t n)
+{
+	while (n > 0) {
+		ssize_t wrote = write(fd, text, n);
+
+		if (wrote < 0 && errno == EINTR)
+			continue;
+		if (wrote <= 0)
+			return -1;
+		text += wrote;
+		n -= (size_t)wrote;
+	}
+	return 0;
+}
+
+/*
+ * Write the record to a temporary file and rename the file, so that no reader sees an incomplete
+ * record. close() makes the file visible to other nodes (NFS). There is no fsync(), since the
+ * record need not survive a power failure.
+ */
+static int write_record(int dir, const struct ddp_channel *channel)
+{
+	static const char fresh[] = DDP_DIR_STEP ".new";
+	char *text = malloc(DDP_CHANNEL_SIZE);
+	int fd = -1, rv = -1;
+
+	if (!text)
+		return -1;
+	if (ddp_channel_encode(channel, text, DDP_CHANNEL_SIZE - 1) < 0) {
+		errno = ENAMETOOLONG;
+		goto out;
+	}
+	strcat(text, "\n");
+	fd = openat(dir, fresh, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0 || write_all(fd, text, strlen(text)) < 0)
+		goto out;
+	if (close(fd) < 0) {
+		fd = -1;
+		goto out;
+	}
+	fd = -1;
+	rv = renameat(dir, fresh, dir, DDP_DIR_STEP);
+out:
+	if (fd >= 0)
+		close(fd);
+	free(text);
+	return rv;
+}
+
+static void remove_tree(int parent, const char *name);
+
+/*
+ * Create the directory for failure records under ddp-run. libddp derives the same name. If the
+ * directory exists, it is from before a requeue, since a requeued job has the same numbers.
+ */
+static void make_failed(const struct ddp_rendezvous *rdzv, struct ddp_channel *channel)
+{
+	char name[DDP_NAME_SIZE + 64];
+	int n = snprintf(name, sizeof(name), DDP_DIR_FAILED "%s-%u.%u", channel->cluster,
+			 channel->job, channel->step);
+
+	if (channel->attempt > 0)
+		snprintf(name + n, sizeof(name) - (size_t)n, ".%u", channel->attempt);
+	channel->failed[0] = '\0';
+	if (ddp_format(channel->failed, sizeof(channel->failed), "%s/%s/%s",
+		       strcmp(rdzv->base, "/") == 0 ? "" : rdzv->base, DDP_DIR_PARENT, name) < 0)
+		return;
+	remove_tree(rdzv->parent, name);
+	if (mkdirat(rdzv->parent, name, 0700) < 0)
+		channel->failed[0] = '\0';
+}
+
+int ddp_rendezvous_make(struct ddp_rendezvous *rdzv, const char *base, struct ddp_channel *channel,
+			struct ddp_message *message)
+{
+	int dir = -1;
+
+	*rdzv = (struct ddp_rendezvous){.parent = -1};
+	if (ddp_format(rdzv->base, sizeof(rdzv->base), "%s", base) < 0 ||
+	    ddp_channel_directory_name(channel, rdzv->name, sizeof(rdzv->name)) < 0 ||
+	    ddp_format(channel->directory, sizeof(channel->directory), "%s/%s/%s",
+		       strcmp(base, "/") == 0 ? "" : base, DDP_DIR_PARENT, rdzv->name) < 0) {
+		channel->directory[0] = '\0';
+		return ddp_fail(message,
+				"the path below %.200s is too long; choose another directory "
+				"with --ddp-rdzv=DIR",
+				base);
+	}
+	/*
+	 * Retry, because another srun may remove directories that it created and that are empty
+	 * again.
+	 */
+	for (int tries = 0; tries < TRIES_MAX && rdzv->parent < 0; tries++)
+		if (make_directories(rdzv, base, message) < 0 && errno != ENOENT)
+			break;
+	if (rdzv->parent < 0)
+		goto fail;
+	if (channel->run)
+		make_failed(rdzv, channel);
+	dir = openat(rdzv->parent, rdzv->name, DDP_DIR_FLAGS);
+	if (dir < 0 || write_record(dir, channel) < 0) {
+		ddp_fail(message, "cannot write in %s: %s" ELSEWHERE, channel->directory,
+			 strerror(errno));
+		goto fail;
+	}
+	close(dir);
+	return 0;
+fail:
+	if (dir >= 0)
+		close(dir);
+	ddp_rendezvous_remove(rdzv);
+	channel->directory[0] = '\0';
+	return -1;
+}
+
+static void remove_at(int parent, const char *name, int depth);
+
+static void remove_entries(int fd, int depth)
+{
+	DIR *dir = fdopendir(fd);
+	struct dirent *entry;
+
+	if (!dir) {
+		close(fd);
+		return;
+	}
+	while ((entry = readdir(dir))) {
+		const char *name = entry->d_name;
+
+		if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
+			continue;
+		if (unlinkat(dirfd(dir), name, 0) < 0 && (errno == EISDIR || errno == EPERM))
+			remove_at(dirfd(dir), name, depth + 1);
+	}
+	closedir(dir);
+}
+
+static void remove_at(int parent, const char *name, int depth)
+{
+	int fd;
+
+	if (depth > DEPTH_MAX)
+		return;
+	fd = openat(parent, name, DDP_DIR_FLAGS);
+	if (fd >= 0)
+		remove_entries(fd, depth);
+	(void)unlinkat(parent, name, AT_REMOVEDIR);
+}
+
+static void remove_tree(int parent, const char *name)
+{
+	remove_at(parent, name, 0);
+}
+
+void ddp_rendezvous_remove(struct ddp_rendezvous *rdzv)
+{
+	if (rdzv->parent >= 0) {
+		remove_tree(rdzv->parent, rdzv->name);
+		/* Fails if other steps' directories or failure records are in it. */
+		(void)unlinkat(rdzv->parent, "../" DDP_DIR_PARENT, AT_REMOVEDIR);
+		close(rdzv->parent);
+		rdzv->parent = -1;
+	}
+	if (rdzv->made > 0)
+		remove_empty_path(rdzv->base, rdzv->made);
+	rdzv->made = 0;
+}
+
+void ddp_rendezvous_enlist(const char *failed, uint32_t rank, const char *node)
+{
+	int dir = open(failed, DDP_DIR_FLAGS), fd = -1;
+	char name[32], text[DDP_NAME_SIZE + 32];
+
+	snprintf(name, sizeof(name), DDP_DIR_TASK "%u", rank);
+	if (dir >= 0)
+		fd = openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd >= 0 && ddp_format(text, sizeof(text), "%s %d\n", node, (int)getpid()) == 0)
+		(void)write_all(fd, text, strlen(text));
+	if (fd >= 0)
+		close(fd);
+	if (dir >= 0)
+		close(dir);
+}
+
+/* --- Leftovers of other steps ------------------------------------------------------------ */
+
+/* Limits on the work that one srun does to remove the directories that killed sruns left. */
+
+enum {
+	SWEEP_MAX = 64, /* directories checked */
+	ASK_MAX = 4,	/* queries to slurmctld */
+	ASK_MS = 500,	/* no further query after this many milliseconds */
+	DAY = 24 * 60 * 60,
+};
+
+struct sweep {
+	int parent;
+	const struct ddp_channel *channel;
+	struct ddp_channel record; /* record that was read last */
+	bool (*ended)(uint32_t job, uint32_t step);
+	unsigned asked;
+	uint64_t began; /* monotonic clock, milliseconds */
+	char names[SWEEP_MAX][NAME_MAX + 1];
+};
+
+static uint64_t milliseconds(void)
+{
+	struct timespec now = {0};
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+/*
+ * Ask slurmctld whether the step has ended. If the limits are reached, return false; a later srun
+ * asks again.
+ */
+static bool has_ended(struct sweep *sweep)
+{
+	if (sweep->asked >= ASK_MAX || milliseconds() - sweep->began >= ASK_MS)
+		return false;
+	sweep->asked++;
+	return sweep->ended(sweep->record.job, sweep->record.step);
+}
+
+uint64_t ddp_process_began(uint32_t pid)
+{
+	char path[64], line[1024];
+	unsigned long long began = 0;
+	const char *end;
+	char state = 'Z';
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/%u/stat", pid);
+	file = fopen(path, "re");
+	if (!file)
+		return 0;
+	/* The command's name may contain any character, so parse after its last ')'. */
+	if (fgets(line, sizeof(line), file) && (end = strrchr(line, ')')) &&
+	    sscanf(end + 1,
+		   " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
+		   "%*s %*s %llu",
+		   &state, &began) != 2)
+		began = 0;
+	fclose(file);
+	return state == 'Z' || state == 'X' ? 0 : began; /* a zombie has ended */
+}
+
+static bool is_srun_running(const struct ddp_channel *record)
+{
+	return record->pid && ddp_process_began(record->pid) == record->began;
+}
+
+/*
+ * Whether /proc of this host shows if the srun of [record] is running. [began] is 0 if that srun
+ * could not read /proc.
+ */
+static bool is_srun_known(const struct ddp_channel *record, const char *host)
+{
+	return record->began && strcmp(record->from, host) == 0;
+}
+
+/*
+ * Whether [name] is a step directory of this cluster, but not the current step's, or a directory in
+ * which the tasks of ddp-exec meet.
+ */
+static bool is_candidate(const char *name, const struct ddp_channel *channel)
+{
+	size_t n = strlen(channel->cluster), length = strlen(name);
+	const char *dash = strrchr(name, '-');
+
+	if (strncmp(name, DDP_DIR_EXEC, sizeof(DDP_DIR_EXEC) - 1) == 0)
+		return true;
+	return length > n && strncmp(name, channel->cluster, n) == 0 && name[n] == '-' && dash &&
+	       dash > name + n && strlen(dash + 1) == DDP_NONCE_SIZE - 1 &&
+	       strspn(dash + 1, "0123456789abcdef") == DDP_NONCE_SIZE - 1 &&
+	       strcmp(dash + 1, channel->nonce) != 0;
+}
+
+static bool is_leftover(struct sweep *sweep, const char *name)
+{
+	const struct ddp_channel *channel = sweep->channel;
+	struct ddp_channel *record = &sweep->record;
+	int dir = open_own(sweep->parent, name, NULL);
+	bool old, missing, readable;
+	struct stat st;
+
+	if (dir < 0)
+		return false;
+	old = fstat(dir, &st) == 0 && st.st_mtime < time(NULL) - DAY;
+	missing = fstatat(dir, DDP_DIR_STEP, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT;
+	readable = read_record(dir, record, NULL) == 0;
+	close(dir);
+	/*
+	 * A record that cannot be read, or that another release wrote, may belong to a running
+	 * step.
+	 */
+	if (!readable)
+		return missing && old;
+	if (strcmp(record->cluster, channel->cluster) != 0)
+		return false;
+	/* A step of ddp-exec has no srun to check (pid 0). */
+	if (record->pid && (is_srun_known(record, channel->from) ? is_srun_running(record) : !old))
+		return false;
+	/*
+	 * Slurm reuses the step numbers in a requeued job. A step of ddp-exec without the answer of
+	 * Slurm may have a wrong attempt, and run at the same time.
+	 */
+	if (record->pid && record->job == channel->job && record->attempt < channel->attempt)
+		return true;
+	return has_ended(sweep);
+}
+
+static unsigned list_candidates(struct sweep *sweep)
+{
+	int fd = openat(sweep->parent, ".", DDP_DIR_FLAGS);
+	DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+	struct dirent *entry;
+	unsigned n = 0;
+
+	if (!dir && fd >= 0)
+		close(fd);
+	while (dir && n < SWEEP_MAX && (entry = readdir(dir)))
+		if (is_candidate(entry->d_name, sweep->channel))
+			strcpy(sweep->names[n++], entry->d_name);
+	if (dir)
+		closedir(dir);
+	return n;
+}
+
+void ddp_rendezvous_sweep(const struct ddp_rendezvous *rdzv, const struct ddp_channel *channel,
+			  bool (*ended)(uint32_t job, uint32_t step))
+{
+	struct sweep *sweep = rdzv->parent >= 0 ? calloc(1, sizeof(*sweep)) : NULL;
+	unsigned n, first;
+
+	if (!sweep)
+		return;
+	sweep->parent = rdzv->parent;
+	sweep->channel = channel;
+	sweep->ended = ended;
+	sweep->began = milliseconds();
+	n = list_candidates(sweep);
+	/*
+	 * Each srun starts at another entry, so that directories that cannot be removed do not
+	 * block the removal of others.
+	 */
+	first = n ? (unsigned)(channel->magic % n) : 0;
+	for (unsigned i = 0; i < n; i++) {
+		const char *name = sweep->names[(first + i) % n];
+
+		if (is_leftover(sweep, name))
+			remove_tree(sweep->parent, name);
+	}
+	free(sweep);
+}

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * rendezvous.h - the step's directory on shared storage
+ *
+ * srun creates and removes the directory as the user, and also removes directories of earlier
+ * steps. The nodes only check the directory. Every file system access is relative to an open
+ * directory and follows no link, so that a user who can write to a parent directory cannot redirect
+ * the access. contract.h describes the layout.
+ */
+#ifndef DDP_RENDEZVOUS_H
+#define DDP_RENDEZVOUS_H
+
+#include <stdbool.h>
+
+#include "channel.h"
+
+/* What srun created, so that srun removes nothing else. Zeros with parent -1 mean "nothing". */
+struct ddp_rendezvous {
+	int parent; /* <base>/.ddp, open */
+	char base[DDP_PATH_SIZE];
+	unsigned made;		  /* number of components at the end of [base] that srun created */
+	char name[DDP_PATH_SIZE]; /* name of the step's directory in [parent] */
+};
+
+/*
+ * Check, without creating anything, whether ddp_rendezvous_make() below [base] can succeed.
+ * Returns 0, or -1 with a message.
+ */
+int ddp_rendezvous_usable(const char *base, struct ddp_message *message);
+
+/*
+ * Create .ddp in the existing directory [base], and check that this user can write to it.
+ * Returns 0, or -1 with a message.
+ */
+int ddp_rendezvous_make_parent(const char *base, struct ddp_message *message);
+
+/*
+ * Create [base] (absolute, with its missing components), .ddp and the step's directory, set
+ * [channel]->directory and write [channel] as the step's record. Under ddp-run, also create the
+ * directory for failure records and set [channel]->failed. If that fails, [channel]->failed is "",
+ * and ddp-run's report is shorter.
+ * Returns 0, or -1 with a message after removing everything it created.
+ */
+int ddp_rendezvous_make(struct ddp_rendezvous *rdzv, const char *base, struct ddp_channel *channel,
+			struct ddp_message *message);
+
+/*
+ * In a task: write a record to [failed] that this process on [node] is [rank]. Errors are ignored.
+ */
+void ddp_rendezvous_enlist(const char *failed, uint32_t rank, const char *node);
+
+/* Remove the step's directory, and the directories created above it if they are empty. */
+void ddp_rendezvous_remove(struct ddp_rendezvous *rdzv);
+
+/*
+ * Remove directories that earlier steps of this user on this cluster left in the same .ddp.
+ * Candidates are steps whose srun on this host has ended, steps older than a day, and steps that
+ * ddp-exec set up; a candidate is removed if [ended] returns true for it. [ended] is called at most
+ * four times, within half a second. A directory without a record is removed after a day. A
+ * directory whose record cannot be read or is from another release is kept.
+ */
+void ddp_rendezvous_sweep(const struct ddp_rendezvous *rdzv, const struct ddp_channel *channel,
+			  bool (*ended)(uint32_t job, uint32_t step));
+
+/*
+ * On a node: check that [directory] was created by the srun with [nonce], and that the user can
+ * write to it. Waits up to two seconds, since a file system may lag.
+ * Returns 0, or -1 with a message that names path and reason.
+ */
+int ddp_rendezvous_check(const char *directory, const char *nonce, struct ddp_message *message);
+
+/*
+ * Returns when process [pid] of this host started, in clock ticks since boot; 0 if there is no such
+ * process.
+ */
+uint64_t ddp_process_began(uint32_t pid);
+
+#endif /* DDP_RENDEZVOUS_H */

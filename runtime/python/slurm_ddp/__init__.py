@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""libddp for PyTorch: a backend of torch.distributed, a checkpoint before the job ends, and heartbeats.
+
+    import slurm_ddp
+    torch.distributed.init_process_group("ddp")
+
+An import of this package imports neither PyTorch nor libddp.
+"""
+
+import importlib.abc
+import importlib.util
+import os
+import sys
+
+from .stop import Stop
+from .world import beat, world
+
+__all__ = ["Stop", "beat", "world"]
+
+_C10D = "torch.distributed.distributed_c10d"
+
+
+def _create(store, rank, size, timeout):
+    from .backend import ProcessGroupDDP
+
+    return ProcessGroupDDP(store, rank, size, timeout)
+
+
+def _register(c10d):
+    capabilities = getattr(c10d.Backend, "backend_capability", None)  # None before PyTorch 2.1
+    if capabilities is not None and "ddp" not in capabilities:
+        c10d.Backend.register_backend("ddp", _create, devices=["cpu", "cuda"])
+
+
+class _Registration(importlib.abc.MetaPathFinder):
+    """Registers the backend once torch.distributed has been imported."""
+
+    def find_spec(self, name, path, target=None):
+        if name != _C10D:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec:
+            execute = spec.loader.exec_module
+            spec.loader.exec_module = lambda module: (execute(module), _register(module))
+        return spec
+
+
+if _C10D in sys.modules:
+    _register(sys.modules[_C10D])
+else:
+    sys.meta_path.insert(0, _Registration())
+
+
+def __getattr__(name):
+    """Return the entry point of a program in this wheel, which replaces the process with the program."""
+    path = os.path.join(os.path.dirname(os.path.realpath(__file__)), "bin", name.replace("_", "-"))
+    if not os.path.isfile(path):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return lambda: os.execv(path, [path, *sys.argv[1:]])

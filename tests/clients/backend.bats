@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+# The backend "ddp" of torch.distributed with the newest PyTorch: backend.py compares it with gloo, under each program that
+# starts ranks.
+#
+# shellcheck disable=SC2154 # rc, out and err come from try
+
+load pytorch
+
+setup_file()
+{
+	pytorch_up --nodes 2 --gpus 0
+	install_runtime
+	export PYTHONPATH=$INST/share/slurm-ddp/python PYTHONWARNINGS=ignore
+}
+teardown_file() { cluster_down; }
+teardown() { rm -rf "${WORK:?}"/* "$WORK"/.ddp; }
+
+# lines RANKS NAME...: what backend.py prints if all ranks have passed these tests, sorted.
+lines()
+{
+	local rank name
+	for ((rank = 0; rank < $1; rank++)); do
+		for name in "${@:2}"; do echo "rank $rank of $1: $name"; done
+	done | sort
+}
+
+@test "srun --ddp, two ranks on each of two nodes: collectives, sub-groups and DDP give gloo's results" {
+	step -N2 --ntasks-per-node=2 --ddp python3 "$PY/backend.py" all_reduce others unsupported subgroups ddp
+	same "$output" "$(lines 4 all_reduce others unsupported subgroups ddp)"
+}
+
+@test "ddp-exec: DDP with its options, ZeRO, FSDP2 and checkpoints give gloo's results" {
+	step -N2 --ntasks-per-node=1 ddp-exec python3 "$PY/backend.py" ddp_options sync_batch_norm fsdp
+	same "$output" "$(lines 2 ddp_options sync_batch_norm fsdp)"
+}
+
+@test "torchrun" {
+	step -N1 --ntasks-per-node=1 --ddp torchrun --nproc_per_node=2 "$PY/backend.py" subgroups
+	same "$output" "$(lines 2 subgroups)"
+}
+
+@test "torch.multiprocessing.spawn, and no file is left" {
+	step -n1 python3 "$PY/backend.py" spawn 2 subgroups
+	same "$output" "$(lines 2 subgroups)"
+	same "$(find "$TMPDIR" -name 'group-*')" ''
+}
+
+@test "a killed rank: the other rank's error names it" {
+	try mc srun -N2 --ntasks-per-node=1 --ddp python3 "$PY/backend.py" fail=killed
+	has "$out" '^rank 0: .*DistBackendError: .*rank 1 on n2'
+}
+
+@test "an exception in a rank: the other rank's error has its text" {
+	try mc srun -N2 --ntasks-per-node=1 --ddp python3 "$PY/backend.py" fail=raised
+	has "$out" '^rank 0: .*DistBackendError: .*rank 1 on n2 aborted: ValueError: no more data$'
+	has "$err" 'ValueError: no more data$'
+}
+
+@test "an exception during an unfinished collective: all ranks end" {
+	try mc srun -n2 --ddp python3 "$PY/backend.py" fail_async
+	has "$out" '^rank 1: .*rank 0 on n1'
+	has "$err" 'ValueError: no more data$'
+}
+
+@test "ranks end without destroy_process_group(), and forked children do not disturb them" {
+	step -N2 --ntasks-per-node=1 --ddp python3 "$PY/backend.py" fork leave
+	same "$output" "$(lines 2 fork 'fork, in a child' leave)"
+}

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+# slurm_ddp.Stop with the newest PyTorch (stop.py): a signal to all processes of a step, or the time limit, ends a training after a
+# checkpoint, with workers of all kinds.
+#
+# shellcheck disable=SC2154 # rc, out and err come from try
+
+load pytorch
+
+setup_file()
+{
+	pytorch_up --nodes 2 --gpus 0 --conf KillWait=120 || return 1
+	cp -r "$DDP_SRCDIR/runtime/python/slurm_ddp" "$PY"
+	export PYTHONPATH=$PY
+}
+teardown_file() { cluster_down; }
+teardown() { end_jobs; rm -rf "${WORK:?}"/* "$WORK"/.ddp; }
+
+# submit OPTION... -- OPTION...: starts a job with these options of sbatch, in which both ranks run stop.py with the other options.
+# The workers of a rank start by fork and by $methods. Sets $job. train: returns when both ranks train.
+methods=${DDP_LONG:+fork spawn forkserver+}
+submit()
+{
+	local options=()
+	until [ "$1" = -- ]; do
+		options+=("$1")
+		shift
+	done
+	shift
+	rm -f "$WORK"/rank-?
+	job=$(mc sbatch --parsable -N2 -o job.out "${options[@]}" --wrap "exec ddp-run -N2 --ntasks-per-node=1 python3 $PY/stop.py $* 0 fork+ $methods")
+}
+
+train()
+{
+	submit --
+	within 500 both trains
+}
+
+both() { grep -qs "$1" "$WORK/rank-0" && grep -qs "$1" "$WORK/rank-1"; }
+
+# saved REASON: both ranks save after the same step, for this reason, and end.
+saved()
+{
+	local rank
+	within 300 both exits
+	for rank in 0 1; do
+		same "$(sed -E '/trains/d; s/ [0-9]+ / STEP /' "$WORK/rank-$rank")" "saved STEP $1
+exits"
+	done
+	same "$(grep saved "$WORK/rank-0")" "$(grep saved "$WORK/rank-1")"
+	within 120 gone "$job"
+	echo "# $(date -u +%T) job $job: $(grep saved "$WORK/rank-0")" >&3
+}
+
+# rounds COMMAND...: runs the command $DDP_ROUNDS times.
+rounds()
+{
+	local round
+	for ((round = 0; round < ${DDP_ROUNDS:-1}; round++)); do
+		"$@"
+	done
+}
+
+# signal_step SIGNAL LINE: sends the signal to the step. ddp-run must print LINE.
+signal_step()
+{
+	local methods="fork spawn forkserver+"
+	train
+	mc scancel --signal="$1" "$job.0"
+	saved "SIG$1"
+	has "$(<"$WORK/job.out")" "$2"
+	same "$(grep -c "^slurm_ddp: SIG$1 was received; all ranks stop after this step\$" "$WORK/job.out")" 1
+}
+
+@test "SIGUSR1 to all processes of a step: all ranks save after the same step, and ddp-run does not start them again" {
+	rounds signal_step USR1 '^ddp-run: step [0-9]+\.0 stopped on request: SIGUSR1$'
+}
+
+@test "SIGTERM to all processes of a step" {
+	[ -n "${DDP_LONG-}" ] || skip "in contrib/check --long"
+	rounds signal_step TERM '^next: stopped: it was cancelled$'
+}
+
+cancel_job()
+{
+	train
+	mc scancel "$job"
+	saved SIGTERM
+}
+
+@test "scancel of the job: all ranks save after the same step, and end" {
+	rounds cancel_job
+}
+
+near_limit()
+{
+	submit -t 10 -- --before 590
+	saved time
+	has "$(<"$WORK/job.out")" "^ddp-run: step $job\\.0 stopped on request: time\$"
+}
+
+@test "before the job's time limit all ranks save after the same step, and end" {
+	rounds near_limit
+}
+
+time_limit()
+{
+	submit -t 3 -- --before -3600
+	within 500 both trains
+	saved SIGTERM
+}
+
+@test "time limit: all ranks save after the same step, and end" {
+	[ -n "${DDP_LONG-}" ] || skip "in contrib/check --long"
+	rounds time_limit
+}
+
+# framework NAME: a training that is run twice ends after the step in which rank 1 was signalled, and continues with the next one.
+framework()
+{
+	"$PYTHON" -c "import $1" 2>/dev/null || skip "$PYTHON has no $1"
+	for _ in 1 2; do
+		step -N2 --ntasks-per-node=1 --ddp python3 "$PY/frameworks.py" "$1"
+		echo "$output" >>"$WORK/out"
+	done
+	same "$(grep '^rank' "$WORK/out")" "rank 0: steps 1 to 3
+rank 1: steps 1 to 3
+rank 0: steps 4 to 10
+rank 1: steps 4 to 10"
+}
+
+@test "Lightning: after SIGTERM to a rank all ranks save after the same step" { framework lightning; }
+@test "Accelerate: after SIGTERM to a rank all ranks save after the same step" { framework accelerate; }
+@test "Transformers: after SIGTERM to a rank all ranks save after the same step" { framework transformers; }
+
+@test "without PyTorch: a child ends if its parent signals it, and not if another process does; its programs can be ended" {
+	local method
+	for method in fork spawn forkserver; do
+		same "$(mc setsid -w python3 -u "$PY/workers.py" "$method" 2>&1)" "program ended with -15
+program ended with -15
+stop False
+sender ended with 0
+sender ended with 0
+slurm_ddp: SIGTERM was received; all ranks stop after this step
+stop True SIGTERM
+program ended with -15
+running True
+terminated with 0
+running True
+terminated with 7"
+	done
+}
+
+@test "slurm_ddp.world has the rank's numbers, and slurm_ddp.beat() writes the heartbeat of ddp-run" {
+	try mc ddp-run -N2 --ntasks-per-node=1 python3 -c '
+import os
+from slurm_ddp import beat, world
+beat()
+beats = os.path.exists(os.environ["DDP_HEARTBEAT"])
+print(world.rank, world.size, world.node, world.device, world.share, world.restart, world.end_time > 0, beats)'
+	same "$(sort <<<"$out")" "0 2 0 0 1.0 0 True True
+1 2 1 0 1.0 0 True True"
+}
