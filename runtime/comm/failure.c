@@ -162,10 +162,16 @@ static void format_abort(const struct ddp *ddp, const char *reason, char text[DD
 static void end_world(struct ddp *ddp)
 {
 	char text[DDP_ERROR_SIZE];
+	const char *reason = NULL;
 
-	/* If a member has reported an error before, that is why this rank lost a peer. */
+	/* If a rank has reported an error before, that is why this rank lost a peer. */
 	if (ddp_is_peer_error(ddp->error.status) && ddp->group)
 		(void)ddp_group_aborted(ddp->group, &ddp->error);
+	/* NCCL can detect the end of a rank of another group before this rank checks the store. */
+	if (ddp->error.status == DDP_ERR_PEER && ddp->store)
+		reason = ddp_store_aborted(ddp->store);
+	if (reason)
+		(void)ddp_error_set(&ddp->error, reported_status(reason), "%s", reason);
 	ddp->lost = true;
 	ddp->end = ddp->error;
 	if (ddp->identity.size <= 1)

@@ -250,6 +250,8 @@ static int body_one_refuses(int rank)
 	/* A rank that only sends in the call detects the refusal later, at the latest in a barrier. */
 	if (status == 0)
 		status = ddp_barrier(ddp);
+	if (status != DDP_ERR_MISMATCH)
+		fprintf(stderr, "status %d: %s\n", status, ddp_error(ddp));
 	RANK_CHECK(status == DDP_ERR_MISMATCH);
 	RANK_CHECK(ddp_barrier(ddp) == DDP_ERR_MISMATCH);
 	ddp_exit(ddp);
