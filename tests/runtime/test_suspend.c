@@ -192,10 +192,14 @@ static void await_checks(void)
 	}
 }
 
+/* A rank that sleeps has published what the others need to wait for the late one alone. */
 static void await_late(void)
 {
 	while (board->late < 0)
 		usleep(1000);
+	for (int rank = 0; rank < ranks.size; rank++)
+		while (rank != board->late && board->rank[rank].sleep == 0 && !has_ended(rank))
+			usleep(1000);
 	await_checks();
 }
 
