@@ -5,15 +5,18 @@
  */
 #include "config.h"
 
+#include <errno.h>
 #include <getopt.h>
+#include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "info.h"
 #include "node-tests.h"
-#include "site.h"
 
 /* Exit statuses that ddp_exit_status() does not return. */
 enum { EXIT_WRONG = 1, EXIT_USAGE = 2, EXIT_WARNED = 3 };
@@ -26,9 +29,9 @@ enum { EXIT_WRONG = 1, EXIT_USAGE = 2, EXIT_WARNED = 3 };
 struct options {
 	int json, test, device, strict, check, here, preflight; /* set to 1 by getopt_long() */
 	size_t most; /* limit of the self-test, in bytes; 0: not given */
-	const char *nodes, *partition, *node_config;
+	const char *nodes, *partition;
 	const char *plan; /* of --preflight; NULL: not given */
-	double limit;	  /* seconds; 0: not given */
+	double limit;	  /* of --check, in seconds; 0: not given */
 };
 
 static const char usage[] =
@@ -128,7 +131,6 @@ static int parse(int argc, char **argv, struct options *options)
 				      {"nodelist", required_argument, NULL, 'w'},
 				      {"partition", required_argument, NULL, 'p'},
 				      {"limit", required_argument, NULL, 'l'},
-				      {"check-node", required_argument, NULL, 'n'},
 				      {"help", no_argument, NULL, 'h'},
 				      {"version", no_argument, NULL, 'v'},
 				      {NULL, 0, NULL, 0}};
@@ -158,9 +160,6 @@ static int parse(int argc, char **argv, struct options *options)
 		case 'p':
 			options->partition = optarg;
 			break;
-		case 'n':
-			options->node_config = optarg;
-			break;
 		case 'f':
 			options->preflight = true;
 			options->plan = optarg;
@@ -182,20 +181,29 @@ static int parse(int argc, char **argv, struct options *options)
 	return EXIT_USAGE;
 }
 
-/* Run --check, which does not initialize libddp. */
+/*
+ * Run check-site, which belongs to the installation that contains this program: the installation
+ * may have been moved. Returns only if that fails.
+ */
 static int check(const struct options *options)
 {
-	const struct site_options site = {.nodes = options->nodes,
-					  .partition = options->partition,
-					  .limit = options->limit > 0 ? options->limit
-								      : SECONDS_DEFAULT,
-					  .here = options->here,
-					  .json = options->json};
-	enum site_level worst = site_check(&site);
+	char self[PATH_MAX] = "", script[PATH_MAX + 64], limit[16];
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+	char *slash = n > 0 ? memrchr(self, '/', (size_t)n) : NULL;
 
-	if (worst == SITE_WRONG)
-		return EXIT_WRONG;
-	return options->strict && worst == SITE_WARNING ? EXIT_WARNED : 0;
+	slash = slash ? memrchr(self, '/', (size_t)(slash - self)) : NULL;
+	snprintf(script, sizeof(script), "%.*s/libexec/" PACKAGE "/check-site",
+		 slash ? (int)(slash - self) : 0, self);
+	if (access(script, X_OK) < 0)
+		strcpy(script, DDP_LIBEXEC_DIR "/check-site");
+	snprintf(limit, sizeof(limit), "%.0f",
+		 ceil(options->limit > 0 ? options->limit : SECONDS_DEFAULT));
+	execl(script, script, self, DDP_PLUGSTACK_DIR, limit, options->nodes ? options->nodes : "",
+	      options->partition ? options->partition : "", options->here ? "1" : "0",
+	      options->json ? "1" : "0", options->strict ? "1" : "0", (char *)NULL);
+	fprintf(stderr, "ddp-info: cannot run %s: %s. Install slurm-ddp-tools again.\n", script,
+		strerror(errno));
+	return EXIT_WRONG;
 }
 
 static int report(struct ddp *ddp, const struct options *options, const struct info_card *cards,
@@ -278,17 +286,17 @@ int main(int argc, char **argv)
 	int status;
 
 	ddp_stdio_open();
+	if (argc > 1 && strcmp(argv[1], "--check-facts") == 0) {
+		info_check_facts(argc - 2, argv + 2);
+		return finish(0);
+	}
 	status = parse(argc, argv, &options);
 	if (status >= 0)
 		return status;
-	if (options.node_config) {
-		site_check_node(options.node_config);
-		return 0;
-	}
 	if (options.preflight)
 		return finish(info_preflight(options.plan, argv + optind));
 	if (options.check)
-		return finish(check(&options));
+		return check(&options);
 	if (ddp_init(&ddp, NULL) < 0)
 		ddp_exit(ddp);
 	cards = calloc((size_t)ddp_world(ddp)->size, sizeof(*cards));

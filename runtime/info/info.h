@@ -2,8 +2,9 @@
 /*
  * info.h - ddp-info: facts about each rank, findings from the facts of all ranks, and a self-test
  *
- * info/ is the program ddp-info. It calls ddp.h and base/; its --check also uses the plugin's table
- * of options and the rules of wide/ for networks. Start reading in ddp-info.c.
+ * info/ is the program ddp-info. It calls ddp.h and base/. Its --check is the script check-site, and
+ * check-facts.c, which uses the plugin's table of options and the rules of wide/ for networks. Start
+ * reading in ddp-info.c.
  *
  * Each rank fills in a card (struct info_card), and an all-gather gives all cards to every rank.
  * The shared GPUs, the warnings and the report are computed from the cards alone.
@@ -176,5 +177,13 @@ void info_report_table(const struct info_report *report, struct ddp_text *out);
  * selftest and others (ddp-info(1)).
  */
 void info_report_json(const struct info_report *report, struct ddp_text *out);
+
+/* --- Facts for check-site ------------------------------------------------------------------ */
+
+/*
+ * Print facts about this host in lines "name=value". [arguments] are the [count] arguments of the
+ * plugin's line in plugstack.conf.
+ */
+void info_check_facts(int count, char **arguments);
 
 #endif /* DDP_INFO_H */

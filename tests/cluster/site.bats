@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 # ddp-info --check on this host and on every node, for a correct installation and for one with each defect.
-# tests/runtime/test_site.c tests the checks that need only files.
 #
 # shellcheck disable=SC2154 # rc, out and err come from try
 
@@ -36,6 +35,7 @@ teardown()
 	cp "$TOP/plugstack.conf" "$MINICLUSTER_DIR/plugstack.conf"
 	chown "$(id -u)" "$TOP/ddp.so"
 	chmod 755 "$TOP/ddp.so"
+	! mountpoint -q "$TOP/p-full" || umount "$TOP/p-full"
 	rm -rf "${WORK:?}"/* "$WORK"/.ddp "$PROLOG"/n?.conf "$TOP"/p-*
 }
 
@@ -59,7 +59,7 @@ row() { has "$out" "^$1 +$2 +$3 +$4"; }
 		out=$(in_top_dir $user "$minicluster" run ddp-info --check) || rc=$?
 		same "$rc" 0
 		row ok "$(host_name), n\[1-3\]" plugstack.conf "$MINICLUSTER_DIR/plugstack.conf:1: optional $TOP/ddp.so$"
-		row ok "$(host_name), n\[1-3\]" ddp.so "$TOP/ddp.so is for Slurm [0-9.]+, the installed release"
+		row ok "$(host_name), n\[1-3\]" ddp.so "$TOP/ddp.so \(cksum [0-9]+\)$"
 		row ok "$(host_name), n\[1-3\]" arguments ports=62000-62999
 		row ok "$(host_name), n\[1-3\]" ports '62000-62999, .*, overlap no others$'
 		row ok 'n\[1-3\]' step 'srun --ddp made the task a rank'
@@ -80,6 +80,8 @@ print({row["verdict"] for row in rows}, [row["nodes"] for row in rows if row["wh
 network()
 {
 	DDP_SOCKET_IFNAME=${IFNAME-} unshare --net bash -ec '
+		inst=$1
+		shift
 		while (($#)); do
 			ip link add "$1" type veth peer name "far-$1"
 			ip link set "far-$1" up
@@ -87,8 +89,8 @@ network()
 			ip link set "$1" up
 			shift 2
 		done
-		ddp-info --check-node "DdpCheckStep=1
-"' bash "$@" | tr '\t' ' ' | grep -o '[0-2] network .*'
+		SLURMD_NODENAME=n1 "$inst/libexec/slurm-ddp/check-site" --host "$inst/bin/ddp-info" /nonexistent 30 ddp ""' bash "$INST" "$@" |
+		tr '\t' ' ' | grep -o '[0-2] network .*'
 }
 
 @test "network row: warnings about a container's interface and an InfiniBand interface without address, an error if DDP_SOCKET_IFNAME matches none" {
@@ -97,6 +99,169 @@ network()
 	has "$(network docker0 172.17.0.1/16)" '^1 network ranks would use docker0 \(172.17.0.0/16\), .* set DDP_SOCKET_IFNAME'
 	has "$(network eth7 10.1.2.3/20 ib0 "")" '^1 network ranks would use eth7 \(10.1.0.0/20\), as ib0 has no address .*DDP_WIDE=mpi'
 	has "$(IFNAME=nowhere network eth7 10.1.2.3/20)" '^2 network DDP_SOCKET_IFNAME=nowhere selects no interface; .* eth7 '
+}
+
+# host PLUGSTACK SETTINGS PATTERN...: checks one host whose plugstack.conf has the text PLUGSTACK, and slurmctld's settings the text
+# SETTINGS. The verdicts, "LEVEL WHAT FINDING REMEDY", match each pattern, and none that begins with "!". "@" is the test's directory.
+host()
+{
+	local d=$TOP/p-host pattern got
+	rm -rf "$d"
+	mkdir -m 755 "$d" "$d/free" "$d/open" "$d/closed" "$d/d"
+	chmod 1777 "$d/free"
+	chmod 777 "$d/open"
+	cp "$TOP/ddp.so" "$d"
+	sed "s|^PlugStackConfig=.*|plugstackconfig = $d/plugstack.conf # a comment|" "$MINICLUSTER_DIR/slurm.conf" >"$d/slurm.conf"
+	printf 'required\tspank_pyxis.so a  b=c # d\n' >"$d/d/b.conf"
+	printf '# nothing\n\n   optional @/ddp.so rdzv=x#y\n' | sed "s|@|$d|" >"$d/d/a.conf"
+	echo "optional /x/never.so" >"$d/d/c.txt"
+	printf '%b' "${1//@/$d}" >"$d/plugstack.conf"
+	got=$(SLURM_CONF=$d/slurm.conf "$INST/libexec/slurm-ddp/check-site" --host "$INST/bin/ddp-info" "$d" 60 here \
+		"$(printf 'SlurmdUser = me(%d)\nSlurmUser = me(%d)\n%b' "$(id -u)" "$(id -u)" "${2//@/$d}")" | cut -f 3- | tr '\t' ' ')
+	for pattern in "${@:3}"; do
+		pattern=${pattern//@/$d}
+		if [[ $pattern = !* ]]; then has_not "$got" "^${pattern#!}"; else has "$got" "^$pattern"; fi
+	done
+}
+
+@test "lines of plugstack.conf: comments, includes, quotes, CR LF, unknown words, several lines, the order with pyxis" {
+	host 'optional @/spank_pyxis.so\noptional @/ddp.so ports=61100-65533 rdzv=@/free/%u\n' 'MpiParams = ports=12000-12099\nSrunPortRange = 60001-60999\n' \
+		'0 plugstack.conf @/plugstack.conf:2: optional @/ddp.so $' '0 order after pyxis \(@/plugstack.conf:1\) $' \
+		'0 arguments ports=61100-65533 rdzv=@/free/%u $' '0 rendezvous rdzv=@/free/%u; other users cannot change @/free $' '!1 '
+	# The file includes itself. Relative names are relative to its directory.
+	host 'include d/*.conf\noptonal /x/y.so\nOptional /x/y.so\noptional\ninclude @/plugstack.conf\noptional @/ddp.so' '' \
+		'0 plugstack.conf @/d/a.conf:3: optional @/ddp.so $' '0 arguments rdzv=x $' '2 order @/d/b.conf:1 loads pyxis after @/d/a.conf:3 loads ddp.so pyxis gives' \
+		'1 plugstack.conf @/plugstack.conf:2: "optonal" is not a word' '1 .*:3: "Optional" is not' '1 .*:4: "optional" is not' \
+		'1 plugstack.conf @/plugstack.conf:6 loads ddp.so once more remove one'
+	host 'optional @/none/ddp.so\noptional @/ddp.so ports=62000\n' '' '0 plugstack.conf @/plugstack.conf:2: optional @/ddp.so ' \
+		'1 plugstack.conf @/plugstack.conf:1 names @/none/ddp.so, which does not exist ' '!.*once more'
+	host 'optional ddp.so\n' 'PluginDir = /nothing:@\n' '2 ddp.so srun of Slurm .* does not load @/ddp.so: '
+	host 'optional "@/ddp.so" ports=62000\n' '' '2 plugstack.conf @/plugstack.conf:1: optional "@/ddp.so" ports=62000 has quotes correct' '!.*no line'
+	host '# a comment\r\n\r\noptional @/ddp.so\r\n' '' '2 plugstack.conf @/plugstack.conf:3: optional @/ddp.so ends in CR LF correct' '!.*(no line|not a word)'
+	host 'optional @/ddp.so ports=62000\r\n' '' '1 plugstack.conf @/plugstack.conf:1: optional @/ddp.so ports=62000 ends in CR LF correct' \
+		'2 arguments @/plugstack.conf:1: ports=62000' '!.*no line'
+	host "include '@/more.conf'\\n" '' "2 plugstack.conf @/plugstack.conf:1: include '@/more.conf' has quotes" '!.*no line'
+	host 'include @/non*.conf\n' '' '1 plugstack.conf @/plugstack.conf:1: include @/non\*.conf matches no file'
+	host 'include @/non*.conf\noptional @/ddp.so\n' '' '0 plugstack.conf @/plugstack.conf:2: optional' '!.*matches no file'
+	host 'optional @/none/ddp.so' '' '2 ddp.so cannot read @/none/ddp.so: No such file' '2 srun srun does not know --ddp: .*@/none/ddp.so'
+	host 'optional @/ddp.so rdvz=/x' '' '2 arguments @/plugstack.conf:1: there is no argument "rdvz=/x"'
+	host 'optional @/ddp.so ports=70000' '' '2 arguments @/plugstack.conf:1: ports=70000 is not a port'
+	host 'optional @/ddp.so gpu_memory=80G' '' '0 arguments none $'
+}
+
+@test "ports: those of the plugin, MpiParams and Slurm's daemons are compared" {
+	host 'optional @/ddp.so ports=62000-62999\n' 'MpiParams = ports=12000-12099\nSrunPortRange = 62500-63000\n' '0 MpiParams Slurm reserves 12000-12099 for steps $' \
+		'1 ports 62000-62999, from which MASTER_PORT is computed, and SrunPortRange 62500-63000 overlap set'
+	host 'optional @/ddp.so\n' 'MpiParams = ports=12000-12099\nSrunPortRange = 12099-12200\nSlurmdPort = 12001\n' \
+		'1 MpiParams its ports 12000-12099 and SrunPortRange 12099-12200 and SlurmdPort 12001-12001 overlap '
+	host 'optional @/ddp.so ports=1-2\n' 'MpiParams = ports=12000-12099\n' '1 ports 1-2, from which MASTER_PORT is computed: only root may use ports below '
+	host 'optional @/ddp.so\n' 'MpiParams = (null)\n' '1 MpiParams no ports are reserved'
+	host 'optional @/ddp.so\n' 'MpiParams = 60000-65000\n' '1 MpiParams no ports are reserved' '!1 MpiParams .*overlap'
+}
+
+@test "rdzv=: the directory must exist, belong to root, permit each user to make a directory, and not be private to a job" {
+	local kind
+	host 'optional @/ddp.so rdzv=@/none/%u' '' '2 rendezvous rdzv=@/none/%u: cannot open @/none: No such file'
+	host 'optional @/ddp.so rdzv=@/open/%u' '' '2 rendezvous rdzv=@/open/%u: @/open is writable for everybody and not sticky'
+	host 'optional @/ddp.so rdzv=@/free' '' '1 rendezvous rdzv=@/free is one directory for all users write rdzv=DIR/%u'
+	host 'optional @/ddp.so rdzv=x' '' "0 rendezvous rdzv=x, below each step's working directory \$"
+	host 'optional @/ddp.so rdzv=/tmp/%u' 'JobContainerType = job_container/tmpfs\n' '2 rendezvous rdzv=/tmp/%u: with job_container/tmpfs each job has its own /tmp '
+	host 'optional @/ddp.so rdzv=/dev/shm/a%u' 'NamespaceType = namespace/linux\n' '2 rendezvous .*: with namespace/linux each job has its own /dev/shm '
+	need_root
+	for kind in "/%u" "/%j" ""; do
+		host "optional @/ddp.so rdzv=@/closed$kind" '' "2 rendezvous rdzv=@/closed$kind: @/closed has mode 0755, so users cannot make a directory in it chmod 1777"
+	done
+	install -d -m 700 -o nobody "$TOP/p-users/nobody"
+	host "optional @/ddp.so rdzv=$TOP/p-users/%u" '' "0 rendezvous rdzv=$TOP/p-users/%u; other users cannot change $TOP/p-users "
+	chmod 700 "$TOP/p-users"
+	host "optional @/ddp.so rdzv=$TOP/p-users/%u" '' "2 rendezvous .*: $TOP/p-users has mode 0700, so users cannot"
+}
+
+@test "a full directory: a warning with the reason, or an error on the node that cannot write" {
+	need_root
+	mkdir "$TOP/p-full"
+	mount -t tmpfs -o size=4k none "$TOP/p-full"
+	echo x >"$TOP/p-full/x"
+	try env DDP_RANK=0 DDP_RENDEZVOUS="$TOP/p-full" "$INST/libexec/slurm-ddp/check-site" --host "$INST/bin/ddp-info" /nonexistent 60 ddp ""
+	has "$out" $'\t2\tstep\tcannot write to the directory that srun created: No space left on device\t'
+	same "$(ls "$TOP/p-full")" x
+	same "$(cd "$TOP/p-full" && "$minicluster" run ddp-info --check | sed -n 's/  */ /g; s|.ddp/[^:]*|.ddp/*|; / step /p')" \
+		"warning n[1-3] step srun --ddp made the task a rank; no rendezvous directory: cannot write in $TOP/p-full/.ddp/*: No space left on device; choose another directory with --ddp-rdzv=DIR"
+}
+
+@test "the user's defaults for srun, sinfo and scontrol have no effect; an invalid MASTER_PORT is named" {
+	export SLURM_LABELIO=1 SLURM_STDOUTMODE=/dev/null SLURM_EXCLUSIVE=1 SINFO_PARTITION=nosuch SLURM_PARTITION=nosuch
+	check
+	same "$rc" 0
+	row ok 'n\[1-3\]' step 'srun --ddp made the task a rank'
+	unset SLURM_LABELIO SLURM_STDOUTMODE SLURM_EXCLUSIVE SINFO_PARTITION SLURM_PARTITION
+	MASTER_PORT=abc check
+	same "$rc" 1
+	row WRONG 'n\[1-3\]' node 'MASTER_PORT=abc of your environment is not a port'
+}
+
+@test "nodes and partitions that do not exist, and a check of no node, are errors" {
+	check -w n1,n9
+	same "$rc" 1
+	row ok n1 step 'srun --ddp made the task a rank'
+	row WRONG n9 node 'sinfo does not list this node; correct -w'
+	check -p main,nosuch -w n2
+	same "$rc" 1
+	row ok n2 step 'srun --ddp made the task a rank'
+	row WRONG "$(host_name)" node 'sinfo lists no node of n2 in partition nosuch; correct -p'
+	check -p nosuch
+	same "$rc" 1
+	row WRONG "$(host_name)" node 'no node was checked: sinfo lists none'
+}
+
+@test "SLURM_CONF names no file: an error, and nothing else is judged" {
+	check_by "$TOP/none.conf"
+	same "$rc" 1
+	row WRONG "$(host_name)" slurmctld "SLURM_CONF=$TOP/none.conf names no file that can be read; correct or unset it"
+	same "$(tail -n 1 <<<"$out")" "1 wrong, 0 warnings"
+	has_not "$out" plugstack
+}
+
+@test "without a plugin, a user is referred to ddp-exec, and root to the package" {
+	: >"$MINICLUSTER_DIR/plugstack.conf"
+	rc=0
+	out=$(in_top_dir as_user "$minicluster" run ddp-info --check) || rc=$?
+	same "$rc" 0
+	row warning "$(host_name), n\[1-3\]" srun 'srun does not know --ddp, because the plugin is not installed; srun ddp-exec PROGRAM works without it'
+	row ok 'n\[1-3\]' step 'srun ddp-exec made the task a rank'
+	same "$(tail -n 1 <<<"$out")" "0 wrong, 1 warning"
+	need_root
+	check --here
+	same "$rc" 1
+	row WRONG "$(host_name)" plugstack.conf "no line of .* loads ddp.so, and .*; install the package slurm-ddp here"
+}
+
+@test "states of nodes: those that are free are checked, without -w not the busy ones, and never those that are down or away" {
+	local asked
+	mkdir "$TOP/p-bin"
+	# srun fails after it has written the nodes that it was started on.
+	cat >"$TOP/p-bin/sinfo" <<-'END'
+		#!/bin/bash
+		i=0
+		for state in idle mixed planned idle- completing allocated allocated+ reserved 'idle$' 'idle*' idle~ 'allocated*' mixed@ down drained draining unknown; do
+			echo "s$((++i))|$state|1|(null)|up|main*"
+		done
+	END
+	cat >"$TOP/p-bin/srun" <<-'END'
+		#!/bin/bash
+		case $* in
+		*nodelist=*) tr ' ' '\n' <<<"$*" | sed -n 's/--nodelist=//p' >"${0%/*}/asked"; exit 1 ;;
+		*) exec -a srun /usr/bin/srun "$@" ;;
+		esac
+	END
+	chmod 755 "$TOP/p-bin"/*
+	PATH=$TOP/p-bin:$PATH check
+	same "$(<"$TOP/p-bin/asked")" "s[1-5]"
+	row warning 's\[12,14-16\]|s12' node 'not checked: it is'
+	row warning s6 node 'not checked: it is allocated; run ddp-info --check --here on it'
+	row warning s10 node 'not checked: it is idle\*$'
+	PATH=$TOP/p-bin:$PATH check -w 's[1-17]'
+	same "$(<"$TOP/p-bin/asked")" "s[1-9]"
 }
 
 @test "--here checks this host only, without srun" {
@@ -169,8 +334,7 @@ network()
 	check
 	same "$rc" 1
 	row WRONG "$(host_name), n\[1-3\]" srun 'srun does not know --ddp'
-	row WRONG "$(host_name), n\[1-3\]" ddp.so "$TOP/p-lib/ddp.so is for Slurm 20.02, and Slurm here is "
-	row WRONG 'n\[1-3\]' slurmd '.*, ddp.so is for 20.02'
+	row WRONG "$(host_name), n\[1-3\]" ddp.so "srun of Slurm [0-9.]+ does not load $TOP/p-lib/ddp.so: .*version.*; .*install the matching slurm-ddp"
 	rm "$TOP/p-lib/ddp.so"
 	check -w n1
 	same "$rc" 1
@@ -217,7 +381,7 @@ network()
 	slurmd_n2 "mount -t tmpfs none '$TOP/p-lib'"
 	check
 	same "$rc" 1
-	row ok "$(host_name), n\[1,3\]" ddp.so "$TOP/p-lib/ddp.so is for Slurm"
+	row ok "$(host_name), n\[1,3\]" ddp.so "$TOP/p-lib/ddp.so \(cksum"
 	row WRONG n2 ddp.so "cannot read $TOP/p-lib/ddp.so: No such file or directory; install the package slurm-ddp here"
 	row WRONG n2 step 'slurmd started the task without the plugin'
 	row ok 'n\[1,3\]' step 'srun --ddp made the task a rank'
@@ -268,22 +432,23 @@ network()
 	row ok n2 step 'srun --ddp made'
 	# srun waits for half of this time, and prints an error. The rest is for slow commands.
 	check -w n1 --limit 14
-	same "$rc" 0
+	same "$rc" 1
 	row warning n1 node 'Unable to allocate resources: .*; check it when it is free'
+	row WRONG "$(host_name)" node 'no node was checked$'
 	end_jobs
 	within 60 node_has_state n3 idle
 }
 
 node_has_state() { [ "$(mc sinfo -h -N -n "$1" -o %T)" = "$2" ]; }
 
-@test "a user who may not submit gets a warning and the rows of this host; a slurmctld that does not answer is an error" {
+@test "a user who may not submit gets an error and the rows of this host; a slurmctld that does not answer is an error" {
 	"$minicluster" run scontrol update partitionname=main AllowGroups=daemon
 	rc=0
 	out=$(in_top_dir as_user "$minicluster" run ddp-info --check) || rc=$?
 	"$minicluster" run scontrol update partitionname=main AllowGroups=ALL
-	same "$rc" 0
+	same "$rc" 1
 	row ok "$(host_name)" ddp.so "$TOP/ddp.so"
-	has "$out" '^warning .* node +(no node was checked|Unable to allocate)'
+	row WRONG "$(host_name)" node 'no node was checked'
 	sed 's/^SlurmctldPort=.*/SlurmctldPort=1/' "$MINICLUSTER_DIR/slurm.conf" >"$TOP/p-none.conf"
 	check_by "$TOP/p-none.conf" --limit 2
 	same "$rc" 1

@@ -33,7 +33,7 @@ teardown_file() { rm -rf "$DIR"; }
 # bare COMMAND...: runs the command with only PATH in the environment.
 bare() { env -i PATH="$PATH" "$@"; }
 
-# trains BIN ROOT: runs ddp-train and ddp-info in directory BIN. If ROOT has the oneDNN module, and
+# trains BIN ROOT: runs ddp-train and ddp-info, also with --check, in directory BIN. If ROOT has the oneDNN module, and
 # this host has its libraries, ddp-train must use it.
 trains()
 {
@@ -46,6 +46,9 @@ trains()
 	run bare "$1/ddp-info" --max-bytes 64K
 	[ "$status" -eq 0 ]
 	grep -q ' 1 rank on 1 node, ' <<<"$output"
+	# Its verdicts depend on the Slurm of this host, if there is one.
+	run bare "$1/ddp-info" --check --here --limit 5
+	grep -q '^verdict  on ' <<<"$output"
 }
 
 # decodes BIN: checks that a program in directory BIN, with the code of ddp-run, finds its decoder of dumps.
