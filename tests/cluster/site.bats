@@ -56,8 +56,8 @@ row() { has "$out" "^$1 +$2 +$3 +$4"; }
 @test "a correct installation: every row is ok, for root, for a user and with --json" {
 	for user in "" as_user; do
 		rc=0
-		out=$(in_top_dir $user "$minicluster" run ddp-info --check) || rc=$?
-		same "$rc" 0
+		out=$(TMPDIR=$WORK in_top_dir $user "$minicluster" run ddp-info --check) || rc=$?
+		same "$rc:$(ls "$WORK")" 0:
 		row ok "$(host_name), n\[1-3\]" plugstack.conf "$MINICLUSTER_DIR/plugstack.conf:1: optional $TOP/ddp.so$"
 		row ok "$(host_name), n\[1-3\]" ddp.so "$TOP/ddp.so \(cksum [0-9]+\)$"
 		row ok "$(host_name), n\[1-3\]" arguments ports=62000-62999
@@ -102,7 +102,8 @@ network()
 }
 
 # host PLUGSTACK SETTINGS PATTERN...: checks one host whose plugstack.conf has the text PLUGSTACK, and slurmctld's settings the text
-# SETTINGS. The verdicts, "LEVEL WHAT FINDING REMEDY", match each pattern, and none that begins with "!". "@" is the test's directory.
+# SETTINGS. $AS is a command before check-site. The verdicts, "LEVEL WHAT FINDING REMEDY", match each pattern, and none that begins with
+# "!". "@" is the test's directory.
 host()
 {
 	local d=$TOP/p-host pattern got
@@ -116,7 +117,7 @@ host()
 	printf '# nothing\n\n   optional @/ddp.so rdzv=x#y\n' | sed "s|@|$d|" >"$d/d/a.conf"
 	echo "optional /x/never.so" >"$d/d/c.txt"
 	printf '%b' "${1//@/$d}" >"$d/plugstack.conf"
-	got=$(SLURM_CONF=$d/slurm.conf "$INST/libexec/slurm-ddp/check-site" --host "$INST/bin/ddp-info" "$d" 60 here \
+	got=$(SLURM_CONF=$d/slurm.conf ${AS-} "$INST/libexec/slurm-ddp/check-site" --host "$INST/bin/ddp-info" "$d" 60 here \
 		"$(printf 'SlurmdUser = me(%d)\nSlurmUser = me(%d)\n%b' "$(id -u)" "$(id -u)" "${2//@/$d}")" | cut -f 3- | tr '\t' ' ')
 	for pattern in "${@:3}"; do
 		pattern=${pattern//@/$d}
@@ -150,8 +151,9 @@ host()
 }
 
 @test "ports: those of the plugin, MpiParams and Slurm's daemons are compared" {
-	host 'optional @/ddp.so ports=62000-62999\n' 'MpiParams = ports=12000-12099\nSrunPortRange = 62500-63000\n' '0 MpiParams Slurm reserves 12000-12099 for steps $' \
-		'1 ports 62000-62999, from which MASTER_PORT is computed, and SrunPortRange 62500-63000 overlap set'
+	host 'optional @/ddp.so ports=62000-62999\n' 'MpiParams = ports=62900-62999\nSrunPortRange = 62500-62600\n' \
+		'1 ports 62000-62999, from which MASTER_PORT is computed, and MpiParams 62900-62999 and SrunPortRange 62500-62600 overlap set' \
+		'0 MpiParams Slurm reserves 62900-62999 for steps $'
 	host 'optional @/ddp.so\n' 'MpiParams = ports=12000-12099\nSrunPortRange = 12099-12200\nSlurmdPort = 12001\n' \
 		'1 MpiParams its ports 12000-12099 and SrunPortRange 12099-12200 and SlurmdPort 12001-12001 overlap '
 	host 'optional @/ddp.so ports=1-2\n' 'MpiParams = ports=12000-12099\n' '1 ports 1-2, from which MASTER_PORT is computed: only root may use ports below '
@@ -172,7 +174,11 @@ host()
 		host "optional @/ddp.so rdzv=@/closed$kind" '' "2 rendezvous rdzv=@/closed$kind: @/closed has mode 0755, so users cannot make a directory in it chmod 1777"
 	done
 	install -d -m 700 -o nobody "$TOP/p-users/nobody"
-	host "optional @/ddp.so rdzv=$TOP/p-users/%u" '' "0 rendezvous rdzv=$TOP/p-users/%u; other users cannot change $TOP/p-users "
+	AS=as_user host "optional @/ddp.so rdzv=@/closed/%j" '' "2 rendezvous .*: @/closed has mode 0755, so users cannot"
+	for AS in "" as_user; do
+		host "optional @/ddp.so rdzv=$TOP/p-users/%u" '' "0 rendezvous rdzv=$TOP/p-users/%u; other users cannot change $TOP/p-users "
+	done
+	AS=""
 	chmod 700 "$TOP/p-users"
 	host "optional @/ddp.so rdzv=$TOP/p-users/%u" '' "2 rendezvous .*: $TOP/p-users has mode 0700, so users cannot"
 }
@@ -230,6 +236,9 @@ host()
 	row warning "$(host_name), n\[1-3\]" srun 'srun does not know --ddp, because the plugin is not installed; srun ddp-exec PROGRAM works without it'
 	row ok 'n\[1-3\]' step 'srun ddp-exec made the task a rank'
 	same "$(tail -n 1 <<<"$out")" "0 wrong, 1 warning"
+	sed "s|^PlugStackConfig=.*|PlugStackConfig=$TOP/plugstack.conf|" "$MINICLUSTER_DIR/slurm.conf" >"$PROLOG/n2.conf"
+	same "$(in_top_dir as_user "$minicluster" run ddp-info --check | sed -n 's/  */ /g; /^WRONG/p')" \
+		"WRONG $(host_name) srun nodes load the plugin, and this host does not; install the package slurm-ddp here"
 	need_root
 	check --here
 	same "$rc" 1
@@ -309,15 +318,6 @@ host()
 	chgrp nogroup "$TOP/p-lib/ddp.so"
 	check --here
 	has_not "$out" 'users cannot read .*ddp.so'
-}
-
-@test "plugin ports that overlap SrunPortRange and MpiParams are a warning" {
-	local base
-	base=$(sed -n 's/^SlurmctldPort=//p' "$MINICLUSTER_DIR/slurm.conf")
-	plugin_arguments "ports=$((base + 50))-61010"
-	check -w n1
-	same "$rc" 0
-	row warning "$(host_name), n1" ports "$((base + 50))-61010, .*, and MpiParams [0-9]+-[0-9]+ and SrunPortRange 61000-61099 overlap"
 }
 
 @test "a ddp.so for another Slurm release, and a missing one, are errors" {
@@ -441,7 +441,13 @@ host()
 
 node_has_state() { [ "$(mc sinfo -h -N -n "$1" -o %T)" = "$2" ]; }
 
-@test "a user who may not submit gets an error and the rows of this host; a slurmctld that does not answer is an error" {
+@test "a slurmctld that does not answer is an error; a user who may not submit gets an error and the rows of this host" {
+	sed 's/^SlurmctldPort=.*/SlurmctldPort=1/' "$MINICLUSTER_DIR/slurm.conf" >"$TOP/p-none.conf"
+	check_by "$TOP/p-none.conf" --limit 2
+	same "$rc" 1
+	row WRONG "$(host_name)" slurmctld 'it does not respond: '
+	row ok "$(host_name)" plugstack.conf ".*: optional $TOP/ddp.so"
+	need_root
 	"$minicluster" run scontrol update partitionname=main AllowGroups=daemon
 	rc=0
 	out=$(in_top_dir as_user "$minicluster" run ddp-info --check) || rc=$?
@@ -449,11 +455,6 @@ node_has_state() { [ "$(mc sinfo -h -N -n "$1" -o %T)" = "$2" ]; }
 	same "$rc" 1
 	row ok "$(host_name)" ddp.so "$TOP/ddp.so"
 	row WRONG "$(host_name)" node 'no node was checked'
-	sed 's/^SlurmctldPort=.*/SlurmctldPort=1/' "$MINICLUSTER_DIR/slurm.conf" >"$TOP/p-none.conf"
-	check_by "$TOP/p-none.conf" --limit 2
-	same "$rc" 1
-	row WRONG "$(host_name)" slurmctld 'it does not respond: '
-	row ok "$(host_name)" plugstack.conf ".*: optional $TOP/ddp.so"
 }
 
 @test "inside a job: only its nodes are checked, by a step" {
@@ -479,6 +480,18 @@ node_has_state() { [ "$(mc sinfo -h -N -n "$1" -o %T)" = "$2" ]; }
 	row warning n3 node 'not checked: none of its partitions is up'
 	"$minicluster" run scontrol delete partitionname=two
 	"$minicluster" run scontrol update partitionname=main nodes=n[1-3]
+}
+
+@test "a full disk: no verdict is lost, and the error is named" {
+	need_root
+	mkdir "$TOP/p-full"
+	mount -t tmpfs -o size=4k,mode=1777 none "$TOP/p-full"
+	echo x >"$TOP/p-full/x"
+	try in_top_dir env TMPDIR="$TOP/p-full" SLURM_CONF="$MINICLUSTER_DIR/slurm.conf" setpriv --reuid=nobody --clear-groups ddp-info --check --here
+	same "$rc:$out" 1:
+	has "$err" "^ddp-info: cannot write to $TOP/p-full/ddp-check"
+	try in_top_dir "$minicluster" run sh -c 'ddp-info --check --here >/dev/full'
+	same "$rc:$err" "1:ddp-info: cannot write to stdout"
 }
 
 @test "invalid combinations of options, and unknown arguments, are refused" {
