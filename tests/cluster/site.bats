@@ -206,6 +206,20 @@ host()
 	row WRONG 'n\[1-3\]' node 'MASTER_PORT=abc of your environment is not a port'
 }
 
+@test "root runs no program from a directory of PATH that other users can change, and uses no TMPDIR" {
+	local name
+	need_root
+	mkdir -m 777 "$TOP/p-bin"
+	for name in awk sed scontrol sinfo srun stat timeout; do
+		printf '#!/bin/sh\ntouch "%s/ran"\n' "$TOP" >"$TOP/p-bin/$name"
+		chmod 755 "$TOP/p-bin/$name"
+	done
+	try in_top_dir env PATH="$TOP/p-bin:$PATH" SLURM_CONF="$MINICLUSTER_DIR/slurm.conf" TMPDIR="$TOP/p-none" BASH_ENV="$TOP/p-bin/awk" "$INST/bin/ddp-info" --check -w n1
+	same "$rc" 0
+	row ok "$(host_name), n1" ddp.so "$TOP/ddp.so"
+	[ ! -e "$TOP/ran" ]
+}
+
 @test "nodes and partitions that do not exist, and a check of no node, are errors" {
 	check -w n1,n9
 	same "$rc" 1
