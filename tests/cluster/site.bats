@@ -332,6 +332,11 @@ host()
 	chgrp nogroup "$TOP/p-lib/ddp.so"
 	check --here
 	has_not "$out" 'users cannot read .*ddp.so'
+	chmod 600 "$MINICLUSTER_DIR/plugstack.conf"
+	out=$(in_top_dir as_user "$minicluster" run ddp-info --check --here) || true
+	chmod 644 "$MINICLUSTER_DIR/plugstack.conf"
+	row warning "$(host_name)" plugstack.conf "$MINICLUSTER_DIR/plugstack.conf: Permission denied; every srun must read it"
+	has_not "$out" 'no line|not installed'
 }
 
 @test "a ddp.so for another Slurm release, and a missing one, are errors" {
