@@ -60,6 +60,12 @@ static inline const struct ddp_variable_info *ddp_variable_info(enum ddp_variabl
  */
 #define DDP_NOT_LOADED "-1 (ddp.so is not loaded on this node)"
 
+/*
+ * Beginning of the reason why --ddp or ddp-exec refused a step, if it is the user's request and so the
+ * same on every node and in every attempt. ddp-run does not start such a step again.
+ */
+#define DDP_USAGE_ERROR "usage error: "
+
 /* Value of PET_NNODES if a node has several tasks. torchrun exits with this text. */
 #define DDP_SEVERAL_TASKS "-1 (torchrun needs --ntasks-per-node=1)"
 

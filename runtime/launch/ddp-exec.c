@@ -117,21 +117,23 @@ static void stay_silent(void)
 }
 
 /*
- * Print an error. If it occurs on all tasks alike, only rank 0 prints it. With [one], only this
- * task has the error.
+ * Print an error. With [one], only this task has the error. Otherwise it is an error of the command
+ * line or the environment, which all tasks have, and only rank 0 prints it.
  */
 static void __attribute__((format(printf, 2, 3))) complain(bool one, const char *format, ...)
 {
 	const char *rank = ddp_env_filled(environ, "SLURM_PROCID");
 	static char text[LINE_SIZE];
 	va_list ap;
+	int used;
 
 	if (!one && rank && strcmp(rank, "0") != 0) {
 		stay_silent();
 		return;
 	}
 	va_start(ap, format);
-	vsnprintf(text, sizeof(text), format, ap);
+	used = snprintf(text, sizeof(text), "%s", one ? "" : DDP_USAGE_ERROR);
+	vsnprintf(text + used, sizeof(text) - (size_t)used, format, ap);
 	va_end(ap);
 	print_line(stderr, "ddp-exec", text);
 }
@@ -462,7 +464,7 @@ static int make_plan(struct ddp_facts *facts, struct ddp_plan *plan, struct ddp_
 		},
 		&facts->devices);
 	if (facts->devices.unlisted)
-		return ddp_fail(message,
+		return ddp_fail(message, DDP_USAGE_ERROR
 				"with --gpu-bind=none this Slurm does not say which GPUs of a node "
 				"the step has. Remove --gpu-bind=none, and request GPUs with "
 				"--gpus-per-node=N, so that each task sees all of them.");

@@ -224,6 +224,7 @@ int ddp_endpoint_check(const struct ddp_channel *ch, char *const *step_env, char
 	if (endpoint.number == 0)
 		return ddp_fail(
 			message,
+			DDP_USAGE_ERROR
 			"MASTER_PORT=%.100s of your environment is not a port from 1 to 65535. "
 			"Unset it, and a port is chosen.",
 			endpoint.port);
@@ -232,18 +233,21 @@ int ddp_endpoint_check(const struct ddp_channel *ch, char *const *step_env, char
 	if (is_no_address(endpoint.address))
 		return ddp_fail(
 			message,
+			DDP_USAGE_ERROR
 			"MASTER_ADDR=%.100s of your environment is not the name or address of a host. "
 			"Unset MASTER_ADDR, and the address of rank 0's node is set.",
 			endpoint.address);
 	if (nodes > 1 && ddp_address_is_loopback(endpoint.address))
 		return ddp_fail(
 			message,
+			DDP_USAGE_ERROR
 			"MASTER_ADDR=%.100s of your environment is a different host on each of the %u "
 			"nodes. Unset MASTER_ADDR, and the address of rank 0's node is set.",
 			endpoint.address, nodes);
 	if (is_other_node(ch, task_env, endpoint.address, name, sizeof(name)))
 		return ddp_fail(
 			message,
+			DDP_USAGE_ERROR
 			"MASTER_ADDR=%.100s of your environment is node %s, but rank 0 runs on "
 			"%s. Unset MASTER_ADDR, and the address of rank 0's node is set.",
 			endpoint.address, name, ch->node);

@@ -158,7 +158,10 @@ int ddp_task_check_port(const struct ddp_facts *facts, struct ddp_message *messa
 	if (facts->task.rank != 0)
 		return 0;
 	if (geteuid() != 0 && endpoint.number < 1024 && endpoint.number < first_port())
-		return refuse_port(&endpoint, facts->host, "is for root only", message);
+		return ddp_fail(message, DDP_USAGE_ERROR "port %u is for root only. %s",
+				endpoint.number,
+				endpoint.port ? "Unset MASTER_PORT, and a free port is chosen."
+					      : "Choose other ports with --ddp-port=LO-HI.");
 	if (!is_listening(endpoint.number, &uid))
 		return 0;
 	snprintf(reason, sizeof(reason), "is in use by a process of user %u", uid);

@@ -165,8 +165,9 @@ void attempt_report(const struct launch *launch, struct attempt *attempt, FILE *
 		return;
 	if (screen)
 		facts_ask_nodes(&attempt->facts, attempt);
+	/* The report on a usage error is one line, for which no other directory is needed. */
 	if (write_files(attempt, &text, &json, &error) < 0 &&
-	    (!move_directory(attempt, error.text) ||
+	    (attempt->said.usage_error || !move_directory(attempt, error.text) ||
 	     write_files(attempt, &text, &json, NULL) < 0)) {
 		attempt->dir[0] = '\0';
 		(void)write_files(attempt, &text, &json, NULL);

@@ -988,7 +988,7 @@ static enum run_end find_end(const struct run *run)
 	 * Slurm cancels a step by killing its ranks. If srun's exit status does not show that, the
 	 * cancelled step is one that the program started.
 	 */
-	bool cancelled = attempt->step[0] && !said->refused &&
+	bool cancelled = attempt->step[0] && !said->refused && !said->usage_error &&
 			 (said->cancelled || (said->aborted && attempt->status > 128));
 	bool good = attempt->status == 0 && !job.ending && !attempt->stop_reason[0] && !said->late;
 	bool was_announced = is_announced(run);
@@ -1006,7 +1006,7 @@ static enum run_end find_end(const struct run *run)
 		{!good && (end_requested || job.ending || cancelled), RUN_END_CANCELLED},
 		{was_announced, RUN_END_WARNED},
 		{attempt->abandoned && !run->srun_killed, RUN_END_NODE},
-		{!attempt->step[0] || said->not_found, RUN_END_REFUSED},
+		{!attempt->step[0] || said->not_found || said->usage_error, RUN_END_REFUSED},
 		{said->late, RUN_END_EXIT},
 		{attempt->stop_reason[0] && is_first_as_rank_0(said), RUN_END_STOPPED},
 		{said->count > 0 && said->task[0].how != FACTS_EXIT, RUN_END_SIGNAL},
@@ -1021,12 +1021,12 @@ static enum run_end find_end(const struct run *run)
 }
 
 /*
- * A program that cannot be started has the exit status of the ranks that could not start it, since
- * Slurm ends other ranks before they try, and srun then exits with 128 plus the signal number.
+ * A refused step has the exit status of the ranks that found the reason, since Slurm ends other ranks
+ * before they find it, and srun then exits with 128 plus the signal number.
  */
 static int find_status(const struct attempt *attempt)
 {
-	for (size_t i = 0; i < attempt->said.count && attempt->said.not_found; i++)
+	for (size_t i = 0; i < attempt->said.count && attempt->end == RUN_END_REFUSED; i++)
 		if (attempt->said.task[i].how == FACTS_EXIT)
 			return attempt->said.task[i].code;
 	return attempt->status;

@@ -249,7 +249,9 @@ static void put_output(struct ddp_text *out, const struct facts *facts,
 /* Returns why the step was refused; NULL: it was not. */
 static const char *find_refusal(const struct attempt *attempt)
 {
-	return attempt->said.not_found || attempt->said.refused ? attempt->said.refusal : NULL;
+	const struct srun_said *said = &attempt->said;
+
+	return said->not_found || said->refused || said->usage_error ? said->refusal : NULL;
 }
 
 static void put_first(struct ddp_text *out, const struct attempt *attempt)
@@ -453,6 +455,13 @@ static void put_text(struct ddp_text *out, const struct attempt *attempt)
 {
 	const struct facts *facts = &attempt->facts;
 
+	if (facts->end == RUN_END_REFUSED && attempt->said.usage_error) {
+		ddp_text_add(out, "ddp-run: step %s.%s was refused, and a restart cannot help: ",
+			     attempt->job, attempt->step);
+		ddp_text_plain(out, attempt->said.refusal);
+		ddp_text_add(out, "\n");
+		return;
+	}
 	put_head(out, attempt);
 	put_first(out, attempt);
 	put_others(out, facts);
@@ -477,10 +486,6 @@ static void put_text(struct ddp_text *out, const struct attempt *attempt)
 	if (attempt->dir[0])
 		ddp_text_add(out, "print this report again: ddp-run --explain %s\n",
 			     plain(attempt->dir).text);
-	if (out->data) {
-		ddp_hide(out->data);
-		out->size = strlen(out->data);
-	}
 }
 
 /* --- report.json --------------------------------------------------------------------------- */
@@ -642,6 +647,10 @@ static void put_json(struct ddp_text *out, const struct attempt *attempt, const 
 void failure_report(const struct attempt *attempt, struct ddp_text *text, struct ddp_text *json)
 {
 	put_text(text, attempt);
+	if (text->data) {
+		ddp_hide(text->data);
+		text->size = strlen(text->data);
+	}
 	put_json(json, attempt, text->data);
 }
 

@@ -426,7 +426,7 @@ bool nodes_check_refusal(struct launch *launch, struct attempt *attempt)
 	if (attempt->said.not_found)
 		check_unable(launch, attempt);
 	/* If no step has run yet, a refusal concerns the user's request, not the nodes. */
-	if (attempt->said.not_found || attempt->number == 0)
+	if (attempt->said.not_found || attempt->said.usage_error || attempt->number == 0)
 		return false;
 	all = ask_nodes(state, NULL, NULL);
 	for (size_t i = 0; i < last->count; i++)

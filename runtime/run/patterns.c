@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+#include "contract.h"
+
 #define SLURM "Slurm 20.11 to 26.05"
 #define GLOO "gloo of PyTorch 2.4"
 
@@ -55,6 +57,15 @@ const struct pattern patterns[] = {
 	{PATTERN_SRUN, LINE_CANCELLED, "%error: *** STEP % CANCELLED AT %",
 	 "[2026-11-23T14:19:07.123] error: *** STEP 4.0 ON n1 CANCELLED AT 2026-11-23T14:19:07 ***",
 	 "Slurm 25.05 to 26.05; before, the line begins with \"slurmstepd: \""},
+	{PATTERN_SRUN, LINE_USAGE_ERROR, "slurmstepd-%: error: ddp: %" DDP_USAGE_ERROR "%",
+	 "slurmstepd-n1: error: ddp: usage error: port 80 is for root only. Unset MASTER_PORT, and a free port is chosen.",
+	 "the plugin, Slurm to 24.11"},
+	{PATTERN_SRUN, LINE_USAGE_ERROR, "[%] error: ddp: %" DDP_USAGE_ERROR "%",
+	 "[2026-11-29T07:18:34.760] error: ddp: n2: usage error: port 80 is for root only. Unset MASTER_PORT, and a free port is chosen.",
+	 "the plugin, Slurm 25.05 to 26.05"},
+	{PATTERN_SRUN, LINE_USAGE_ERROR, "ddp-exec%:% " DDP_USAGE_ERROR "%",
+	 "ddp-exec: usage error: MASTER_PORT=x of your environment is not a port from 1 to 65535. Unset it, and a port is chosen.",
+	 "ddp-exec"},
 	{PATTERN_SRUN, LINE_STEP_REFUSED, "slurmstepd-%: error: ddp: %",
 	 "slurmstepd-n1: error: ddp: port 29500 of n1, where rank 0 runs, is in use by a process of user 0. Unset MASTER_PORT, and a free port is chosen.",
 	 "the plugin, Slurm to 24.11"},

@@ -65,6 +65,7 @@ enum pattern_meaning {
 	LINE_CANCELLED,	      /* 2: step that Slurm ends, for any other reason or none */
 	LINE_NOT_STARTED,     /* 2: program and reason */
 	LINE_STEP_REFUSED, /* 1: why --ddp failed on a node; the node's slurmstepd ends the step */
+	LINE_USAGE_ERROR,  /* 3: why --ddp or ddp-exec refuses the step on every node */
 	LINE_LAUNCHING,	   /* srun -v: the step exists; srun connects to the node */
 	LINE_FATAL,	   /* srun ends */
 

@@ -288,6 +288,10 @@ static void read_line(struct srun_said *said, int rank, const char *line, double
 		if (!said->refusal[0])
 			snprintf(said->refusal, sizeof(said->refusal), "ddp: %.240s", part[2].text);
 		break;
+	case LINE_USAGE_ERROR:
+		said->usage_error = true;
+		snprintf(said->refusal, sizeof(said->refusal), "%s", part[3].text);
+		break;
 	case LINE_NOT_STARTED:
 		if (said->not_found || !is_program(said, part[2].text))
 			break;

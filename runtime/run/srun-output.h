@@ -76,13 +76,14 @@ struct srun_said {
 	bool cancelled; /* the step was cancelled before a task failed, or by Ctrl-C */
 	bool forced;	/* srun received SIGTERM or SIGHUP, and ended the step */
 	bool aborted; /* a step was cancelled: this step or, if [mixed], a step that the program started */
-	bool limit;	/* Slurm ended the step at a time limit */
-	bool refused;	/* --ddp failed on a node, whose slurmstepd ended the step */
-	bool preempted; /* Slurm ended the step in favour of another job */
+	bool limit;	  /* Slurm ended the step at a time limit */
+	bool refused;	  /* --ddp failed on a node, whose slurmstepd ended the step */
+	bool usage_error; /* --ddp or ddp-exec refused the step, and would refuse it on every node */
+	bool preempted;	  /* Slurm ended the step in favour of another job */
 	bool not_found; /* a node could not start the program, or no_file is set and no rank started */
 	bool no_file; /* srun could not open a file of --input, --output or --error */
-	/* set for not_found, no_file and refused: "execve(): a.out: No such file or directory" */
-	char refusal[256];
+	/* set for not_found, no_file, refused and usage_error: "execve(): a.out: No such file or directory" */
+	char refusal[512];
 };
 
 /*

@@ -136,6 +136,15 @@ expect_only_report() { has "$(ls -A "$WORK/.ddp")" '^failed-mini[0-9]+-[0-9]+\.0
 	has "$out" "^    ddp-exec: port $port of n1, where rank 0 runs, is in use by a process of user [0-9]+\. Unset MASTER_PORT, and a free port is chosen\.$"
 }
 
+@test "a step that every node would refuse is not started again" {
+	MASTER_PORT=x batch -N2 -n2 touch ran
+	same "$rc:$(grep -c '^ddp-run: step [0-9]*\.0 was refused, and a restart cannot help: MASTER_PORT=x of your environment' <<<"$out")" 1:1
+	batch -N2 -n2 --ddp-share=most touch ran
+	same "$rc:$(grep -c '^ddp-run: step [0-9]*\.0 was refused, and a restart cannot help: --ddp-share=most: choose one of' <<<"$out")" 2:1
+	same "$(grep -c '^ddp-run' <<<"$out")" 1
+	[ ! -e "$WORK/ran" ]
+}
+
 @test "--multi-prog, --ddp, and a missing ddp-exec are refused in one line" {
 	try mc salloc -Q -n1 "$DDP_RUN" --multi-prog programs
 	same "$rc:$err" "2:ddp-run: --multi-prog needs srun --ddp, which this srun does not have: start one program that chooses its task by RANK"

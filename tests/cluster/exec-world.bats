@@ -189,7 +189,7 @@ is_in_state() { [ "$(queue -j "$id" -o %T)" = "$1" ]; }
 @test "a heterogeneous step of several components is refused, a step in one component is not" {
 	tasks -w n3 -n1 "$EXEC" touch ran : -w n1 -n1 "$EXEC" touch ran
 	same "$rc:$(grep '^ddp-exec' <<<"$err")" \
-		"2:ddp-exec: ddp-exec cannot be used in a heterogeneous step, which has several components. Start the program in one component, with --het-group=N."
+		"2:ddp-exec: usage error: ddp-exec cannot be used in a heterogeneous step, which has several components. Start the program in one component, with --het-group=N."
 	try mc salloc -Q -w n3 -n1 : -w n1 -n2 srun --het-group=0,1 "$EXEC" touch ran
 	same "$rc:$(grep -c '^ddp-exec: .* with --het-group=N\.$' <<<"$err")" 2:1
 	[ ! -e "$WORK/ran" ]
@@ -269,7 +269,7 @@ is_in_state() { [ "$(queue -j "$id" -o %T)" = "$1" ]; }
 	else
 		same "$rc:$out" 1:
 		same "$(grep '^ddp-exec' <<<"$err")" \
-			"ddp-exec: with --gpu-bind=none this Slurm does not say which GPUs of a node the step has. Remove --gpu-bind=none, and request GPUs with --gpus-per-node=N, so that each task sees all of them."
+			"ddp-exec: usage error: with --gpu-bind=none this Slurm does not say which GPUs of a node the step has. Remove --gpu-bind=none, and request GPUs with --gpus-per-node=N, so that each task sees all of them."
 	fi
 	tasks -w n1 -n2 --gres=gpu:1 --gpu-bind=none env CUDA_VISIBLE_DEVICES=1 "$EXEC" printenv CUDA_VISIBLE_DEVICES
 	same "$rc:$out" $'0:1\n1'

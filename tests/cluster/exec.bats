@@ -182,24 +182,24 @@ tasks() { try mc srun -J x "$@"; }
 	same "$rc:$out:$err" "0:0 1 0 localhost none:"
 	SLURM_NTASKS=4 try as_user "$EXEC" true
 	same "$rc" 2
-	has "$err" '^ddp-exec: SLURM_NTASKS=4, but srun did not start this process, .*: write srun ddp-exec, or unset SLURM_NTASKS$'
+	has "$err" '^ddp-exec: usage error: SLURM_NTASKS=4, but srun did not start this process, .*: write srun ddp-exec, or unset SLURM_NTASKS$'
 	try mc salloc -Q -w n1 -n2 "$EXEC" true
 	same "$rc" 2
-	has "$err" '^ddp-exec: SLURM_NTASKS=2, '
+	has "$err" '^ddp-exec: usage error: SLURM_NTASKS=2, '
 }
 
 @test "use in a batch script without srun, and wrong options, are refused in one line" {
 	batch -w n1 -n2 --wrap "$EXEC true; echo \$?"
-	same "$out" "ddp-exec: this is the script or shell of job $job, not a task: write srun ddp-exec, with srun's options before ddp-exec
+	same "$out" "ddp-exec: usage error: this is the script or shell of job $job, not a task: write srun ddp-exec, with srun's options before ddp-exec
 2"
 	tasks -w n1 -n2 "$EXEC" --ddp-share=most true
-	same "$rc:$(grep -c '^ddp-exec: --ddp-share=most: choose one of ' <<<"$err")" 2:1
+	same "$rc:$(grep -c '^ddp-exec: usage error: --ddp-share=most: choose one of ' <<<"$err")" 2:1
 	tasks -w n1 -n2 "$EXEC" -N2 true
-	same "$rc:$(grep -c '^ddp-exec: there is no option -N2; ' <<<"$err")" 2:1
+	same "$rc:$(grep -c '^ddp-exec: usage error: there is no option -N2; ' <<<"$err")" 2:1
 	tasks -w n1 -n2 "$EXEC" --ddp true
 	same "$rc:$err" "0:"
 	tasks -w n1 -n2 "$EXEC"
-	same "$rc:$(grep -c '^ddp-exec: no program given' <<<"$err")" 2:1
+	same "$rc:$(grep -c '^ddp-exec: usage error: no program given' <<<"$err")" 2:1
 }
 
 @test "under srun --ddp, and under ddp-exec, it changes no variable" {
@@ -289,14 +289,14 @@ not_shared()
 	tasks -w n1 -n2 --kill-on-bad-exit=1 sh -c 'touch here.$SLURM_PROCID; until [ -e here.0 ] && [ -e here.1 ]; do sleep 0.1; done
 		[ $SLURM_PROCID -eq 1 ] || sleep 0.3; exec "$0" ./torchrun train.py' "$EXEC"
 	[ "$rc" -ne 0 ]
-	has "$err" '^ddp-exec: torchrun starts all ranks of its node: .* \(python3 train\.py\); --ddp-launcher=allow permits it$'
+	has "$err" '^ddp-exec: usage error: torchrun starts all ranks of its node: .* \(python3 train\.py\); --ddp-launcher=allow permits it$'
 	RANK=5 tasks -w n1 -n1 "$EXEC" true
 	same "$rc:$err" "0:ddp: RANK=5 of your environment is replaced in each task"
 }
 
 @test "an error of all tasks of a node is printed once" {
 	MASTER_PORT=x tasks -w n1 -n3 "$EXEC" true
-	same "$rc:$(grep -c '^ddp-exec: MASTER_PORT=x of your environment is not a port ' <<<"$err")" 1:1
+	same "$rc:$(grep -c '^ddp-exec: usage error: MASTER_PORT=x of your environment is not a port ' <<<"$err")" 1:1
 	tasks -w n1 -n3 "$EXEC" --ddp-rdzv=/proc/none true
 	same "$rc:$(grep -c '^ddp-exec: cannot make /proc/none: ' <<<"$err")" 1:1
 }

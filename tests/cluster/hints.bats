@@ -40,7 +40,7 @@ script()
 		# shellcheck disable=SC2086
 		try mc $start srun --overlap -n1 touch ran
 		[ "$rc" -ne 0 ]
-		same "$(grep -c 'error: ddp: each task\|^ddp-exec: each task' <<<"$err")" 1
+		same "$(grep -c 'error: ddp: each task\|^ddp-exec: usage error: each task' <<<"$err")" 1
 		has "$err" 'write --ddp after the inner srun; --ddp-launcher=allow permits it$'
 		[ ! -e "$WORK/ran" ]
 	done
@@ -124,7 +124,7 @@ script()
 	MASTER_PORT=80 try mc srun -w n1 -n1 --ddp touch ran
 	[ "$rc" -ne 0 ]
 	same "$(grep ddp: <<<"$err")" \
-		"slurmstepd-n1: error: ddp: port 80 of n1, where rank 0 runs, is for root only. Unset MASTER_PORT, and a free port is chosen."
+		"slurmstepd-n1: error: ddp: usage error: port 80 is for root only. Unset MASTER_PORT, and a free port is chosen."
 	[ ! -e "$WORK/ran" ]
 }
 

@@ -187,6 +187,20 @@ first_failures()
 	[ ! -e "$WORK/.ddp" ]
 }
 
+@test "a step that every node would refuse is not started again, and no node is replaced" {
+	remedy="MASTER_ADDR=n3 of your environment is node n3, but rank 0 runs on n1. Unset MASTER_ADDR, and the address of rank 0's node is set."
+	MASTER_ADDR=n3 batch --spare-nodes 1 touch ran
+	same "$rc" 1
+	same "$(grep '^ddp-run' <<<"$out" | sed -E 's/ [0-9]+\.0 / N.0 /')" "ddp-run: step N.0 was refused, and a restart cannot help: $remedy"
+	same "$(report 0 kind status refusal next)" "\"refused\" 1 \"$remedy\" \"stop\""
+	MASTER_PORT=x batch touch ran
+	same "$rc:$(grep -c '^ddp-run: ' <<<"$out")" 1:1
+	batch --ddp-port=x touch ran
+	has "$out" 'srun: error: ddp: --ddp-port=x is not a port'
+	has_not "$out" '^ddp-run: '
+	[ ! -e "$WORK/ran" ]
+}
+
 @test "wrong options, a start inside a rank, and --requeue outside a batch job are refused in one line" {
 	for wrong in '--restarts x true|--restarts x: give a whole number from 0 on' \
 		'--hang 5y true|--hang 5y: give seconds, or a number with s, m or h' \

@@ -139,16 +139,16 @@ refused()
 
 @test "a MASTER_PORT or MASTER_ADDR that cannot be right ends the step, and has no effect without --ddp" {
 	for port in abc 0 65536 -1 1x ' 1' 99999999999999999999; do
-		node=n1 message="MASTER_PORT=$port of your environment is not a port from 1 to 65535. Unset it, and a port is chosen."
+		node=n1 message="usage error: MASTER_PORT=$port of your environment is not a port from 1 to 65535. Unset it, and a port is chosen."
 		refused env MASTER_PORT="$port" srun -w n1 -n2 --ddp
 	done
-	message="MASTER_PORT=abc of your environment is .*"
+	message="usage error: MASTER_PORT=abc of your environment is .*"
 	refused env SLURM_DDP=1 srun -w n1,n2 -N2 --export=ALL,MASTER_PORT=abc
 	try mc env MASTER_PORT=abc srun -w n1 "$SHOW" MASTER_PORT
 	same "$rc:$out:$err" "0:0@n1 MASTER_PORT=abc:"
-	message="MASTER_ADDR=n2 of your environment is node n2, but rank 0 runs on n1. Unset MASTER_ADDR, and the address of rank 0's node is set."
+	message="usage error: MASTER_ADDR=n2 of your environment is node n2, but rank 0 runs on n1. Unset MASTER_ADDR, and the address of rank 0's node is set."
 	refused env MASTER_ADDR=n2 srun -w n1,n2 -N2 --ddp
-	message="MASTER_ADDR=localhost of your environment is a different host on each of the 2 nodes. Unset MASTER_ADDR, and the address of rank 0's node is set."
+	message="usage error: MASTER_ADDR=localhost of your environment is a different host on each of the 2 nodes. Unset MASTER_ADDR, and the address of rank 0's node is set."
 	refused env MASTER_ADDR=localhost srun -w n1,n2 -N2 --ddp
 }
 
