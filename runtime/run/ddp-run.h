@@ -261,12 +261,6 @@ void claims_set(const struct node_list *nodes);
  */
 void claims_of_others(const struct node_list *own, struct node_list *nodes);
 
-/*
- * Wait until no other ddp-run of the job chooses nodes. Returns a descriptor whose close() lets the
- * next one choose, or -1 if that is not possible.
- */
-int claims_lock(void);
-
 /* --- preflight.c: tests of nodes ----------------------------------------------------------- */
 
 struct preflight_found {

@@ -11,10 +11,10 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/settings.h"
 #include "base/text.h"
+#include "base/watch.h"
 #include "base/xalloc.h"
 #include "failure-report.h"
 
@@ -22,8 +22,11 @@ enum {
 	ASKS = 5,	  /* maximum number of queries until Slurm answers */
 	ASK_AGAIN = 5,	  /* seconds between queries */
 	STEPS_LIMIT = 10, /* seconds for Slurm to list steps */
-	ANSWER_LIMIT = 8  /* seconds for a node that did not answer before */
+	ANSWER_LIMIT = 8, /* seconds for a node that did not answer before */
+	CLAIMS = 20	  /* maximum number of claims until no other ddp-run claims the same node */
 };
+
+#define CLAIM_AGAIN 0.2 /* longest time between two claims, in seconds */
 
 static void add_all(struct node_list *list, const struct node_list *more)
 {
@@ -321,6 +324,38 @@ static struct node_list find_reserved(const struct launch *launch, const struct 
 }
 
 /*
+ * Set launch->usable and claim these nodes: nodes of [all] without those of [gone] and of other
+ * ddp-runs. Returns false if another ddp-run claimed a node at the same time.
+ */
+static bool claim_usable(struct launch *launch, const struct node_list *all,
+			 const struct node_list *last, const struct node_list *gone)
+{
+	struct node_list before = {.name = NULL}, after = {.name = NULL};
+	bool conflict;
+
+	nodes_free(&launch->usable);
+	claims_set(last);
+	claims_of_others(last, &before);
+	for (int order = 0; order < 4; order++)
+		for (size_t i = 0; i < all->count; i++) {
+			const char *name = all->name[i];
+			bool is_new = !nodes_have(last, name);
+
+			/* Spare nodes beyond those needed stay free for other ddp-runs of the job. */
+			if (!nodes_have(gone, name) && !nodes_have(&before, name) &&
+			    order == 2 * nodes_have(&launch->avoid, name) + is_new &&
+			    !(is_new && launch->usable.count >= launch->first.count))
+				nodes_add(&launch->usable, name);
+		}
+	claims_set(&launch->usable);
+	claims_of_others(last, &after);
+	conflict = nodes_have_any(&after, &launch->usable);
+	nodes_free(&before);
+	nodes_free(&after);
+	return !conflict;
+}
+
+/*
  * Set launch->usable: first the remaining nodes of the last attempt, then spare nodes, and finally
  * the nodes to avoid.
  */
@@ -331,7 +366,6 @@ static void find_usable(struct launch *launch, const struct attempt *attempt)
 	struct node_list all, reserved, gone = {.name = NULL}, doubtful = {.name = NULL};
 	struct nodes_answers said = {.with_ranks = 0};
 	char state[32];
-	int lock;
 
 	all = ask_nodes(state, &launch->avoid, NULL);
 	if (!*state) {
@@ -362,23 +396,8 @@ static void find_usable(struct launch *launch, const struct attempt *attempt)
 	add_all(&gone, &attempt->silent);
 	add_all(&gone, &attempt->unable);
 	add_all(&gone, &launch->failed);
-	nodes_free(&launch->usable);
-	lock = claims_lock();
-	claims_of_others(last, &gone);
-	for (int order = 0; order < 4; order++)
-		for (size_t i = 0; i < all.count; i++) {
-			const char *name = all.name[i];
-			bool is_new = !nodes_have(last, name);
-
-			/* Spare nodes beyond those needed stay free for other ddp-runs of the job. */
-			if (!nodes_have(&gone, name) &&
-			    order == 2 * nodes_have(&launch->avoid, name) + is_new &&
-			    !(is_new && launch->usable.count >= launch->first.count))
-				nodes_add(&launch->usable, name);
-		}
-	claims_set(&launch->usable);
-	if (lock >= 0)
-		close(lock);
+	for (int i = 0; i < CLAIMS && !claim_usable(launch, &all, last, &gone); i++)
+		attempt_wait(fmod(ddp_seconds() * 1e3, 1) * CLAIM_AGAIN);
 	nodes_answers_free(&said);
 	nodes_free(&doubtful);
 	nodes_free(&reserved);

@@ -167,6 +167,14 @@ bool nodes_have(const struct node_list *list, const char *name)
 	return false;
 }
 
+bool nodes_have_any(const struct node_list *list, const struct node_list *names)
+{
+	for (size_t i = 0; i < names->count; i++)
+		if (nodes_have(list, names->name[i]))
+			return true;
+	return false;
+}
+
 void nodes_free(struct node_list *list)
 {
 	free(list->name);

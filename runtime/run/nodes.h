@@ -55,6 +55,7 @@ struct node_list {
 /* Add [name], unless it is already in [list]. */
 void nodes_add(struct node_list *list, const char *name);
 bool nodes_have(const struct node_list *list, const char *name);
+bool nodes_have_any(const struct node_list *list, const struct node_list *names);
 void nodes_free(struct node_list *list);
 
 /* Returns the names, separated by commas, to be freed with free(). */

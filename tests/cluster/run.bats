@@ -772,7 +772,8 @@ second_ddp_run()
 		has_no_step() { [ -z "$(squeue -hs -j "$SLURM_JOB_ID" -o %j | grep '^bash$')" ]; }
 		"$run" -N1 -n1 -w n2 bash -c 'touch here.beside; until [ -e here.stopped ]; do sleep 0.1; done; exit 3' &
 		here test -e here.beside
-		here grep -q "/$!/n2$" /proc/net/unix
+		claims() { ls -l "/proc/$1/fd" | grep -q "/memfd:ddp-run/.*/$2 "; }
+		here claims $! n2
 		kill -STOP $!
 		touch here.stopped
 		here has_no_step
@@ -785,6 +786,34 @@ second_ddp_run()
 	same "$rc" 0
 	has "$out" '^ddp-run: other steps and ddp-runs of job [0-9]+ use n2, which are not used as spares$'
 	same "$(grep '^restart 2 on' <<<"$out")" $'restart 2 on n3\nrestart 2 on n2'
+}
+
+# claim_as_other_user NODE...: claims these nodes in the job of the ddp-run that has claimed n1, until here.end exists.
+claim_as_other_user()
+{
+	local claim
+	within 60 test -e "$WORK/here.0"
+	claim=$(find /proc/[0-9]*/fd -lname "/memfd:ddp-run/*/n1 *" -printf '%l\n' 2>/dev/null | head -n 1)
+	as_other_user /usr/bin/python3 - "$WORK" "${claim#/memfd:}" "$@" <<-'END'
+		import os, sys, time
+		prefix = sys.argv[2].rpartition("/")[0]
+		files = [os.memfd_create(prefix + "/" + node) for node in sys.argv[3:]]
+		os.write(1, b"claimed\n")
+		while not os.path.exists(sys.argv[1] + "/here.end"):
+		    time.sleep(0.1)
+	END
+}
+
+@test "a claim of another user keeps no node from a ddp-run" {
+	[ "$(id -u)" -eq 0 ] || skip "a second user needs root"
+	claim_as_other_user n2 n3 n4 3>&- >"$WORK/here.claimed" &
+	batch --spare-nodes 3 -N1 -n1 bash -c 'echo "restart $DDP_RESTART on $SLURMD_NODENAME"; touch here.0; until [ -s here.claimed ]; do sleep 0.1; done
+		[ "$DDP_RESTART" -eq 2 ] || exit $((3 + DDP_RESTART))'
+	touch "$WORK/here.end"
+	wait
+	same "$(<"$WORK/here.claimed")" claimed
+	same "$rc" 0
+	has "$out" '^restart 2 on n2$'
 }
 
 # A script replaces srun and sleeps, like an srun that waits for busy nodes.
