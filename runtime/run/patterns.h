@@ -74,7 +74,10 @@ enum pattern_meaning {
 
 	LINE_TRACEBACK, /* Python begins to print an exception, whose last line is not indented */
 	LINE_GROUP, /* like LINE_TRACEBACK, of an ExceptionGroup, with a margin before each line */
-	LINE_CPP,   /* 1: what() of a C++ exception */
+	LINE_IGNORED, /* the next traceback is of an exception that ends no thread, or of the exit */
+	LINE_THREAD,  /* the next traceback is of another thread than the main thread */
+	LINE_CHAINED, /* the next traceback belongs to the same exception as the last one */
+	LINE_CPP,     /* 1: what() of a C++ exception */
 	LINE_WARNING, /* a libddp warning. 1: "RANK@NODE", 2: message */
 	LINE_LIBDDP,  /* a libddp error. 1: "RANK@NODE", 2: message */
 	LINE_SLURM,   /* printed by Slurm */

@@ -171,7 +171,8 @@ static void find_error(struct tail *tail, int stream, const char *bytes, size_t 
 
 	if (!errors) {
 		errors = tail->errors = ddp_xcalloc(1, sizeof(*errors), "tails of output");
-		errors->stream[0].error.prefix = errors->stream[1].error.prefix = -1;
+		errors->last.prefix = errors->stream[0].error.prefix =
+			errors->stream[1].error.prefix = -1;
 	}
 	errors->active_at = ddp_seconds();
 	for (size_t i = 0; i < size; i++) {
@@ -186,7 +187,8 @@ static void find_error(struct tail *tail, int stream, const char *bytes, size_t 
 		}
 		line[*length] = '\0';
 		*length = 0;
-		if (!rank_error_parse(error, -1, line))
+		if (!rank_error_parse(error, -1, line) ||
+		    (errors->last.prefix >= 0 && error->prefix < 0))
 			continue;
 		errors->last = *error;
 		errors->error_at = errors->active_at;

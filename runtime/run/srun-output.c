@@ -357,7 +357,16 @@ static bool set_error(struct rank_error *error, enum pattern_meaning by, const c
 		return false;
 	snprintf(error->text, sizeof(error->text), "%.*s", (int)length, text);
 	error->printed_by = by;
+	error->prefix = by == LINE_TRACEBACK ? error->parsed_prefix : -1;
 	return true;
+}
+
+/* Whether the exception whose traceback ends here replaces the error found so far. */
+static bool counts(const struct rank_error *error)
+{
+	if (error->kind == LINE_THREAD)
+		return !error->text[0] || error->printed_by == LINE_LIBDDP;
+	return error->kind != LINE_IGNORED && (error->parsed_prefix >= 0 || error->prefix < 0);
 }
 
 /* Parse a line of a traceback that is not its first line. Returns as rank_error_parse(). */
@@ -374,7 +383,7 @@ static bool parse_traceback(struct rank_error *error, const char *line)
 	if (!*line || *line == ' ' || *line == '\t')
 		return false;
 	error->state = error->state == ERROR_GROUP ? ERROR_GROUP_NAMED : ERROR_OUTSIDE;
-	return set_error(error, LINE_TRACEBACK, line, strlen(line));
+	return counts(error) && set_error(error, LINE_TRACEBACK, line, strlen(line));
 }
 
 bool rank_error_parse(struct rank_error *error, int rank, const char *line)
@@ -388,7 +397,7 @@ bool rank_error_parse(struct rank_error *error, int rank, const char *line)
 
 	line = skip_prefix(line, &prefix);
 	/* Lines of other writers may be between those of a traceback. */
-	ours = !inside || prefix == error->prefix;
+	ours = !inside || prefix == error->parsed_prefix;
 	margin = ours && error->state >= ERROR_GROUP ? (size_t)(skip_margin(line) - line) : 0;
 	line += margin;
 	meaning = pattern_find(PATTERN_OUTPUT, line, strlen(line), part);
@@ -396,23 +405,36 @@ bool rank_error_parse(struct rank_error *error, int rank, const char *line)
 	    (meaning != LINE_LIBDDP || strncmp(part[1].text, label.text, strlen(label.text)) != 0))
 		return false;
 	switch (meaning) {
+	case LINE_IGNORED:
+	case LINE_THREAD:
+		error->next_kind = meaning;
+		return false;
+	case LINE_CHAINED:
+		error->next_kind = error->kind;
+		return false;
 	case LINE_CPP:
-		return set_error(error, meaning, part[1].text, part[1].length);
+		return error->prefix < 0 && set_error(error, meaning, part[1].text, part[1].length);
 	case LINE_LIBDDP:
 		return (!error->text[0] || error->printed_by == LINE_LIBDDP) &&
 		       set_error(error, meaning, part[2].text, part[2].length);
 	case LINE_GROUP:
 	case LINE_TRACEBACK:
 		/* An uncaught exception replaces one that a thread or a logger prints. */
-		if (!ours && error->prefix >= 0)
+		if (!ours && error->parsed_prefix >= 0)
 			return false;
-		error->prefix = prefix;
+		error->parsed_prefix = prefix;
+		if (margin == 0) {
+			error->kind = error->next_kind;
+			error->next_kind = LINE_OTHER;
+		}
 		if (meaning == LINE_GROUP)
 			error->state = ERROR_GROUP;
 		else if (margin == 0)
 			error->state = ERROR_TRACEBACK;
 		return false;
 	default:
+		if (!inside && *line)
+			error->next_kind = LINE_OTHER;
 		return inside && ours && parse_traceback(error, line);
 	}
 }

@@ -106,7 +106,9 @@ void srun_said_free(struct srun_said *said);
 /*
  * The last error in the output of a rank: an exception of Python or C++, or, if there was none, an
  * error of libddp. In a traceback of several exceptions the last one counts, and in an
- * ExceptionGroup the first one. Initialize with {.prefix = -1}.
+ * ExceptionGroup the first one. An error without PyTorch's prefix does not replace one with it,
+ * an exception of another thread than the main thread replaces none, and an exception that Python
+ * ignores or that an exit handler raises is no error. Initialize with {.prefix = -1}.
  */
 struct rank_error {
 	enum {
@@ -116,10 +118,13 @@ struct rank_error {
 		ERROR_GROUP_NAMED /* the exceptions in the group follow, or the group ends */
 	} state;
 	/*
-	 * Rank in the prefix "[rank1]: " of the traceback's lines; -1: no prefix. Only PyTorch's
-	 * hook for uncaught exceptions (2.3 to 2.15) prints this prefix.
+	 * Rank in the prefix "[rank1]: " of the lines of the error, and of the traceback that is being
+	 * parsed; -1: no prefix. Only PyTorch's hook for uncaught exceptions (2.3 to 2.15) prints
+	 * this prefix.
 	 */
-	int prefix;
+	int prefix, parsed_prefix;
+	/* LINE_IGNORED or LINE_THREAD if the next traceback, and the last one, are such; else LINE_OTHER */
+	enum pattern_meaning next_kind, kind;
 	enum pattern_meaning printed_by; /* LINE_TRACEBACK, LINE_CPP or LINE_LIBDDP */
 	char text[1024];		 /* one line; "": no error */
 };

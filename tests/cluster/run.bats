@@ -700,6 +700,28 @@ time.sleep(61)'
 	same "$(report 0 kind next)" '"exit" "restart"'
 }
 
+@test "exceptions of threads, exit handlers and destructors do not replace the one that ended the rank" {
+	cat >"$WORK/here.py" <<-'END'
+		import atexit, threading
+		class Loader:
+		    def __del__(self):
+		        raise AssertionError("can only test a child process")
+		def work():
+		    threading.main_thread().join()
+		    raise OSError("the queue is closed")
+		loader = Loader()
+		atexit.register(lambda: 1 / 0)
+		threading.Thread(target=work).start()
+		raise KeyError("samples")
+	END
+	# srun drops the last output of a rank that ends the step at once.
+	batch --restarts 0 -N2 -n2 bash -c '[ "$RANK" = 1 ] || exec sleep 61; /usr/bin/python3 here.py; sleep 1; exit 1'
+	has "$out" '^OSError: the queue is closed$'
+	has "$out" '^ZeroDivisionError: division by zero$'
+	has "$out" '^AssertionError: can only test a child process$'
+	has "$out" "^  KeyError: 'samples'$"
+}
+
 @test "srun is killed: ddp-run ends its ranks and starts another attempt" {
 	local option
 	# srun refuses --exclusive with --overlap, which the second attempt needs.

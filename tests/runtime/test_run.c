@@ -812,6 +812,39 @@ static const struct error_row {
 	{"a group that is cut off",
 	 "  + Exception Group Traceback (most recent call last):\n  | ExceptionGroup: several\n",
 	 -1, LINE_TRACEBACK, "ExceptionGroup: several", -1},
+	{"an exception of a destructor, after the real one",
+	 "Traceback (most recent call last):\nKeyError: 1\n"
+	 "Exception ignored in: <function A.__del__ at 0x7f>\nTraceback (most recent call last):\n"
+	 "  File \"a\"\nOSError: 2\n\nDuring handling of the above exception, another exception occurred:\n\n"
+	 "Traceback (most recent call last):\nAssertionError: 3\n",
+	 -1, LINE_TRACEBACK, "KeyError: 1", -1},
+	{"an exception after an ignored one",
+	 "Exception ignored in: <function A.__del__ at 0x7f>\nTraceback (most recent call last):\n"
+	 "OSError: 2\nTraceback (most recent call last):\nKeyError: 1\n",
+	 -1, LINE_TRACEBACK, "KeyError: 1", -1},
+	{"an exception after an ignored one without a traceback",
+	 "Exception ignored in: <_io.TextIOWrapper>\nBrokenPipeError: x\n"
+	 "Traceback (most recent call last):\nKeyError: 1\n",
+	 -1, LINE_TRACEBACK, "KeyError: 1", -1},
+	{"only ignored exceptions",
+	 "Error in atexit._run_exitfuncs:\nTraceback (most recent call last):\nOSError: 2\n", -1,
+	 LINE_OTHER, "", -1},
+	{"an exception of a thread, after that of the main thread",
+	 "Traceback (most recent call last):\nKeyError: 1\nException in thread Thread-1 (f):\n"
+	 "Traceback (most recent call last):\nOSError: 2\n",
+	 -1, LINE_TRACEBACK, "KeyError: 1", -1},
+	{"an exception of a thread alone",
+	 "Exception in thread Thread-1 (f):\nTraceback (most recent call last):\nOSError: 2\n", -1,
+	 LINE_TRACEBACK, "OSError: 2", -1},
+	{"an uncaught exception, then others while the rank exits",
+	 "[rank1]: Traceback (most recent call last):\n[rank1]: ValueError: b\n"
+	 "Traceback (most recent call last):\nKeyError: 1\n  what():  bad\n",
+	 -1, LINE_TRACEBACK, "ValueError: b", 1},
+	{"an uncaught exception with a cause",
+	 "[rank1]: Traceback (most recent call last):\n[rank1]: ValueError: b\n[rank1]: \n"
+	 "[rank1]: The above exception was the direct cause of the following exception:\n[rank1]: \n"
+	 "[rank1]: Traceback (most recent call last):\n[rank1]: OSError: c\n",
+	 -1, LINE_TRACEBACK, "OSError: c", 1},
 	{"a C++ exception counts more than libddp's error", "  what():  bad\nddp[0@n1]: x\n", -1,
 	 LINE_CPP, "bad", -1},
 	{"of libddp's errors, the last", "ddp[0@n1]: x\nddp[0@n1]: warning: w\nddp[0@n1]: y\n", -1,
