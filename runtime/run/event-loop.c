@@ -1099,9 +1099,18 @@ static void clean_up(struct run *run)
 		cancel(run, NULL);
 		attempt->abandoned = true;
 	}
-	/* srun has ended, but Slurm still waits for the slurmstepd that was killed. */
-	if (said->broken && attempt->status != 0)
+	/*
+	 * srun has ended, but Slurm may still wait for a slurmstepd that was killed, or for one that a
+	 * slurmd starts late.
+	 */
+	if ((said->broken || said->missed.count > 0) && attempt->status != 0)
 		attempt->abandoned = true;
+	/*
+	 * If slurmd was killed but its slurmstepd was not, Slurm notices that only when the next
+	 * step begins.
+	 */
+	if (said->missed.count > 0 && attempt->silent.count == 0 && !job.ending)
+		(void)probe_nodes(run, &said->missed);
 	if (attempt->abandoned)
 		kill_leftovers(run);
 	attempt->ended = ddp_date(NULL);
@@ -1114,12 +1123,6 @@ static void clean_up(struct run *run)
 	if (said->aborted || said->cancelled || said->limit || run->announced_at > 0 ||
 	    job.requeue_id[0])
 		(void)job_update();
-	/*
-	 * If slurmd was killed but its slurmstepd was not, Slurm notices that only when the next
-	 * step begins.
-	 */
-	if (said->missed.count > 0 && attempt->silent.count == 0 && !job.ending)
-		(void)probe_nodes(run, &said->missed);
 	facts_stopped(attempt->dir, attempt->stop_reason, sizeof(attempt->stop_reason));
 	/*
 	 * srun removes the directory, unless ddp-run has killed srun. Later sruns do not, while Slurm

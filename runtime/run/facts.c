@@ -616,13 +616,19 @@ void facts_read(struct facts *facts, const struct attempt *attempt)
 {
 	bool records = false;
 
-	*facts = (struct facts){
-		.end = attempt->end, .lost = srun_lost_node(&attempt->said), .first = -1};
+	*facts = (struct facts){.end = attempt->end,
+				.lost = srun_lost_node(&attempt->said),
+				.missed_why = attempt->said.missed_why,
+				.first = -1};
 	if (attempt->ranks > 0)
 		(void)rank_at(facts, (size_t)attempt->ranks - 1);
 	add_tasks(facts, &attempt->said);
 	for (size_t i = 0; i < attempt->silent.count; i++)
 		node_at(facts, attempt->silent.name[i])->silent = true;
+	for (size_t i = 0; i < attempt->said.missed.count; i++)
+		node_at(facts, attempt->said.missed.name[i])->missed = true;
+	for (size_t i = 0; i < attempt->said.stepd_lost.count; i++)
+		node_at(facts, attempt->said.stepd_lost.name[i])->stepd_lost = true;
 	read_files(facts, attempt->dir);
 	facts->tail = read_tail(facts, attempt->tails, TAILS_ALL);
 	for (int i = 0; i < facts->size; i++) {

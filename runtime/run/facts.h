@@ -70,14 +70,17 @@ struct facts_rank {
 
 struct facts_node {
 	char name[FACTS_NAME];
-	bool silent; /* the node did not answer ddp-run's probe */
+	bool silent;	 /* the node did not answer ddp-run's probe */
+	bool missed;	 /* srun could not start tasks on the node */
+	bool stepd_lost; /* srun lost the node's slurmstepd */
 	const char *state, *reason;
 	long oom_kills; /* processes that the kernel killed for lack of memory, from the job's cgroup */
 };
 
 struct facts {
-	enum run_end end; /* verdict_judge() corrects whether a rank exited or was killed */
-	bool lost;	  /* srun reported that it lost a node or a slurmstepd */
+	enum run_end end;	/* verdict_judge() corrects whether a rank exited or was killed */
+	const char *missed_why; /* why srun could not start tasks on a node; "": none */
+	bool lost;		/* srun reported that it lost a node or a slurmstepd */
 
 	int size; /* number of ranks; a lower bound if unknown */
 	struct facts_rank *ranks;

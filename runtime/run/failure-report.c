@@ -276,9 +276,13 @@ static void put_first(struct ddp_text *out, const struct attempt *attempt)
 	}
 	rank = &facts->ranks[facts->first];
 	put_place(out, facts->first, rank);
-	if (!hang)
-		ddp_text_add(out, ", failed first: %s", show_end(rank).text);
-	ddp_text_add(out, "%s%s\n", hang ? ": " : rank->why[0] ? ", " : "", plain(rank->why).text);
+	if (rank->how == FACTS_NOT_STARTED)
+		ddp_text_add(out, " %s: %s\n", show_end(rank).text, plain(rank->why).text);
+	else if (hang)
+		ddp_text_add(out, ": %s\n", plain(rank->why).text);
+	else
+		ddp_text_add(out, ", failed first: %s%s%s\n", show_end(rank).text,
+			     rank->why[0] ? ", " : "", plain(rank->why).text);
 	message = lines_of(rank->message, TRACEBACK_LINES);
 	traceback = lines_of(rank->traceback, TRACEBACK_LINES);
 	if (message.count > 0 && !is_in(&traceback, message.line[0]))

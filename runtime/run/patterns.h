@@ -26,6 +26,7 @@
 	X(OOM, "oom", "killed for lack of memory", NULL)                                    \
 	X(NODE, "node", "lost with its node", NULL)                                         \
 	X(SLURMSTEPD, "slurmstepd", "lost with its slurmstepd", NULL) /* exited or hangs */ \
+	X(NOT_STARTED, "launch", "was not started", NULL)                                   \
 	X(RAISED, "raised", "did not exit after an exception", NULL)                        \
 	X(LATE, "late", "ran ", " s longer than another rank") /* srun's --wait */
 
@@ -49,8 +50,8 @@ enum pattern_meaning {
 
 	LINE_NO_FILE,	      /* srun cannot open a file of --input, --output or --error */
 	LINE_NODE_LOST,	      /* 1: nodes */
-	LINE_LAUNCH_FAILED,   /* 2: node */
-	LINE_SLURMSTEPD_LOST, /* srun ends the step: it lost a slurmstepd */
+	LINE_LAUNCH_FAILED,   /* 2: node and reason */
+	LINE_SLURMSTEPD_LOST, /* srun ends the step: it lost a slurmstepd. 3: its node's index */
 	LINE_TASKS,	      /* 1: node; 2: tasks, as in "s 0-1,4"; 3: how they ended */
 	LINE_ERROR,	      /* another error of srun */
 	LINE_INTERRUPTED,     /* 1: step that srun ends because of Ctrl-C */

@@ -214,6 +214,9 @@ static void read_line(struct srun_said *said, int rank, const char *line, double
 {
 	struct pattern_part part[PATTERN_PARTS];
 	enum pattern_meaning meaning = pattern_find(PATTERN_SRUN, line, strlen(line), part);
+	const struct node_list *nodes = said->nodes;
+	const char *why;
+	size_t index;
 
 	if (rank >= 0 && strncmp(line, "srun: ", strlen("srun: ")) == 0)
 		return;
@@ -229,12 +232,20 @@ static void read_line(struct srun_said *said, int rank, const char *line, double
 		add_node(said, &said->lost, part[1].text);
 		break;
 	case LINE_LAUNCH_FAILED:
-		if (strncmp(part[1].text, "StepId=", strlen("StepId=")) == 0)
+		if (strncmp(part[1].text, "StepId=", strlen("StepId=")) == 0) {
 			name_step(said, rank, part[1].text + strlen("StepId="));
+			if (!is_ours(said, part[1].text + strlen("StepId=")))
+				break;
+		}
 		add_node(said, &said->missed, part[2].text);
+		if (!said->missed_why[0] && (why = strstr(part[2].text, ": ")))
+			snprintf(said->missed_why, sizeof(said->missed_why), "%s", why + 2);
 		break;
 	case LINE_SLURMSTEPD_LOST:
 		said->broken = true;
+		index = strtoul(part[3].text, NULL, 10);
+		if (nodes && index < nodes->count)
+			nodes_add(&said->stepd_lost, nodes->name[index]);
 		break;
 	case LINE_TASKS:
 		read_tasks(said, part, now);
@@ -323,6 +334,7 @@ void srun_said_free(struct srun_said *said)
 	free(said->task);
 	nodes_free(&said->lost);
 	nodes_free(&said->missed);
+	nodes_free(&said->stepd_lost);
 	*said = (struct srun_said){.task = NULL};
 }
 

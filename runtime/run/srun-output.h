@@ -67,6 +67,8 @@ struct srun_said {
 	size_t count, capacity, last; /* last: index of the first task of the last message */
 	struct node_list lost;	      /* nodes that failed */
 	struct node_list missed;      /* nodes on which srun could not start tasks */
+	struct node_list stepd_lost;  /* nodes whose slurmstepd srun lost */
+	char missed_why[128];	      /* why srun could not start tasks on a node */
 	char named[64]; /* first step that a message of srun names, such as "4.0"; "": none */
 	bool errors;	/* srun printed an error */
 	bool ending;	/* srun ends the step, because a task failed */

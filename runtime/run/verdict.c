@@ -154,13 +154,21 @@ static int find_earliest(const struct facts *facts, bool leaders)
 	return first;
 }
 
+/* Returns what is known about the node of [rank]; NULL: nothing. */
+static const struct facts_node *find_node(const struct facts *facts, const struct facts_rank *rank)
+{
+	for (int n = 0; n < facts->known_count; n++)
+		if (strcmp(facts->known[n].name, rank->node) == 0)
+			return &facts->known[n];
+	return NULL;
+}
+
 /* Whether the node of [rank] is lost. */
 static bool is_lost(const struct facts *facts, const struct facts_rank *rank)
 {
-	for (int n = 0; n < facts->known_count; n++)
-		if (facts->known[n].silent && strcmp(facts->known[n].name, rank->node) == 0)
-			return true;
-	return false;
+	const struct facts_node *node = find_node(facts, rank);
+
+	return node && node->silent;
 }
 
 /* Returns the first rank whose node is lost; -1: none. */
@@ -184,20 +192,59 @@ static int find_missing(const struct facts *facts)
 }
 
 /*
- * If a slurmstepd is gone or hangs, srun reports only the ends of other ranks. Returns a rank that
- * srun did not report; -1: none.
+ * If a slurmstepd is gone or hangs, srun reports only the ends of other ranks, and not of those that
+ * ended with status 0. Returns a rank that srun did not report, if possible on a node whose slurmstepd
+ * srun lost; -1: none.
  */
 static int find_unnamed(const struct facts *facts)
 {
 	int unnamed = -1;
-	bool named = false;
+	bool named = false, on_lost = false;
 
 	for (int i = 0; i < facts->size && facts->end == RUN_END_NODE; i++) {
+		const struct facts_node *node = find_node(facts, &facts->ranks[i]);
+
 		named = named || facts->ranks[i].order > 0;
-		if (unnamed < 0 && !ended_badly(&facts->ranks[i]))
-			unnamed = i;
+		if (ended_badly(&facts->ranks[i]) ||
+		    (unnamed >= 0 && (on_lost || !node || !node->stepd_lost)))
+			continue;
+		unnamed = i;
+		on_lost = node && node->stepd_lost;
 	}
-	return named ? unnamed : -1;
+	return named || on_lost ? unnamed : -1;
+}
+
+/*
+ * Returns the first rank that srun could not start, and sets its node if srun missed only one. A rank
+ * that has started has left the name of its node, or srun has reported its end. -1: none.
+ */
+static int find_unstarted(const struct facts *facts)
+{
+	const struct facts_node *missed = NULL;
+	int count = 0;
+
+	for (int n = 0; n < facts->known_count; n++)
+		if (facts->known[n].missed && count++ == 0)
+			missed = &facts->known[n];
+	for (int i = 0; i < facts->size && missed && facts->end == RUN_END_NODE; i++) {
+		struct facts_rank *rank = &facts->ranks[i];
+
+		if (ended_badly(rank) || rank->node[0])
+			continue;
+		if (count == 1)
+			snprintf(rank->node, sizeof(rank->node), "%s", missed->name);
+		return i;
+	}
+	return -1;
+}
+
+static void set_unstarted(const struct facts *facts, struct facts_rank *rank)
+{
+	rank->how = FACTS_NOT_STARTED;
+	if (is_lost(facts, rank))
+		set(rank, false, "node %s does not answer", rank->node);
+	else
+		set(rank, false, "srun reports \"%s\"", facts->missed_why);
 }
 
 /*
@@ -274,7 +321,8 @@ static int find_early(const struct facts *facts)
 
 static void judge_end(struct facts *facts, const int *votes)
 {
-	int first, lost = find_lost(facts), unnamed = find_unnamed(facts), culprit, early,
+	int first, unstarted = find_unstarted(facts), lost = find_lost(facts),
+		   unnamed = find_unnamed(facts), culprit, early,
 		   finished = unnamed < 0 ? find_finished(facts) : -1;
 	struct facts_rank *rank;
 
@@ -283,8 +331,10 @@ static void judge_end(struct facts *facts, const int *votes)
 	/* If srun loses a slurmstepd, it kills the other ranks. */
 	if (facts->lost && unnamed >= 0 && first >= 0 && signal_of(&facts->ranks[first]) == SIGKILL)
 		first = unnamed;
-	/* A rank on a lost node leaves no message. */
-	if (lost >= 0 && (first < 0 || facts->end == RUN_END_NODE)) {
+	if (unstarted >= 0) {
+		first = unstarted;
+	} else if (lost >= 0 && (first < 0 || facts->end == RUN_END_NODE)) {
+		/* A rank on a lost node leaves no message. */
 		first = lost;
 		for (int i = 0; i < facts->size; i++)
 			if (i == lost ||
@@ -310,7 +360,9 @@ static void judge_end(struct facts *facts, const int *votes)
 	else if (first < 0 && culprit == finished) {
 		rank->how = FACTS_EXIT;
 		set(rank, false, "and other ranks lost the connection to it");
-	} else
+	} else if (culprit == unstarted)
+		set_unstarted(facts, rank);
+	else
 		set(rank, false, "%s", early >= 0 ? "and most other ranks ran on" : "");
 	for (int i = 0; i < facts->size; i++)
 		if (i != culprit && ended_badly(&facts->ranks[i]) && !facts->ranks[i].follows &&

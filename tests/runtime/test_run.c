@@ -405,7 +405,7 @@ static const struct message_row {
 	 "srun: error: Task launch for StepId=4.0 failed on node n5: Communication connection failure\n"
 	 "srun: error: Application launch failed: Communication connection failure\n" CANCELLED
 	 "-11-23T14:19:07 ***\n",
-	 .want = "2@n3 signal 11, 0@n1 exit 3, 1@n1 exit 3, 4@n1 exit 3, 7@n1 oom 0, lost n2, missed n5, "},
+	 .want = "2@n3 signal 11, 0@n1 exit 3, 1@n1 exit 3, 4@n1 exit 3, 7@n1 oom 0, lost n2, missed n5 (Communication connection failure), "},
 	{"a rank may have started an srun, whose tasks are not ours",
 	 "srun: error: n1: task 7: Killed\nsrun: forcing job termination\n", .want = "", .rank = 1},
 	{"a rank's slurmstepd, with the label of the rank",
@@ -436,6 +436,9 @@ static const struct message_row {
 	 ABORTED "srun: error: Node failure on n9\n"
 		 "srun: error: Task launch for StepId=4.1 failed on node n8: Timeout\n",
 	 .want = "aborted, ", .step = "4.0", .mixed = true, .nodes = true},
+	{"a step of the program cannot reach a node of our step",
+	 "srun: error: Task launch for StepId=4.1 failed on node n1: Timeout\n", .want = "",
+	 .step = "4.0", .mixed = true, .nodes = true},
 	{"our step loses a node", "srun: error: Node failure on n2\n", .want = "lost n2, ",
 	 .step = "4.0", .mixed = true, .nodes = true},
 	{"tasks of another step are dropped if they are mixed with ours",
@@ -471,10 +474,13 @@ static const struct message_row {
 	 "srun: error: step_launch_notify_io_failure: aborting, io error with slurmstepd on node 2\n" ABORTED
 		 CANCELLED " ***\n",
 	 .want = "broken, "},
+	{"srun loses a slurmstepd of our step",
+	 "srun: error: step_launch_notify_io_failure: aborting, io error with slurmstepd on node 1\n",
+	 .want = "slurmstepd of n2, broken, ", .nodes = true},
 	{"srun cannot reach a node",
 	 "srun: error: Task launch for StepId=4.0 failed on node n5: Communication connection failure\n" ABORTED
 		 CANCELLED " ***\n",
-	 .want = "missed n5, "},
+	 .want = "missed n5 (Communication connection failure), "},
 	{"one Ctrl-C",
 	 "srun: interrupt (one more within 1 sec to abort)\nsrun: StepId=5.0 tasks 0-1: running\n",
 	 .want = ""},
@@ -511,7 +517,9 @@ static void describe(const struct srun_said *said, struct ddp_text *text)
 	for (size_t i = 0; i < said->lost.count; i++)
 		ddp_text_add(text, "lost %s, ", said->lost.name[i]);
 	for (size_t i = 0; i < said->missed.count; i++)
-		ddp_text_add(text, "missed %s, ", said->missed.name[i]);
+		ddp_text_add(text, "missed %s (%s), ", said->missed.name[i], said->missed_why);
+	for (size_t i = 0; i < said->stepd_lost.count; i++)
+		ddp_text_add(text, "slurmstepd of %s, ", said->stepd_lost.name[i]);
 	if (said->not_found || said->no_file)
 		ddp_text_add(text, "%s (%s), ", said->no_file ? "no file" : "not found",
 			     said->refusal);

@@ -23,7 +23,8 @@ static const struct row {
 	int first, follows;
 	enum facts_how how; /* how the first rank failed */
 	const char *why;
-	bool lost; /* srun lost a slurmstepd */
+	bool lost;			 /* srun lost a slurmstepd */
+	const char *stepd_lost, *missed; /* node whose slurmstepd srun lost, or that srun missed */
 } rows[] = {
 	{"the earliest message of srun",
 	 RUN_END_EXIT,
@@ -193,6 +194,35 @@ static const struct row {
 	 .follows = 1 | 4,
 	 .how = FACTS_SLURMSTEPD,
 	 .lost = true},
+	{"a lost slurmstepd: a rank of its node, not one that ended with status 0",
+	 RUN_END_NODE,
+	 NULL,
+	 {{.node = "n1"}, {KILLED(9), AT(1, 10), .node = "n2"}, {.node = "n3"}},
+	 .first = 2,
+	 .follows = 2,
+	 .how = FACTS_SLURMSTEPD,
+	 .lost = true,
+	 .stepd_lost = "n3"},
+	{"a rank that was not started, and a killed one",
+	 RUN_END_NODE,
+	 NULL,
+	 {{KILLED(9), AT(1, 10), .node = "n1"}, {.node = ""}, {EXIT(1), AT(2, 11), .node = "n3"}},
+	 .first = 1,
+	 .follows = 1 | 4,
+	 .how = FACTS_NOT_STARTED,
+	 .why = "srun reports \"Job credential expired\"",
+	 .lost = true,
+	 .missed = "n2"},
+	{"a rank that was not started, because its node does not answer",
+	 RUN_END_NODE,
+	 "n2",
+	 {{KILLED(9), AT(1, 10), .node = "n1"}, {.node = ""}, {KILLED(9), AT(2, 10), .node = "n3"}},
+	 .first = 1,
+	 .follows = 1 | 4,
+	 .how = FACTS_NOT_STARTED,
+	 .why = "node n2 does not answer",
+	 .lost = true,
+	 .missed = "n2"},
 	{"a killed rank, after which Slurm did not end a rank on another node",
 	 RUN_END_NODE,
 	 NULL,
@@ -359,19 +389,26 @@ TEST_ROWS(test_decisions, rows)
 	const struct row *row = &rows[_i];
 	struct facts_rank ranks[4];
 	struct ddp_arrival arrivals[3] = {{.there = false}};
-	struct facts_node node = {.silent = row->silent != NULL};
+	struct facts_node node[] = {{.silent = row->silent != NULL},
+				    {.stepd_lost = row->stepd_lost != NULL,
+				     .missed = row->missed != NULL}};
 	struct facts facts = {.end = row->end,
 			      .size = 3,
 			      .ranks = ranks,
 			      .arrivals = arrivals,
-			      .known = &node,
-			      .known_count = 1,
+			      .known = node,
+			      .known_count = 2,
+			      .missed_why = "Job credential expired",
 			      .lost = row->lost,
 			      .collectives = "did not arrive"};
 	int follows = 0;
 
 	memcpy(ranks, row->ranks, sizeof(ranks));
-	snprintf(node.name, sizeof(node.name), "%s", row->silent ? row->silent : "n9");
+	snprintf(node[0].name, sizeof(node[0].name), "%s", row->silent ? row->silent : "n9");
+	snprintf(node[1].name, sizeof(node[1].name), "%s",
+		 row->missed	   ? row->missed
+		 : row->stepd_lost ? row->stepd_lost
+				   : "n8");
 	for (int i = 0; i < 3; i++)
 		arrivals[i].missing = row->missing >> i & 1;
 	verdict_judge(&facts);
