@@ -5,7 +5,7 @@
  *
  * A claim is an open memory file with the name "ddp-run/<hash of the job>/<node>", so it needs no
  * directory and ends with its process. Another ddp-run finds it in /proc/<process>/fd. Only processes
- * of the same user count. The ddp-runs of a job run on one host.
+ * that belong to the same user count. The ddp-runs of a job run on one host.
  */
 #include "config.h"
 

@@ -1123,6 +1123,8 @@ static void clean_up(struct run *run)
 	if (said->aborted || said->cancelled || said->limit || run->announced_at > 0 ||
 	    job.requeue_id[0])
 		(void)job_update();
+	if (run->last && srun_is_same_reason(&run->last->said.by_node, &said->by_node))
+		said->usage_error = true;
 	facts_stopped(attempt->dir, attempt->stop_reason, sizeof(attempt->stop_reason));
 	/*
 	 * srun removes the directory, unless ddp-run has killed srun. Later sruns do not, while Slurm

@@ -65,10 +65,10 @@ enum pattern_meaning {
 	LINE_PREEMPTED,	      /* 2: step that Slurm ends in favour of another job */
 	LINE_CANCELLED,	      /* 2: step that Slurm ends, for any other reason or none */
 	LINE_NOT_STARTED,     /* 2: program and reason */
-	LINE_STEP_REFUSED, /* 1: why --ddp failed on a node; the node's slurmstepd ends the step */
-	LINE_USAGE_ERROR,  /* 3: why --ddp or ddp-exec refuses the step on every node */
-	LINE_LAUNCHING,	   /* srun -v: the step exists; srun connects to the node */
-	LINE_FATAL,	   /* srun ends */
+	LINE_STEP_REFUSED, /* 2: node; 3: why --ddp failed there; the node's slurmstepd ends the step */
+	LINE_USAGE_ERROR, /* 3: why --ddp or ddp-exec refuses the step on every node */
+	LINE_LAUNCHING,	  /* srun -v: the step exists; srun connects to the node */
+	LINE_FATAL,	  /* srun ends */
 
 	LINE_EXITED, /* 1: exit status */
 	LINE_OOM,

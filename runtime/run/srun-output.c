@@ -210,6 +210,47 @@ static void name_step(struct srun_said *said, int rank, const char *step)
 		snprintf(said->named, sizeof(said->named), "%.60s", step);
 }
 
+bool srun_is_same_reason(const struct srun_refusal *refusal, const struct srun_refusal *other)
+{
+	return refusal->node[0] && other->node[0] && strcmp(refusal->node, other->node) != 0 &&
+	       strcmp(refusal->reason, other->reason) == 0;
+}
+
+/* Returns the length of [word] if [at], in the text that starts at [begin], is this word; else 0. */
+static size_t match_word(const char *begin, const char *at, const char *word)
+{
+	size_t length = word ? strlen(word) : 0;
+
+	return length > 0 && strncmp(at, word, length) == 0 &&
+			       (at == begin || !isalnum((unsigned char)at[-1])) &&
+			       !isalnum((unsigned char)at[length])
+		       ? length
+		       : 0;
+}
+
+/* The node in part 2 refuses the step for the reason in part 3. */
+static void read_refusal(struct srun_said *said, const char *text, const struct pattern_part *part)
+{
+	struct srun_refusal by_node = {.node = ""};
+	const char *begin = part[3].text;
+	size_t used = 0;
+
+	snprintf(by_node.node, sizeof(by_node.node), "%.*s", (int)part[2].length, part[2].text);
+	for (const char *at = begin; *at && used < sizeof(by_node.reason) - 1; used++) {
+		size_t length = match_word(begin, at, by_node.node);
+
+		length = length ? length : match_word(begin, at, said->step);
+		by_node.reason[used] = length ? '*' : *at;
+		at += length ? length : 1;
+	}
+	if (!said->refused) {
+		said->by_node = by_node;
+		snprintf(said->refusal, sizeof(said->refusal), "%s", text);
+	}
+	said->refused = true;
+	said->usage_error = said->usage_error || srun_is_same_reason(&said->by_node, &by_node);
+}
+
 static void read_line(struct srun_said *said, int rank, const char *line, double now)
 {
 	struct pattern_part part[PATTERN_PARTS];
@@ -295,9 +336,7 @@ static void read_line(struct srun_said *said, int rank, const char *line, double
 		said->preempted = said->preempted || meaning == LINE_PREEMPTED;
 		break;
 	case LINE_STEP_REFUSED:
-		said->refused = true;
-		if (!said->refusal[0])
-			snprintf(said->refusal, sizeof(said->refusal), "ddp: %.240s", part[2].text);
+		read_refusal(said, strstr(line, "ddp: "), part);
 		break;
 	case LINE_USAGE_ERROR:
 		said->usage_error = true;

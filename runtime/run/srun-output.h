@@ -48,6 +48,12 @@ struct srun_task {
 	double time;
 };
 
+/* A node refused the step. */
+struct srun_refusal {
+	char node[FACTS_NAME]; /* "": no node did */
+	char reason[512];      /* with "*" in place of the node's name and the step */
+};
+
 struct srun_said {
 	/*
 	 * These members identify ddp-run's step, because srun_parse_messages() also gets messages
@@ -78,8 +84,9 @@ struct srun_said {
 	bool cancelled; /* the step was cancelled before a task failed, or by Ctrl-C */
 	bool forced;	/* srun received SIGTERM or SIGHUP, and ended the step */
 	bool aborted; /* a step was cancelled: this step or, if [mixed], a step that the program started */
-	bool limit;	  /* Slurm ended the step at a time limit */
-	bool refused;	  /* --ddp failed on a node, whose slurmstepd ended the step */
+	bool limit;		     /* Slurm ended the step at a time limit */
+	bool refused;		     /* --ddp failed on a node, whose slurmstepd ended the step */
+	struct srun_refusal by_node; /* set for refused: the first node that refused the step */
 	bool usage_error; /* --ddp or ddp-exec refused the step, and would refuse it on every node */
 	bool preempted;	  /* Slurm ended the step in favour of another job */
 	bool not_found; /* a node could not start the program, or no_file is set and no rank started */
@@ -98,6 +105,9 @@ void srun_parse_messages(struct srun_said *said, int rank, const char *bytes, si
 
 /* Add [rank], which did not exit after an exception at [time], before the tasks that srun named. */
 void srun_add_raised(struct srun_said *said, int rank, double time);
+
+/* Whether two nodes refused a step for the same reason, which then is not a fault of a node. */
+bool srun_is_same_reason(const struct srun_refusal *refusal, const struct srun_refusal *other);
 
 /* Whether srun ended the step because it lost a node or a slurmstepd, or never reached a node. */
 bool srun_lost_node(const struct srun_said *said);

@@ -1472,6 +1472,21 @@ lose_on()
 	rm -r "$WORK/local"
 }
 
+# The second attempt has the same nodes as the first, and in the third one n3 replaces n2.
+# bats test_tags=lost
+@test "a step that two nodes refuse for the same reason is not started again" {
+	need_root
+	new_cluster
+	as_user mkdir "$WORK/here.rdzv"
+	for node in n2 n3; do
+		slurmd_in $node "mount -t tmpfs -o mode=755,uid=$(as_user id -u) none '$WORK/here.rdzv'"
+	done
+	batch --restarts 9 --spare-nodes 2 -N2 -n2 --ddp-rdzv="$WORK/here.rdzv" true
+	same "$rc" 1
+	same "$(grep -c '^next: started again' <<<"$out")" 2
+	has "$out" '^ddp-run: step [0-9]+\.2 was refused, and a restart cannot help: ddp: .*node n3 does not share .*; give a shared one with --ddp-rdzv=DIR$'
+}
+
 # bats test_tags=lost
 @test "a node whose slurmd alone was killed is found by the next attempt and replaced by a spare" {
 	[ "$(id -u)" -eq 0 ] || skip "to kill a slurmd needs root"

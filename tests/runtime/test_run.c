@@ -430,6 +430,31 @@ static const struct message_row {
 	 "slurmstepd-n1: error: execve(): /work/./train/slurm_bcast_4.0_n1: No such file or directory\n",
 	 .want = "not found (execve(): /work/./train/slurm_bcast_4.0_n1: No such file or directory), ",
 	 .program = "./train/"},
+	{"a usage error, found by the plugin",
+	 "slurmstepd-n1: error: ddp: usage error: port 80 is for root only. Unset it.\n",
+	 .want = "usage (port 80 is for root only. Unset it.), "},
+	{"a usage error, found by the plugin of Slurm 25.05 and later",
+	 "[2026-11-29T07:18:34.760] error: ddp: n2: usage error: port 80 is for root only.\n",
+	 .want = "usage (port 80 is for root only.), "},
+	{"a usage error, found by ddp-exec",
+	 "ddp-exec: usage error: --ddp-share=most: choose one of a|b\n",
+	 .want = "usage (--ddp-share=most: choose one of a|b), ", .rank = 1},
+	{"a node refuses the step, and cannot end it",
+	 "slurmstepd-n1: error: ddp: port 80 of n1 is in use. Unset it.\n"
+	 "slurmstepd-n1: error: ddp: cannot end step 4.0 (x): its other tasks continue.\n",
+	 .want = "refused (ddp: port 80 of n1 is in use. Unset it.), "},
+	{"two nodes refuse the step for different reasons",
+	 "slurmstepd-n1: error: ddp: node n1 does not share /a with n0 (x); y\n"
+	 "slurmstepd-n2: error: ddp: out of memory\n",
+	 .want = "refused (ddp: node n1 does not share /a with n0 (x); y), "},
+	{"two nodes refuse the step for the same reason",
+	 "slurmstepd-n1: error: ddp: node n1 does not share /a with n0 (x); y\n"
+	 "slurmstepd-n2: error: ddp: node n2 does not share /a with n0 (x); y\n",
+	 .want = "usage (ddp: node n1 does not share /a with n0 (x); y), "},
+	{"the same, since Slurm 25.05",
+	 "[2026-11-29T07:18:34.760] error: ddp: n1: node n1 does not share /a\n"
+	 "[2026-11-29T07:18:34.760] error: ddp: n2: node n2 does not share /a\n",
+	 .want = "usage (ddp: n1: node n1 does not share /a), "},
 	{"a file of --output", "srun: error: Could not open stdout file: Permission denied\n",
 	 .want = "no file (Could not open stdout file: Permission denied), "},
 	{"a step of the program loses a node",
@@ -520,6 +545,9 @@ static void describe(const struct srun_said *said, struct ddp_text *text)
 		ddp_text_add(text, "missed %s (%s), ", said->missed.name[i], said->missed_why);
 	for (size_t i = 0; i < said->stepd_lost.count; i++)
 		ddp_text_add(text, "slurmstepd of %s, ", said->stepd_lost.name[i]);
+	if (said->refused || said->usage_error)
+		ddp_text_add(text, "%s (%s), ", said->usage_error ? "usage" : "refused",
+			     said->refusal);
 	if (said->not_found || said->no_file)
 		ddp_text_add(text, "%s (%s), ", said->no_file ? "no file" : "not found",
 			     said->refusal);

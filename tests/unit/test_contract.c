@@ -789,7 +789,8 @@ static const struct {
 	{"rank 0's node with its domain", "MASTER_ADDR=n1.example.org", 3, NULL},
 	{"the address that --ddp sets", "MASTER_ADDR=10.0.0.1", 3, NULL},
 	{"another node", "MASTER_ADDR=n2", 3,
-	 DDP_USAGE_ERROR "|MASTER_ADDR=n2 of your environment is node n2|runs on n1|Unset MASTER_ADDR"},
+	 DDP_USAGE_ERROR
+	 "|MASTER_ADDR=n2 of your environment is node n2|runs on n1|Unset MASTER_ADDR"},
 	{"another node with its domain", "MASTER_ADDR=N3.example.org", 3, "is node n3"},
 	{"no node of the step", "MASTER_ADDR=n4", 3, NULL},
 	{"a loopback, several nodes", "MASTER_ADDR=localhost", 3,
