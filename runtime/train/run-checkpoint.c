@@ -164,13 +164,19 @@ static const char *get(const struct state *state, enum field field)
 	return state->pairs[field].value ? state->pairs[field].value : "";
 }
 
+/* Part of a remedy. With --evaluate it is empty, as --fresh removes the checkpoints. */
+static const char *or_fresh(const struct run *run)
+{
+	return option_flag(run->options, OPTION_EVALUATE) ? "" : ", or --fresh to start over";
+}
+
 static void refuse_metadata(struct run *run, const struct state *state, enum field field)
 {
 	ddp_error_set(
 		&run->error, DDP_ERR_FORMAT,
 		"the newest checkpoint in %s was not written by ddp-train: its metadata %s is "
-		"\"%.40s\"; give another directory, or --fresh to start over",
-		run->checkpoint.directory, fields[field], get(state, field));
+		"\"%.40s\"; give another directory%s",
+		run->checkpoint.directory, fields[field], get(state, field), or_fresh(run));
 }
 
 static double get_number(struct run *run, const struct state *state, enum field field)
@@ -202,7 +208,8 @@ static uint64_t get_count(struct run *run, const struct state *state, enum field
  */
 static int read_progress(struct run *run, const struct state *state, uint64_t step)
 {
-	uint64_t images = set_info(run->train)->samples;
+	bool evaluate = option_flag(run->options, OPTION_EVALUATE);
+	uint64_t images = evaluate ? UINT64_MAX : set_info(run->train)->samples;
 	struct run_progress *progress = &run->progress;
 
 	ddp_error_clear(&run->error);
@@ -221,6 +228,10 @@ static int read_progress(struct run *run, const struct state *state, uint64_t st
 		!*get(state, FIELD_EVALUATED) || get_count(run, state, FIELD_EVALUATED, 1) == 1;
 	run->scaler.scale = (float)get_number(run, state, FIELD_SCALE);
 	run->scaler.good_steps = (int32_t)get_count(run, state, FIELD_GOOD_STEPS, INT32_MAX);
+	/* The best result of the training is not one for other images. */
+	if (evaluate && (strcmp(get(state, FIELD_DATA), state->values[FIELD_DATA]) != 0 ||
+			 strcmp(get(state, FIELD_SEED), state->values[FIELD_SEED]) != 0))
+		progress->best_epoch = 0;
 	return run->error.status;
 }
 
@@ -277,8 +288,8 @@ static int check_momentum(struct run *run, const struct state *state)
 }
 
 /*
- * Checks that the checkpoint belongs to this training. Returns 0, or DDP_ERR_ARGUMENT with a text
- * that names a difference.
+ * Checks that the checkpoint belongs to this training or, with --evaluate, that it has the same
+ * network. Returns 0, or DDP_ERR_ARGUMENT with a text that names a difference.
  */
 static int check_training(struct run *run, const struct state *state)
 {
@@ -286,7 +297,7 @@ static int check_training(struct run *run, const struct state *state)
 		enum field field;
 		const char *remedy;
 	} rows[] = {
-		{FIELD_NETWORK, "train that network"},
+		{FIELD_NETWORK, "give that network"},
 		{FIELD_CLASSES, "give the data that it was trained on"},
 		{FIELD_OPTIMIZER, "give that one with --optimizer"},
 		{FIELD_SEED, "give that one with --seed"},
@@ -294,7 +305,9 @@ static int check_training(struct run *run, const struct state *state)
 		{FIELD_DATA, "give the data that it was trained on"},
 	};
 
-	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+	bool evaluate = option_flag(run->options, OPTION_EVALUATE);
+
+	for (size_t i = 0; i < (evaluate ? 2 : sizeof(rows) / sizeof(rows[0])); i++) {
 		enum field field = rows[i].field;
 		struct ddp_shown was, now;
 
@@ -302,12 +315,13 @@ static int check_training(struct run *run, const struct state *state)
 			return ddp_error_set(
 				&run->error, DDP_ERR_ARGUMENT,
 				"the checkpoint in %s is of another training: %s %s, not %s; %s, "
-				"or another directory, or --fresh to start over",
+				"or another directory%s",
 				run->checkpoint.directory, fields[field],
 				show(field, get(state, field), &was),
-				show(field, state->values[field], &now), rows[i].remedy);
+				show(field, state->values[field], &now), rows[i].remedy,
+				or_fresh(run));
 	}
-	return check_momentum(run, state);
+	return evaluate ? 0 : check_momentum(run, state);
 }
 
 /* Adds "--lr 0.05 (was 0.1)" for each value that has changed. */
@@ -617,6 +631,7 @@ static int prepare(struct run *run)
 static int load(struct run *run, const struct model_tensors *tensors)
 {
 	struct run_checkpoint *checkpoint = &run->checkpoint;
+	bool evaluate = option_flag(run->options, OPTION_EVALUATE);
 	struct state state;
 	uint64_t step = 0;
 	int status;
@@ -637,14 +652,38 @@ static int load(struct run *run, const struct model_tensors *tensors)
 		return run_pass_on_shared(run, status);
 	if (run_agree(run, read_progress(run, &state, step)) < 0)
 		return run->error.status;
-	ddp_text_add(&checkpoint->summary, "resumed from the checkpoint of step %s in %s",
-		     ddp_show_count((double)step).text, checkpoint->directory);
-	describe_changes(run, &state, &checkpoint->summary);
+	ddp_text_add(&checkpoint->summary, "%s the checkpoint of step %s in %s",
+		     evaluate ? "evaluates" : "resumed from", ddp_show_count((double)step).text,
+		     checkpoint->directory);
+	if (!evaluate)
+		describe_changes(run, &state, &checkpoint->summary);
 	checkpoint->choices = state.pairs[FIELD_CHOICES].value;
 	model_tensors_import(tensors, run->model, (int64_t)step);
 	checkpoint->any = checkpoint->resumed = true;
 	checkpoint->saved = step;
 	checkpoint->saved_evaluated = run->progress.evaluated;
+	return 0;
+}
+
+int run_find_optimizer(struct run *run)
+{
+	const char *directory = option_text(run->options, OPTION_CHECKPOINT);
+	struct ddp_pair pairs[] = {{keys[FIELD_OPTIMIZER], ""},
+				   {keys[(int)FIELD_COUNT + (int)OPTION_MOMENTUM], ""}};
+	uint64_t step;
+	int status;
+
+	if (!option_flag(run->options, OPTION_EVALUATE) || !*directory)
+		return 0;
+	/* The call fails, as the checkpoint has tensors, but reads the metadata. */
+	status = ddp_checkpoint_load(run->ddp, directory, &step, NULL, 0, pairs, 2);
+	if (status < 0 && status != DDP_ERR_FORMAT)
+		return run_pass_on_shared(run, status);
+	for (int kind = 0; pairs[0].value && kind < OPTIM_KINDS; kind++)
+		if (strcmp(pairs[0].value, optim_names()[kind]) == 0)
+			run->optim = optim_default((enum optim_kind)kind);
+	if (pairs[1].value)
+		run->optim.momentum = strtod(pairs[1].value, NULL);
 	return 0;
 }
 

@@ -47,6 +47,12 @@ struct run_checkpoint {
 };
 
 /*
+ * With --evaluate --checkpoint: sets run->optim to the optimizer of the newest checkpoint, whose
+ * state the model must be able to load. Collective.
+ */
+int run_find_optimizer(struct run *run);
+
+/*
  * If there is a checkpoint and the options allow it, resumes from the newest one: sets the model,
  * progress and scaler. Fails if the checkpoint belongs to another training. Collective.
  */

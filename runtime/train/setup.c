@@ -306,6 +306,9 @@ static int create_model(struct run *run)
 	if (status < 0)
 		return status;
 	set_optimizer(run);
+	status = run_find_optimizer(run);
+	if (status < 0)
+		return status;
 	status =
 		model_create(&run->model, run->ddp, run->graph, optim_slots(&run->optim),
 			     wire_type(run->options), run->class->device_gradients && !run->virtual,

@@ -541,6 +541,9 @@ TEST(test_resume_with_other_batch)
 		    "mnist --samples 640 -e 3 --global-batch 64 -q -c state --log-json log2");
 	ck_assert_int_eq(program_numbers("log2", "run", "end", number, 2), 1);
 	ck_assert_double_eq(number[0], 46);
+	ck_assert_int_eq(program_numbers("log", "epoch", "position", number, 2), 2);
+	ck_assert_double_eq(number[0], 1);
+	ck_assert_double_eq(number[1], 2);
 	ck_assert_int_eq(program_numbers("log2", "epoch", "total", number, 2), 1);
 	ck_assert_double_eq(number[0], 46);
 }
@@ -791,6 +794,26 @@ TEST(test_evaluate)
 		    "--log-json log -q");
 	ck_assert_int_eq(program_numbers("log", "epoch", "test_loss", got, 4), 1);
 	ck_assert_msg(got[0] == wanted[1], "loss %.9g, but %.9g while training", got[0], wanted[1]);
+	ck_assert_msg(strncmp(program.output, "\nevaluated: test loss ", 22) == 0, "%s",
+		      program.output);
+}
+
+/* An evaluation needs the same network only. Optimizer and images may be others. */
+TEST(test_evaluate_others)
+{
+	static const char *const options[] = {"--samples 64", "--samples 320 --seed 3", "-d ."};
+
+	write_digits("train", 320);
+	write_digits("t10k", 40);
+	program_run(&program, 0, TRAINING " -n 1 -q -c state --steps 1 -o sgd --momentum 0");
+	for (int i = 0; i < ROWS(options); i++) {
+		program_run(&program, 0, "mnist --evaluate -c state -n 2 %s", options[i]);
+		ck_assert_ptr_nonnull(strstr(program.output, "evaluates the checkpoint of step 1"));
+		ck_assert_ptr_null(strstr(program.output, "best test top1"));
+	}
+	ck_assert_int_eq(program_count_files("state", "checkpoint-"), 1);
+	program_run(&program, 65, "cifar --samples 64 --evaluate -c state -n 2");
+	check_one_line("network mnist, not cifar; give that network, or another directory\n");
 }
 
 /*
