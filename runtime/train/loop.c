@@ -389,6 +389,7 @@ static int evaluate(struct run *run)
 	struct report_epoch report = {
 		.epoch = progress->epoch + 1,
 		.total = progress->total,
+		.position = run_position(run),
 		.train_loss = progress->loss / samples,
 		.train_top1 = (double)progress->hits / samples,
 		.samples = progress->samples,
@@ -452,7 +453,7 @@ static int train_epoch(struct run *run)
 	return status < 0 ? status : run_save(run);
 }
 
-static bool is_finished(const struct run *run)
+bool run_is_finished(const struct run *run)
 {
 	const struct run_progress *progress = &run->progress;
 
@@ -465,15 +466,15 @@ static const char *name_end(const struct run *run, bool finished_before)
 {
 	if (finished_before)
 		return "finished before";
-	return is_finished(run) ? "finished" : "ended early";
+	return run_is_finished(run) ? "finished" : "ended early";
 }
 
 int run_train(struct run *run)
 {
-	bool finished = is_finished(run);
+	bool finished = run_is_finished(run);
 	int status = finished ? check_finite(run, 0) : 0;
 
-	while (status == 0 && !is_finished(run) && !run->stop.agreed && !run->lost)
+	while (status == 0 && !run_is_finished(run) && !run->stop.agreed && !run->lost)
 		status = train_epoch(run);
 	if (!run->stop.agreed)
 		snprintf(run->stop.reason, sizeof(run->stop.reason), "%s", name_end(run, finished));
@@ -491,6 +492,7 @@ int run_evaluate(struct run *run)
 	struct report_epoch report = {
 		.epoch = progress->epoch + (progress->step > 0),
 		.total = progress->total,
+		.position = run_position(run),
 		.train_loss = (double)NAN,
 		.train_top1 = (double)NAN,
 	};

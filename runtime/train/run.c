@@ -45,6 +45,15 @@ uint64_t run_steps(const struct run *run)
 	return run->progress.step + steps_for(run, left);
 }
 
+double run_position(const struct run *run)
+{
+	const struct run_progress *progress = &run->progress;
+	uint64_t pending = run->pending * run_global_batch(run);
+	uint64_t finished = progress->position > pending ? progress->position - pending : 0;
+
+	return progress->epoch + (double)finished / (double)set_info(run->train)->samples;
+}
+
 uint64_t run_whole_steps(const struct run *run)
 {
 	return steps_for(run, set_info(run->train)->samples);

@@ -93,6 +93,9 @@ uint64_t run_steps(const struct run *run);
 /* Steps of an epoch that this run trains from its beginning. */
 uint64_t run_whole_steps(const struct run *run);
 
+/* Position after the last finished step, in epochs since the start of the training. */
+double run_position(const struct run *run);
+
 /* Samples of all ranks in a step. */
 uint64_t run_global_batch(const struct run *run);
 
@@ -130,6 +133,9 @@ int run_open(struct run *run);
 void run_close(struct run *run);
 
 /* --- loop.c -------------------------------------------------------------------------------- */
+
+/* Whether nothing is left to train or to evaluate. */
+bool run_is_finished(const struct run *run);
 
 /* Trains until the end, or until a rank wants to stop. Collective. */
 int run_train(struct run *run);

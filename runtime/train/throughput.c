@@ -164,6 +164,7 @@ static int end_interval(struct run *run, uint64_t steps)
 		.step = progress->step - run->pending,
 		.steps = steps,
 		.total = progress->total - run->pending,
+		.position = run_position(run),
 		.loss = throughput->loss / (double)throughput->samples,
 		.top1 = (double)throughput->hits / (double)throughput->samples,
 		.rate = schedule_rate(&run->schedule, progress->epoch,

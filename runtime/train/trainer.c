@@ -97,6 +97,7 @@ static int open_report(struct run *run)
 		.quiet = option_flag(options, OPTION_QUIET),
 		.every = option_count(options, OPTION_LOG_EVERY) > 0,
 		.append = run->checkpoint.resumed,
+		.finished = run_is_finished(run) && !option_flag(options, OPTION_EVALUATE),
 	};
 	bool evaluate = option_flag(options, OPTION_EVALUATE);
 	size_t batch = (size_t)run_global_batch(run),

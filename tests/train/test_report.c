@@ -62,6 +62,7 @@ static void report_steps(struct report *report, uint64_t total, double loss)
 		.step = (total - 1) % STEPS + 1,
 		.steps = STEPS,
 		.total = total,
+		.position = (double)total / STEPS,
 		.loss = loss,
 		.top1 = 0.5,
 		.rate = 0.1,
@@ -669,8 +670,8 @@ TEST(page_is_there_after_a_crash)
 		"<script type=\"application/json\" id=\"run\">\n{\"event\": \"run\", ",
 		"\"command\": \"ddp-train mnist\"",
 		"\"configuration\": {\"lr\": \"1.0\", \"data\": \"\"}",
-		"\"total\": 10, \"loss\": 0.1, \"top1\": 0.5, \"lr\": 0.1, \"samples\": 300, "
-		"\"seconds\": 1, \"images_per_second\": 300, \"speeds\": [125, 125, 113.64]}\n",
+		"\"total\": 10, \"loss\": 0.1, \"top1\": 0.5, \"lr\": 0.1, \"position\": 0.1, "
+		"\"samples\": 300, \"seconds\": 1, \"images_per_second\": 300, \"speeds\": [125, 125, 113.64]}\n",
 		"{\"event\": \"epoch\", ",
 		"{\"event\": \"now\", ",
 		"\"samples\": 9000, \"images_per_second\": 300, ",

@@ -248,6 +248,7 @@ static void add_earlier_step(struct page *page, const char *line, const char *en
 		.epoch = (unsigned)whole(field(line, end, "epoch")),
 		.step = whole(field(line, end, "step")),
 		.total = whole(total),
+		.position = field(line, end, "position"),
 		.loss = field(line, end, "loss"),
 		.top1 = field(line, end, "top1"),
 		.rate = field(line, end, "lr"),
@@ -283,6 +284,19 @@ static void read_earlier_page(struct page *page, uint64_t begin)
 			add_kept_line(&page->epochs, line, (size_t)(end + 1 - line));
 	}
 	free(text);
+}
+
+bool page_is_finished(const char *path)
+{
+	char *text;
+	size_t size;
+	bool finished;
+
+	if (ddp_file_read(path, LIMIT, &text, &size, NULL) != 0)
+		return false;
+	finished = strstr(text, "\"reason\": \"finished\"") != NULL;
+	free(text);
+	return finished;
 }
 
 /* --- Open and close --------------------------------------------------------------------- */

@@ -9,6 +9,8 @@ const [now] = [...all("end"), ...all("now")], [leftOut] = all("left_out");
 const ranks = now.ranks.map((rank, i) => ({ ...run.ranks[i], ...rank }));
 const NAMED = 8; /* largest number of ranks that get a colour each */
 const SHOWN = 64; /* largest number of ranks that get a bar each */
+/* the result of --evaluate, which trains nothing */
+const evaluation = steps.length ? undefined : epochs.find((one) => one.evaluated && !one.samples);
 
 /* --- Formatting ----------------------------------------------------------------------------- */
 
@@ -29,6 +31,7 @@ const number = (value, digits) => value.toLocaleString("en",
 	{ minimumFractionDigits: digits, maximumFractionDigits: digits });
 const count = (value) => number(value, 0);
 const percent = (part, digits = 2) => part === null ? "nan" : (100 * part).toFixed(digits) + " %";
+const last = (list) => list[list.length - 1];
 const date = (time) => time.slice(0, 19).replace("T", " ") + " UTC";
 
 function loss(value) {
@@ -77,6 +80,13 @@ function roundStep(least) {
 	return power * ([1, 2, 5].find((step) => power * step >= least * (1 - 1e-9)) || 10);
 }
 
+/* Label of a tick. Very large and very small values have exponents, so that the label stays short. */
+function tickLabel(value, digits, thousands) {
+	if (value && (Math.abs(value) >= (thousands ? 1e8 : 1e6) || Math.abs(value) < 1e-5))
+		return Number(value.toPrecision(3)).toExponential();
+	return thousands && value ? value / 1000 + "k" : number(value, digits);
+}
+
 /* Axis from [low] to [high], extended to round numbers. Labels show values times [factor]. */
 function roundAxis(low, high, factor = 1, note = "") {
 	const top = high > low ? high : low + (Math.abs(low) || 1), step = roundStep((top - low) / 5);
@@ -84,9 +94,8 @@ function roundAxis(low, high, factor = 1, note = "") {
 	const digits = Math.max(0, -Math.floor(Math.log10(step * factor) + 1e-9));
 	const room = 0.015 * (last - first) * step, ticks = [];
 	for (let i = first; i <= last; i++) {
-		const value = i * step * factor;
-		ticks.push([i * step, digits > 6 ? value.toPrecision(3)
-			: top * factor >= 1e5 && value ? value / 1000 + "k" : number(value, digits)]);
+		const value = Number((i * step * factor).toPrecision(12));
+		ticks.push([i * step, tickLabel(value, digits, top * factor >= 1e5)]);
 	}
 	return axis((value) => value, first * step - room, last * step + room, ticks, note);
 }
@@ -101,7 +110,7 @@ function lossAxis(low, high) {
 	const ticks = [];
 	for (let power = Math.floor(scale(low)) - 1; power < scale(high) + 1; power++)
 		for (const digit of high / low > 1500 ? [1] : [1, 2, 5])
-			ticks.push([digit * 10 ** power, Number((digit * 10 ** power).toPrecision(3))]);
+			ticks.push([digit * 10 ** power, tickLabel(digit * 10 ** power, Math.max(0, -power))]);
 	return axis(scale, scale(low) - room, scale(high) + room, ticks, "logarithmic");
 }
 
@@ -110,7 +119,7 @@ function rightAxis(low, high, values) {
 	/* An accuracy of 1 has no logarithm: it is drawn slightly above the others. */
 	const best = Math.min(0.99999, values.filter((value) => value < 1).pop() || low);
 	if (best <= 0.95 || low >= 0.9)
-		return roundAxis(low, Math.min(high, 1), 100, "top 1, %");
+		return roundAxis(Math.max(Math.min(low, high - 0.05), 0), Math.min(high, 1), 100, "top 1, %");
 	const least = (1 - best) / 1.3, scale = (value) => -Math.log10(Math.max(1 - value, least));
 	const right = [0, 20, 50, 80, 90, 95, 98, 99, 99.5, 99.8, 99.9, 99.95, 99.98, 99.99, 99.999];
 	const ticks = right.map((value) => [value / 100, value]);
@@ -118,18 +127,34 @@ function rightAxis(low, high, values) {
 		ticks.filter(([value]) => 1 - value >= least), "top 1, %, spread by the errors left");
 }
 
+/*
+ * Steps with their positions in epochs, in order. After a resume with another batch or number of ranks
+ * an epoch has another number of steps. Pages of older versions have no positions.
+ */
+const places = [...steps, ...epochs].map(({ total, position }) =>
+	({ total, position: position ?? total / run.steps })).sort((a, b) => a.total - b.total);
+
+/* Converts a step to a position in epochs ([from] "total", [to] "position"), or back. */
+function convert(value, from, to) {
+	const i = places.findIndex((place) => place[from] >= value);
+	const next = places[i] || { total: run.steps, position: 1 };
+	const before = places[i - 1] || { total: 0, position: 0 }, span = next[from] - before[from];
+	return span > 0 ? before[to] + (next[to] - before[to]) * (value - before[from]) / span : next[to];
+}
+
 /* Horizontal axis of all charts: steps, or epochs if there are several. */
 function stepAxis() {
-	const places = [...steps, ...epochs].map((one) => one.total);
-	const high = Math.max(...places, 1), first = Math.min(...places, high);
+	const high = Math.max(last(places)?.total ?? 0, 1), first = places[0]?.total ?? 0;
 	/* Start at step 0 if the data starts there, even for a resumed run. */
-	const low = run.begin === 0 || first < 0.05 * high ? 0 : Math.min(first, high - 1);
-	const unit = high - low >= 1.5 * run.steps ? run.steps : 1, ticks = [];
-	const step = Math.max(roundStep((high - low) / unit / 8), 1);
-	for (let value = Math.ceil(low / unit / step) * step; value * unit <= high; value += step)
-		ticks.push([value * unit, count(value)]);
-	return { ...axis((value) => value, low, high + 0.008 * (high - low), ticks), low,
-		name: unit > 1 ? "epoch" : "step" };
+	const low = run.begin === 0 || steps[0]?.epoch === 1 || first < 0.05 * high ? 0
+		: Math.min(first, high - 1);
+	const range = [low, high].map((total) => convert(total, "total", "position"));
+	const byEpoch = range[1] - range[0] >= 1.5, [from, to] = byEpoch ? range : [low, high];
+	const step = Math.max(roundStep((to - from) / 8), 1), ticks = [], room = 0.008 * (high - low);
+	for (let value = Math.ceil(from / step) * step; value <= to; value += step)
+		ticks.push([byEpoch ? convert(value, "position", "total") : value, count(value)]);
+	return { ...axis((value) => value, low && low - room, high + room, ticks), low,
+		name: byEpoch ? "epoch" : "step" };
 }
 
 /* --- Charts --------------------------------------------------------------------------------- */
@@ -140,22 +165,23 @@ function stepAxis() {
  */
 const x = stepAxis();
 const finite = (points) => points.filter((point) => point[1] !== null);
-const last = (list) => list[list.length - 1];
 const drawn = []; /* data of each chart for the pointer's readout */
 
 /*
- * Path of an SVG through [points], which are [step, value]; a null value is a gap. [held]: a value
- * applies to all steps since the last point.
+ * Path of an SVG through [points], which are [step, value, epoch]; a null value is a gap. [held]: the
+ * first value of an epoch applies to all steps since the last point.
  */
-function path(points, y, held) {
-	let text = "", pen = false;
-	for (const [step, value] of points) {
+function path(points, y, isHeld) {
+	let text = "", pen = false, lastEpoch;
+	for (const [step, value, epoch] of points) {
+		const held = isHeld && epoch !== lastEpoch;
 		if (value !== null) {
 			const across = (1000 * x.place(step)).toFixed(1);
 			const down = (1000 * (1 - y.place(value))).toFixed(1);
 			text += !pen ? `M${across},${down}` : held ? `V${down}H${across}` : `L${across},${down}`;
 		}
 		pen = value !== null;
+		lastEpoch = epoch;
 	}
 	return text;
 }
@@ -170,7 +196,7 @@ function drawSeries(one, y) {
 	const line = path(one.points, y, one.held), kind = one.faint ? "faint" : "line";
 	return html`${one.band ? html`<path class="band ${one.tone}" d="${band(one.band, y)}"/>` : ""}
 		<path class="${kind} ${one.tone}" d="${line}"/>
-		${one.dots ? html`<path class="dots ${one.tone}"
+		${one.dots || one.points.length === 1 ? html`<path class="dots ${one.tone}"
 			d="${line.replace(/[ML]([^ML]*)/g, "M$1h0")}"/>` : ""}`;
 }
 
@@ -243,7 +269,7 @@ function readOut({ id, y, show, series }) {
 		marks.innerHTML = html`<line class="cursor" x1="${across}" x2="${across}" y1="0" y2="100%"/>
 			${near.map(({ tone, point }) => html`<circle class="point ${tone}" r="5"
 				cx="${100 * x.place(point[0])}%" cy="${100 - 100 * y.place(point[1])}%"/>`)}`;
-		box.innerHTML = html`<b>step ${count(step)} (epoch ${(step / run.steps).toFixed(2)})</b>
+		box.innerHTML = html`<b>step ${count(step)} (epoch ${convert(step, "total", "position").toFixed(2)})</b>
 			${near.map(({ tone, name, point }) =>
 				html`<div><i class="${tone}"></i>${name} ${show(point[1])}</div>`)}`;
 		box.hidden = false;
@@ -281,11 +307,14 @@ function trainAndTest(key, i) {
 		points: curve(epochs.filter((one) => one.evaluated), "test_" + key) }];
 }
 
-/* A chart whose values are held. The first value applies to the steps before it, too. */
+/*
+ * A chart of values that may change within an epoch, and jump at its end. The first value applies to
+ * the steps before it, too.
+ */
 function heldChart(id, title, key, tone) {
-	const points = curve(steps.filter((one) => key in one), key);
+	const points = steps.filter((one) => key in one).map((one) => [one.total, one[key], one.epoch]);
 	return chart(id, title, fromZero, [{ name: title, tone, held: true,
-		points: points.length ? [[x.low, points[0][1]], ...points] : [] }]);
+		points: points.length ? [[x.low, ...points[0].slice(1)], ...points] : [] }]);
 }
 
 /* Seconds in which a rank works and does not wait. Times with waiting are equal on all ranks. */
@@ -406,7 +435,8 @@ function header() {
 	const position = epochs.length ? `after epoch ${last(epochs).epoch} of ${run.epochs}`
 		: "before the end of the first epoch";
 	const state = now.event === "end" ?
-		html`<p class="state ${now.reason === "finished" ? "good" : "early"}">${now.reason}</p>`
+		html`<p class="state ${["finished", "evaluated"].includes(now.reason) ? "good" : "early"}">
+			${now.reason}</p>`
 		: html`<p class="state going">not ended</p><p class="sub">State at
 			${date(now.time)}, ${position}. The page is rewritten after each epoch.</p>`;
 	return html`<header><h1>${run.title}</h1>${state}
@@ -419,21 +449,26 @@ function tiles() {
 		html`<div><dt>${name}</dt><dd>${value}<small>${more}</small></dd></div>`;
 	const losses = finite(curve(steps, "loss"));
 	return html`<dl class="tiles">
-		${now.best_epoch ? tile("Best accuracy", percent(now.best_top1),
+		${now.best_epoch && !evaluation ? tile("Best accuracy", percent(now.best_top1),
 			`test, after epoch ${now.best_epoch}`) : ""}
+		${evaluation ? [tile("Accuracy", percent(evaluation.test_top1), `test, top 1; top 5 ${
+			percent(evaluation.test_top5)}`), tile("Loss", loss(evaluation.test_loss),
+			`test, of ${count(evaluation.test_samples)} samples`)] : ""}
 		${losses.length ? tile("Loss", loss(last(losses)[1]), "train, at last") : ""}
 		${now.samples ? tile("Throughput", count(now.images_per_second), "img/s while training") : ""}
 		${tile("Time", duration(now.seconds), "all in all")}
 		${tile(run.size > 1 ? "Ranks" : "Rank", count(run.size),
 			`on ${count(run.nodes)} node${run.nodes > 1 ? "s" : ""}`)}
-		${tile("Step", count(run.batch), `samples, ${count(run.steps)} an epoch`)}</dl>`;
+		${evaluation ? "" : tile("Step", count(run.batch), `samples, ${count(run.steps)} an epoch`)}
+		</dl>`;
 }
 
 function main() {
 	const worked = ranks.some((rank) => work(rank) || rank.evaluation);
 	return html`<main>${tiles()}<div class="charts ${run.size <= NAMED ? "few" : "many"}">
-		${chart("loss", "Loss", lossAxis, trainAndTest("loss", 0))}
-		${chart("accuracy", "Accuracy", rightAxis, trainAndTest("top1", 1), { unit: " %", factor: 100 })}
+		${evaluation ? "" : [chart("loss", "Loss", lossAxis, trainAndTest("loss", 0)),
+			chart("accuracy", "Accuracy", rightAxis, trainAndTest("top1", 1),
+				{ unit: " %", factor: 100 })]}
 		${chart("throughput", "Throughput", fromZero,
 			[{ name: "Throughput", tone: "c0", points: curve(steps, "images_per_second") }],
 			{ note: "img/s of all ranks together, while training", unit: " img/s" })}
@@ -441,7 +476,7 @@ function main() {
 		${heldChart("rate", "Learning rate", "lr", "c3")}
 		${heldChart("scale", "Loss scale", "scale", "c4")}
 		${worked ? timesFigure() : ""}</div>
-		${epochs.length ? epochsTable() : ""}
+		${epochs.length && !evaluation ? epochsTable() : ""}
 		${worked ? ranksTable() : ""}
 		${pairs("configuration", "Configuration", "", Object.entries(run.configuration))}
 		${pairs("files", "Files", "wide",

@@ -33,6 +33,7 @@ struct report {
 	struct report_interval unprinted;  /* sum of the intervals since the last printed line */
 	struct report_interval epoch, all; /* sums over this epoch, and over the run */
 	uint64_t printed_step;		   /* step in the epoch of the last printed line */
+	struct report_epoch evaluation;	   /* result of --evaluate, if it has [evaluated] */
 	struct report_end best;		   /* state so far, for the page before the end */
 	bool reported[SINKS];		   /* a write error of the sink was printed */
 	bool failed[SINKS];		   /* the sink's last write failed */
@@ -66,9 +67,10 @@ static void print_run(struct ddp_text *out, const struct report_run *run)
 	print_line(out, line.data);
 	ddp_text_free(&line);
 	if (run->epochs)
-		ddp_text_add(out, "%u epoch%s of %s steps, %s samples a step\n", run->epochs,
+		ddp_text_add(out, "%u epoch%s of %s step%s, %s sample%s a step\n", run->epochs,
 			     plural(run->epochs), ddp_show_count((double)run->steps).text,
-			     ddp_show_count((double)run->batch).text);
+			     plural(run->steps), ddp_show_count((double)run->batch).text,
+			     plural(run->batch));
 	if (run->begin && run->begin < run->end)
 		ddp_text_add(out, "resumes from step %s of %s\n",
 			     ddp_show_count((double)run->begin).text,
@@ -87,11 +89,11 @@ static void print_interval(struct ddp_text *out, const struct report_interval *i
 	ddp_text_add(out, "\n");
 }
 
-static void print_test(struct ddp_text *out, const struct report_epoch *epoch, bool all)
+static void print_test(struct ddp_text *out, const struct report_epoch *epoch)
 {
-	ddp_text_add(out, "test loss %s top1 %s", show_loss(epoch->loss).text,
-		     show_percent(epoch->top1).text);
-	if (all)
+	ddp_text_add(out, "%stest loss %s top1 %s", epoch->samples ? ", " : ": ",
+		     show_loss(epoch->loss).text, show_percent(epoch->top1).text);
+	if (epoch->samples == 0)
 		ddp_text_add(out, " top5 %s", show_percent(epoch->top5).text);
 	ddp_text_add(out, " of %s in %s\n", ddp_show_count((double)epoch->test_samples).text,
 		     show_seconds(epoch->evaluation).text);
@@ -101,16 +103,12 @@ static void print_test(struct ddp_text *out, const struct report_epoch *epoch, b
 static void print_epoch(struct ddp_text *out, const struct report_epoch *epoch,
 			const struct report_interval *part)
 {
-	if (epoch->samples == 0) {
-		if (epoch->evaluated)
-			print_test(out, epoch, true);
-		return;
-	}
 	ddp_text_add(out, "epoch %u: train loss %s top1 %s", epoch->epoch,
 		     show_loss(epoch->train_loss).text, show_percent(epoch->train_top1).text);
-	ddp_text_add(out, epoch->evaluated ? ", " : "\n");
 	if (epoch->evaluated)
-		print_test(out, epoch, false);
+		print_test(out, epoch);
+	else
+		ddp_text_add(out, "\n");
 	ddp_text_add(out, "epoch %u: %s of training, %s img/s", epoch->epoch,
 		     show_seconds(part->seconds).text, ddp_show_count(sink_speed(part)).text);
 	if (epoch->evaluated)
@@ -219,6 +217,8 @@ static void print_end(struct report *report, const struct report_end *end)
 			     ddp_show_count((double)all->samples).text,
 			     show_seconds(end->seconds).text, ddp_show_count(sink_speed(all)).text,
 			     show_seconds(all->seconds).text);
+	else if (report->evaluation.evaluated)
+		print_test(out, &report->evaluation);
 	else
 		ddp_text_add(out, ": nothing was trained in %s\n", show_seconds(end->seconds).text);
 	if (end->best_epoch)
@@ -382,7 +382,8 @@ static int open_files(struct report *report, const struct report_run *run)
 		status = stream_open(&report->stream, options->json, options->append, &report->why);
 	if (status == 0 && is_given(options->events))
 		status = ddp_events_open(&report->events, options->events, &report->why);
-	if (status == 0 && is_given(options->page))
+	if (status == 0 && is_given(options->page) &&
+	    !(options->finished && page_is_finished(options->page)))
 		report->page =
 			page_open(options->page, options->append, &report->run, &report->json);
 	return status < 0 ? status : report_page(report, &report->best);
@@ -486,7 +487,9 @@ void report_epoch(struct report *report, const struct report_epoch *epoch)
 	if (!report)
 		return;
 	live_epoch(report->live, epoch);
-	if (report->lines) {
+	if (epoch->samples == 0) {
+		report->evaluation = *epoch;
+	} else if (report->lines) {
 		print_epoch(&report->out, epoch, &report->epoch);
 		report_print(report, STDOUT_FILENO);
 	}

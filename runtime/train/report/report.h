@@ -35,6 +35,7 @@ struct report_options {
 	bool live;	    /* show a live line on stderr */
 	bool quiet;	    /* print only warnings and the final table */
 	bool append;	    /* a resumed run: append to the JSON file and the page */
+	bool finished;	    /* nothing is left to train: keep the page if it shows the end */
 	bool every;	    /* print every interval; otherwise about twenty lines per epoch */
 };
 
@@ -84,6 +85,7 @@ struct report_interval {
 	uint64_t step;			/* last step of the interval, counted from 1 in the epoch */
 	uint64_t steps;			/* steps of this epoch; a resume may change the batch */
 	uint64_t total;			/* that step, counted from the start of the training */
+	double position;		/* that step, in epochs since the start of the training */
 	double loss, top1;		/* means over the samples of the interval */
 	double rate;			/* learning rate */
 	double scale;			/* loss scale; 0: none */
@@ -94,9 +96,10 @@ struct report_interval {
 
 struct report_epoch {
 	unsigned epoch;
-	uint64_t total; /* steps since the start of the training */
+	uint64_t total;	 /* steps since the start of the training */
+	double position; /* the same in epochs; not a whole number if --steps ended an epoch */
 	double train_loss, train_top1;
-	uint64_t samples; /* 0: nothing was trained */
+	uint64_t samples; /* 0: this is the result of --evaluate, printed at the end */
 	bool evaluated;
 	double loss, top1, top5; /* results on the test set */
 	uint64_t test_samples;

@@ -78,6 +78,9 @@ int stream_close(struct stream *stream, struct ddp_error *error);
 
 struct page;
 
+/* Whether the file [path] is the page of a finished training. */
+bool page_is_finished(const char *path);
+
 /*
  * [path] and [run] must stay valid until page_close(). [line] is the output of stream_run(). With
  * [append], keeps the data of an existing page up to the step at which [run] resumes. The other

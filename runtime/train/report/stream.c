@@ -100,6 +100,7 @@ void stream_step(struct ddp_text *out, const struct report_interval *interval)
 	ddp_put_number(out, "lr", interval->rate);
 	if (interval->scale > 0)
 		ddp_put_number(out, "scale", interval->scale);
+	ddp_put_number(out, "position", interval->position);
 	ddp_put_count(out, "samples", interval->samples);
 	ddp_put_number(out, "seconds", interval->seconds);
 	ddp_put_number(out, "images_per_second", sink_speed(interval));
@@ -122,6 +123,7 @@ void stream_epoch(struct ddp_text *out, const struct report_epoch *epoch,
 	ddp_put_count(out, "total", epoch->total);
 	ddp_put_number(out, "train_loss", epoch->train_loss);
 	ddp_put_number(out, "train_top1", epoch->train_top1);
+	ddp_put_number(out, "position", epoch->position);
 	ddp_put_count(out, "samples", epoch->samples);
 	ddp_put_number(out, "seconds", part->seconds);
 	ddp_put_number(out, "images_per_second", sink_speed(part));
