@@ -781,14 +781,29 @@ int run_save(struct run *run)
 	return 0;
 }
 
+/* Writes a number per channel as a JSON array, "[0.4914, 0.4822, 0.4465]". */
+static void put_channels(char *text, size_t size, const float *numbers, int channels)
+{
+	size_t used = 0;
+
+	for (int i = 0; i < channels; i++)
+		used += (size_t)snprintf(text + used, size - used, "%s%.4f", i ? ", " : "[",
+					 (double)numbers[i]);
+	snprintf(text + used, size - used, "]");
+}
+
 static int write_model(struct run *run, const struct model_tensors *tensors, const char *path)
 {
-	char steps[24];
+	char steps[24], mean[64], deviation[64];
 	struct ddp_pair pairs[] = {{"format", "pt"},
 				   {"ddp-train", PACKAGE_VERSION},
 				   {"network", run->net->name},
-				   {"steps", steps}};
+				   {"steps", steps},
+				   {"mean", mean},
+				   {"std", deviation}};
 
+	put_channels(mean, sizeof(mean), run->net->mean, run->net->channels);
+	put_channels(deviation, sizeof(deviation), run->net->deviation, run->net->channels);
 	snprintf(steps, sizeof(steps), "%llu", (unsigned long long)run->progress.total);
 	return ddp_tensors_save(path, tensors->list, tensors->count, pairs,
 				sizeof(pairs) / sizeof(pairs[0]), &run->error);

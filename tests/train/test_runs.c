@@ -835,6 +835,32 @@ TEST(test_evaluate_newest)
 	ck_assert_ptr_nonnull(strstr(program.output, best));
 }
 
+static const struct {
+	const char *options, *mean, *deviation;
+} constants[] = {
+	{"mnist --samples 8", "[0.1307]", "[0.3081]"},
+	{"cifar --samples 8", "[0.4914, 0.4822, 0.4465]", "[0.2470, 0.2435, 0.2616]"},
+	{"cifar -d .", "[0.5071, 0.4865, 0.4409]", "[0.2673, 0.2564, 0.2762]"},
+};
+
+/* The saved model has the constants of normalisation, and CIFAR-100 has its own. */
+TEST_ROWS(test_normalisation, constants)
+{
+	struct ddp_tensors *file;
+
+	for (int test = 0; test < 2; test++) {
+		const char *name = test ? "test.bin" : "train.bin";
+
+		close(open(name, O_CREAT | O_WRONLY, 0600));
+		ck_assert_int_eq(truncate(name, 8 * 3074), 0);
+	}
+	program_run(&program, 0, "%s -e 1 -b 4 -n 1 -q -m model.st", constants[_i].options);
+	ck_assert_int_eq(ddp_tensors_open(&file, "model.st", NULL), 0);
+	ck_assert_str_eq(ddp_tensors_metadata(file, "mean"), constants[_i].mean);
+	ck_assert_str_eq(ddp_tensors_metadata(file, "std"), constants[_i].deviation);
+	ddp_tensors_close(file);
+}
+
 /* A training can start from given weights. */
 TEST(test_init)
 {

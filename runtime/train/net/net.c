@@ -94,6 +94,10 @@ static const struct net_layer cifar_layers[] = {
 	{.kind = NET_DENSE, .name = "fc", .outputs = 10, .bias = true},
 };
 
+static const float cifar100_mean[NET_CHANNELS] = {0.5071f, 0.4865f, 0.4409f},
+		   cifar100_deviation[NET_CHANNELS] = {0.2673f, 0.2564f, 0.2762f};
+
+/* [mean] and [deviation] are those of CIFAR-10. */
 static const struct net cifar = {
 	.name = "cifar",
 	.title = "ResNet-18 for images of 32 x 32",
@@ -134,6 +138,10 @@ static struct net *net_copy(const struct net *from, int classes)
 	if (classes > 0) {
 		copy->net.classes = classes;
 		copy->layers[from->count - 1].outputs = classes;
+	}
+	if (from == &cifar && classes == 100) {
+		memcpy(copy->net.mean, cifar100_mean, sizeof(cifar100_mean));
+		memcpy(copy->net.deviation, cifar100_deviation, sizeof(cifar100_deviation));
 	}
 	copy->net.layers = copy->layers;
 	return &copy->net;
