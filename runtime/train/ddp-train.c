@@ -42,21 +42,15 @@ static int train(const struct options *options)
 	return status;
 }
 
-/*
- * Warn if the ranks of this node have too many threads. Called before the first step, which takes
- * minutes if there are far too many.
- */
-static void check_threads(const struct options *options, int ranks)
+/* Called before the first step, which takes minutes if there are far too many ranks. */
+static void check_ranks(int ranks)
 {
-	unsigned long long threads = option_count(options, OPTION_THREADS),
-			   cpus = (unsigned)launch_cpus();
+	int cpus = launch_cpus();
 
-	threads = (threads ? threads : 1) * (unsigned)ranks;
-	if (!launch_is_launched() && threads > cpus)
+	if (ranks > cpus)
 		options_warn(
-			"%llu threads of %d rank%s share %llu CPU%s: steps take longer than with one "
-			"thread for each CPU",
-			threads, ranks, ranks == 1 ? "" : "s", cpus, cpus == 1 ? "" : "s");
+			"%d ranks share %d CPU%s: steps take longer than with a rank for each CPU",
+			ranks, cpus, cpus == 1 ? "" : "s");
 }
 
 int main(int argc, char **argv)
@@ -78,7 +72,7 @@ int main(int argc, char **argv)
 	count = launch_count(&options);
 	if (count < 0)
 		return EXIT_USAGE;
-	check_threads(&options, count);
+	check_ranks(count);
 	if (count > 1)
 		return launch_ranks(count, launch_gpus(&options), !options.given[OPTION_RANKS],
 				    argv);

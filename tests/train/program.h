@@ -175,8 +175,8 @@ static inline bool program_is_one_line(const char *text)
 {
 	const char *end = strchr(text, '\n');
 
-	if (end && strncmp(text, "ddp-train: warning: ", 20) == 0 && strstr(text, " threads of ") &&
-	    strstr(text, " threads of ") < end && end[1])
+	if (end && strncmp(text, "ddp-train: warning: ", 20) == 0 &&
+	    strstr(text, " ranks share ") && strstr(text, " ranks share ") < end && end[1])
 		end = strchr(end + 1, '\n');
 	return end && !end[1];
 }

@@ -256,19 +256,29 @@ TEST(test_too_many_threads)
 	cpus = CPU_COUNT(&set);
 	program_run(&program, 0, "mnist --samples 64 -e 1 -q -n 1 -t %d", cpus);
 	ck_assert_str_eq(program.errors, "");
-	program_run(&program, 0, "mnist --samples 64 -e 1 -q -n 1 -t %d", cpus + 1);
-	check_one_line("ddp-train: warning: ");
-	program_run(&program, 0, "mnist --samples 64 -e 1 -q -n 2 -t %d", cpus);
-	check_one_line(" threads of 2 ranks share ");
+	program_run(&program, 0, "mnist --samples 64 -e 1 -q -n %d", cpus + 1);
+	check_one_line(" ranks share ");
 }
 
-/* The table has the number of threads that compute. */
-TEST(test_threads)
+/* A rank has no more threads than CPUs. The table has the number of threads that compute. */
+TEST_LOOP(test_threads, 0, 3)
 {
+	static const char *const options[] = {"-t 4", "", "-t 4 --virtual-ranks 2"};
+	static const char *const threads[] = {"1", "1", "4"};
+	char text[64];
+	cpu_set_t set;
+
+	sched_getaffinity(0, sizeof(set), &set);
+	for (size_t cpu = 0, found = 0; cpu < CPU_SETSIZE; cpu++)
+		if (CPU_ISSET(cpu, &set) && found++ > 0)
+			CPU_CLR(cpu, &set);
+	ck_assert_int_eq(sched_setaffinity(0, sizeof(set), &set), 0);
 	setenv("OMP_NUM_THREADS", "3", 1);
-	program_run(&program, 0, "mnist --samples 64 -e 1 -q -n 1 --log-json log");
+	program_run(&program, 0, "mnist --samples 64 -e 1 -n 1 --log-json log %s", options[_i]);
+	ck_assert(!strstr(program.output, "rank 0 uses 1 thread instead of ") == (_i == 2));
 	program_read("log", program.output);
-	ck_assert_ptr_nonnull(strstr(program.output, "\"threads\": 3}]}\n"));
+	snprintf(text, sizeof(text), "\"threads\": %s}]}\n", threads[_i]);
+	ck_assert_ptr_nonnull(strstr(program.output, text));
 }
 
 /* --- Write errors ------------------------------------------------------------------------------ */

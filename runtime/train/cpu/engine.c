@@ -208,6 +208,29 @@ int engine_threads(struct ddp *ddp, int *threads, struct ddp_error *error)
 	return status < 0 ? ddp_error_set(error, status, "%s", ddp_error(ddp)) : 0;
 }
 
+/*
+ * Limits the threads to the CPUs of this process, as more threads only wait for each other. With
+ * virtual ranks the results depend on the number of threads, so it is kept.
+ */
+static void limit_threads(struct engine *engine)
+{
+	const struct engine_setup *setup = &engine->setup;
+	char text[128];
+	cpu_set_t set;
+	int cpus;
+
+	if (setup->parts > 0 || sched_getaffinity(0, sizeof(set), &set) < 0)
+		return;
+	cpus = CPU_COUNT(&set);
+	if (engine->threads <= cpus)
+		return;
+	snprintf(text, sizeof(text), "rank 0 uses %d thread%s instead of %d: it has %d CPU%s", cpus,
+		 cpus == 1 ? "" : "s", engine->threads, cpus, cpus == 1 ? "" : "s");
+	if (setup->say)
+		setup->say(setup->listener, text);
+	engine->threads = cpus;
+}
+
 static int check(const struct engine *engine, struct ddp_error *error)
 {
 	if (engine->setup.type != DDP_F32 && engine->setup.type != DDP_BF16)
@@ -265,8 +288,10 @@ int engine_create(struct engine **result, const struct engine_setup *setup, cons
 	status = engine->kernels ? check(engine, error) : DDP_ERR_ENVIRONMENT;
 	if (status == 0 && engine->threads == 0)
 		status = engine_threads(setup->ddp, &engine->threads, error);
-	if (status == 0)
+	if (status == 0) {
+		limit_threads(engine);
 		status = compile(engine, error);
+	}
 	if (status == 0)
 		status = create_units(engine, error);
 	if (status == 0)
