@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -58,6 +59,14 @@ bool ddp_log_wants(const struct ddp_log *log, enum ddp_level level, const char *
 	return strstr(log->subsystems, word) != NULL;
 }
 
+/* Whether stderr is a terminal, where a progress bar may have to be removed before a line. */
+static bool is_terminal(void)
+{
+	const char *term = getenv("TERM");
+
+	return isatty(STDERR_FILENO) && term && strcmp(term, "dumb") != 0;
+}
+
 void ddp_log_vprint(const struct ddp_log *log, enum ddp_level level, const char *subsystem,
 		    const char *format, va_list arguments)
 {
@@ -66,8 +75,8 @@ void ddp_log_vprint(const struct ddp_log *log, enum ddp_level level, const char 
 
 	if (!ddp_log_wants(log, level, subsystem))
 		return;
-	length = (size_t)snprintf(line, sizeof(line), "%s%s", log->prefix,
-				  level == DDP_LEVEL_WARNING ? "warning: " : "");
+	length = (size_t)snprintf(line, sizeof(line), "%s%s%s", is_terminal() ? "\r\033[K" : "",
+				  log->prefix, level == DDP_LEVEL_WARNING ? "warning: " : "");
 	vsnprintf(line + length, sizeof(line) - length - 1, format, arguments);
 	ddp_hide(line);
 	length = strlen(line);

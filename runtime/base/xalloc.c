@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "bounded.h"
+#include "text.h"
 
 static void (*_Atomic abort_ranks)(struct ddp *ddp, const char *format, ...);
 static struct ddp *_Atomic abort_handle;
@@ -21,23 +22,24 @@ void ddp_xalloc_tell(void (*call)(struct ddp *ddp, const char *format, ...), str
 	abort_handle = ddp;
 }
 
+/* Returns whether an object of this size can exist; a larger one is not even tried. */
+static bool fits(size_t count, size_t size)
+{
+	return size == 0 || count <= PTRDIFF_MAX / size;
+}
+
 /* End the program as ddp_exit() does, without exit handlers, which may hang. */
 static _Noreturn void end(size_t count, size_t size, const char *what)
 {
 	char text[256];
 
-	snprintf(text, sizeof(text), "no memory for %.160s: %.4g bytes", what,
-		 (double)count * (double)size);
+	snprintf(text, sizeof(text), "no memory for %.160s: %s", what,
+		 fits(count, size) ? ddp_show_bytes(count * size).text
+				   : ddp_show("%.4g bytes", (double)count * (double)size).text);
 	fprintf(stderr, "%s: %s\n", program_invocation_short_name, text);
 	if (abort_ranks)
 		abort_ranks(abort_handle, "%s", text);
 	ddp_flush_and_exit(ddp_exit_status(DDP_ERR_MEMORY));
-}
-
-/* Returns whether an object of this size can exist; a larger one is not even tried. */
-static bool fits(size_t count, size_t size)
-{
-	return size == 0 || count <= PTRDIFF_MAX / size;
 }
 
 void *ddp_xcalloc(size_t count, size_t size, const char *what)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include <pty.h>
+
 #include <errno.h>
 #include <locale.h>
 #include <math.h>
@@ -699,6 +701,28 @@ TEST_ROWS(test_bad_level, bad_levels)
 	ck_assert(!ddp_log_wants(&log, DDP_LEVEL_INFO, "rdzv"));
 }
 
+/* On a terminal a line first removes a progress bar, which has no line end. */
+TEST(test_log_on_terminal)
+{
+	int saved = dup(STDERR_FILENO), master, slave;
+	struct ddp_log log;
+	char text[64];
+	ssize_t got;
+
+	setenv("TERM", "xterm", 1);
+	ck_assert_int_eq(ddp_log_open(&log, NULL), 0);
+	ck_assert_int_eq(openpty(&master, &slave, NULL, NULL, NULL), 0);
+	ck_assert_int_ge(dup2(slave, STDERR_FILENO), 0);
+	ddp_log_print(&log, DDP_LEVEL_WARNING, "x", "hm");
+	ck_assert_int_ge(dup2(saved, STDERR_FILENO), 0);
+	got = read(master, text, sizeof(text) - 1);
+	text[got > 0 ? got : 0] = '\0';
+	ck_assert_str_eq(text, "\r\033[Kddp: warning: hm\r\n");
+	close(master);
+	close(slave);
+	close(saved);
+}
+
 TEST(test_prefix)
 {
 	char line[4096], text[4000], host[300];
@@ -954,9 +978,10 @@ static void report_error(struct ddp *ddp, const char *format, ...)
 }
 
 /* If an allocation fails, the program prints the error, reports it to the other ranks, and ends. */
-TEST_LOOP(test_no_memory, 0, 2)
+TEST_LOOP(test_no_memory, 0, 3)
 {
-	static const char what[] = "no memory for a test's numbers: 7.379e+19 bytes";
+	const char *what = _i == 2 ? "no memory for a test's numbers: 1073741824.0 GiB"
+				   : "no memory for a test's numbers: 7.379e+19 bytes";
 	char text[256], want[256];
 	int ends[2], status;
 	ssize_t got;
@@ -971,6 +996,8 @@ TEST_LOOP(test_no_memory, 0, 2)
 		ddp_xalloc_tell(report_error, NULL);
 		if (_i == 0)
 			free(ddp_xcalloc(SIZE_MAX / 2, 8, "a test's numbers"));
+		else if (_i == 2)
+			free(ddp_xcalloc(SIZE_MAX / 128 + 1, 8, "a test's numbers"));
 		else
 			free(ddp_xcalloc(8, SIZE_MAX / 2, "a test's numbers"));
 		_exit(0);
