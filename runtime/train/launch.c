@@ -354,6 +354,18 @@ static int count_by_default(const struct options *options)
 	return count;
 }
 
+/* In a job of several nodes, the launcher uses only the node that it runs on. */
+static void warn_about_nodes(void)
+{
+	const char *nodes = ddp_getenv("SLURM_JOB_NUM_NODES", "SLURM_NNODES", NULL);
+
+	if (nodes && strtol(nodes, NULL, 10) > 1 && !launch_is_rank())
+		options_warn(
+			"this job has %s nodes, and the training uses only one; use srun --ddp "
+			"ddp-train to use all",
+			nodes);
+}
+
 int launch_count(const struct options *options)
 {
 	const char *given =
@@ -369,6 +381,7 @@ int launch_count(const struct options *options)
 			given, world_size());
 		return -1;
 	}
+	warn_about_nodes();
 	if (!given)
 		return count_by_default(options);
 	return strcmp(given, "all") == 0 ? count_places(options, INT_MAX) : atoi(given);

@@ -4,10 +4,12 @@
  */
 #include "config.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/watch.h"
 #include "base/xalloc.h"
@@ -469,11 +471,45 @@ static const char *name_end(const struct run *run, bool finished_before)
 	return run_is_finished(run) ? "finished" : "ended early";
 }
 
+/*
+ * Called if the training resumes. If FILE.best does not exist, because --save-model is new: writes
+ * it if the best weights so far are those of the checkpoint, else forgets them, so that the best
+ * ones from here on are written. Collective.
+ */
+static int complete_best(struct run *run)
+{
+	struct run_progress *progress = &run->progress;
+	const char *file = option_text(run->options, OPTION_SAVE_MODEL);
+	int32_t missing = 0;
+	char path[PATH_MAX];
+	int status;
+
+	if (!*file || progress->best_epoch == 0)
+		return 0;
+	snprintf(path, sizeof(path), "%s.best", file);
+	if (run->world->rank == 0)
+		missing = access(path, F_OK) < 0;
+	status = ddp_broadcast(run->ddp, &missing, sizeof(missing), 0);
+	if (status < 0 || !missing)
+		return status < 0 ? run_pass_on(run, status) : 0;
+	if (progress->evaluated && progress->best_epoch == progress->epoch + (progress->step > 0))
+		return run_save_model(run, ".best");
+	report_warn(run->report,
+		    "%s does not exist, and the weights of epoch %u, the best, are lost%s", path,
+		    progress->best_epoch,
+		    run_is_finished(run) ? "" : "; it gets the best weights from here on");
+	if (!run_is_finished(run))
+		progress->best_epoch = 0;
+	return 0;
+}
+
 int run_train(struct run *run)
 {
 	bool finished = run_is_finished(run);
 	int status = finished ? check_finite(run, 0) : 0;
 
+	if (status == 0)
+		status = complete_best(run);
 	while (status == 0 && !run_is_finished(run) && !run->stop.agreed && !run->lost)
 		status = train_epoch(run);
 	if (!run->stop.agreed)

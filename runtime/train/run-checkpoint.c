@@ -330,11 +330,11 @@ static void describe_changes(const struct run *run, const struct state *state,
 {
 	static const struct {
 		enum field field;
-		const char *unit;
-	} rows[] = {{FIELD_RANKS, "ranks"},
-		    {FIELD_BATCH, "samples a step"},
-		    {FIELD_DATA, ""},
-		    {FIELD_ENGINE, "engine"}};
+		const char *one, *several; /* units */
+	} rows[] = {{FIELD_RANKS, " rank", " ranks"},
+		    {FIELD_BATCH, " sample a step", " samples a step"},
+		    {FIELD_DATA, "", ""},
+		    {FIELD_ENGINE, " engine", " engine"}};
 
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		enum field field = rows[i].field;
@@ -342,8 +342,8 @@ static void describe_changes(const struct run *run, const struct state *state,
 		struct ddp_shown shown[2];
 
 		if (strcmp(was, now) != 0)
-			ddp_text_add(summary, ", %s%s%s (was %s)", show(field, now, &shown[0]),
-				     *rows[i].unit ? " " : "", rows[i].unit,
+			ddp_text_add(summary, ", %s%s (was %s)", show(field, now, &shown[0]),
+				     strcmp(now, "1") == 0 ? rows[i].one : rows[i].several,
 				     show(field, was, &shown[1]));
 	}
 	for (int i = 0; i < OPTION_COUNT; i++) {
@@ -550,7 +550,10 @@ static int check_model(struct run *run)
 		return 0;
 	if (slash)
 		snprintf(directory, sizeof(directory), "%.*s", (int)(slash - file) + 1, file);
-	if (access(directory, W_OK | X_OK) == 0)
+	if (strlen(file) + sizeof(".best") > PATH_MAX ||
+	    strlen(slash ? slash + 1 : file) + strlen(".best") > NAME_MAX)
+		errno = ENAMETOOLONG;
+	else if (access(directory, W_OK | X_OK) == 0)
 		return ddp_file_can_replace(file, &run->error);
 	return ddp_error_errno(&run->error, DDP_ERR_FILE, "--save-model %s", file);
 }

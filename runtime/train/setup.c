@@ -279,12 +279,23 @@ static int agree_likely(struct run *run, int status)
 	return own ? status : run_agree(run, status);
 }
 
+static int read_file(struct run *run)
+{
+	const char *file = option_text(run->options, OPTION_INIT);
+	int status = model_read(run->model, file, &run->error);
+
+	if (status < 0 || model_is_finite(run->model))
+		return status;
+	return ddp_error_set(&run->error, DDP_ERR_FORMAT,
+			     "--init %s: a weight is not finite (nan or inf); give another file",
+			     file);
+}
+
 /* Reads the initial weights on all ranks, and checks that they are equal. */
 static int read_weights(struct run *run)
 {
 	struct model_tensors tensors = {.list = NULL};
-	int status = run_agree(run, model_read(run->model, option_text(run->options, OPTION_INIT),
-					       &run->error));
+	int status = run_agree(run, read_file(run));
 
 	if (status < 0)
 		return status;

@@ -5,6 +5,7 @@
 #include "train-options.h"
 
 #include <getopt.h>
+#include <limits.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -188,14 +189,14 @@ static bool set(struct options *options, int id, const char *value)
 
 static bool set_net(struct options *options, const char *text)
 {
-	if (options->net)
-		return complain("%s: one network at a time; %s was named already", text,
-				options->net);
-	for (int i = 0; i < OPTION_NETS; i++)
+	for (int i = 0; i < OPTION_NETS && !options->net; i++)
 		if (strcmp(text, option_nets[i]) == 0) {
 			options->net = option_nets[i];
 			return true;
 		}
+	if (options->net)
+		return complain("%s: this argument is one too many after the network %s; remove it",
+				text, options->net);
 	return complain("%s: no such network; mnist or cifar?", text);
 }
 
@@ -335,24 +336,49 @@ static bool check_checkpoint(const struct options *options)
 	return true;
 }
 
+/* Sets [real] to the path without links of [file] and [suffix]. The file need not exist. */
+static void find_path(const char *file, const char *suffix, char real[PATH_MAX])
+{
+	char path[PATH_MAX], directory[PATH_MAX];
+	const char *slash;
+
+	snprintf(path, sizeof(path), "%s%s", file, suffix);
+	if (realpath(path, real))
+		return;
+	slash = strrchr(path, '/');
+	snprintf(directory, sizeof(directory), "%.*s.", slash ? (int)(slash - path) + 1 : 0, path);
+	if (!realpath(directory, real))
+		snprintf(real, PATH_MAX, "%s", directory);
+	snprintf(real + strlen(real), PATH_MAX - strlen(real), "/%s", slash ? slash + 1 : path);
+}
+
 /* Checks that no file is written by two options, or overwritten before it is read. */
 static bool check_files(const struct options *options)
 {
-	static const enum option_id files[] = {OPTION_REPORT, OPTION_LOG_JSON, OPTION_SAVE_MODEL,
-					       OPTION_INIT};
-	const size_t count = sizeof(files) / sizeof(files[0]);
+	static const struct {
+		enum option_id id;
+		const char *suffix;
+	} files[] = {{OPTION_REPORT, ""},
+		     {OPTION_LOG_JSON, ""},
+		     {OPTION_SAVE_MODEL, ""},
+		     {OPTION_SAVE_MODEL, ".best"},
+		     {OPTION_INIT, ""}};
+	enum { FILES = sizeof(files) / sizeof(files[0]) };
+	char paths[FILES][PATH_MAX] = {""};
 
-	for (size_t i = 0; i < count; i++)
-		for (size_t j = i + 1; j < count; j++) {
-			const char *file = options->values[files[i]];
+	for (size_t i = 0; i < FILES; i++) {
+		const char *file = options->values[files[i].id];
 
-			/* --save-model may replace the file that the weights were read from. */
-			if (files[i] != OPTION_SAVE_MODEL && *file && strcmp(file, "-") != 0 &&
-			    strcmp(file, options->values[files[j]]) == 0)
-				return complain(
-					"--%s and --%s are both %s: one would overwrite the other",
-					names[files[i]], names[files[j]], file);
-		}
+		if (*file && strcmp(file, "-") != 0)
+			find_path(file, files[i].suffix, paths[i]);
+		/* --save-model may replace the file that the weights were read from. */
+		for (size_t j = 0; j < i && files[j].id != OPTION_SAVE_MODEL; j++)
+			if (*paths[i] && strcmp(paths[i], paths[j]) == 0)
+				return complain("--%s %s would overwrite the file of --%s %s; give "
+						"another name",
+						names[files[j].id], options->values[files[j].id],
+						names[files[i].id], file);
+	}
 	return true;
 }
 

@@ -402,7 +402,7 @@ static const struct screen {
 	bool shared; /* stdout is the terminal, like stderr */
 	const char *shows, *lacks;
 } screens[] = {
-	{"20", "xterm", "C.UTF-8", true, 20, false, "epoch 4/4  100/100", "loss"},
+	{"22", "xterm", "C.UTF-8", true, 22, false, "epoch 4/4  100/100", "loss"},
 	{"40", "xterm", "C.UTF-8", true, 40, false, "loss 0.0025", "img/s"},
 	{"80", "xterm", "C.UTF-8", true, 80, false, "300 img/s", "slowest"},
 	{"200", "xterm", "C.UTF-8", true, 200, false, "left 0:01  slowest n2:2 (+10 %)", "==="},
@@ -416,8 +416,9 @@ static const struct screen {
 /* Checks the last text that the live line had before it was removed. */
 static void check_screen(const struct screen *row, struct terminal *terminal)
 {
-	ck_assert_msg(terminal->widest < row->width, "%s: %zu columns", row->name,
-		      terminal->widest);
+	/* The echo of Ctrl-C fits behind the line. */
+	ck_assert_msg(terminal->widest == 0 || terminal->widest + 2 < row->width, "%s: %zu columns",
+		      row->name, terminal->widest);
 	ck_assert_msg(strstr(terminal->last, row->shows), "%s: %s", row->name, terminal->last);
 	ck_assert_msg(!strstr(terminal->last, row->lacks), "%s: %s", row->name, terminal->last);
 	ck_assert_msg(terminal->colours ==

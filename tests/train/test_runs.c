@@ -207,11 +207,13 @@ TEST(test_diverged)
 	program_run(&program, 0, "%s-e 1", line);
 	ck_assert_int_eq(rename("model.st.best", "first.st"), 0);
 	program_run(&program, 4, "%s-e 3 --lr 1e38 --log-json log --checkpoint-steps 3", line);
-	ck_assert_int_eq(access("model.st.best", F_OK), -1);
+	ck_assert(program_same_file("model.st.best", "first.st"));
 	ck_assert_ptr_nonnull(
 		strstr(program.output, "\nended early, but the loss or a weight is not finite: "));
 	ck_assert_ptr_nonnull(strstr(program.output, ", after epoch 1\n"));
 	check_one_line("ddp-train: warning: the loss or a weight is not finite any more, at step ");
+	program_run(&program, 78, "mnist --samples 64 -n 2 -i model.st");
+	check_one_line("--init model.st: a weight is not finite (nan or inf); give another file\n");
 	program_read("log", program.output);
 	ck_assert_ptr_nonnull(strstr(program.output, "may help\", \"warning\": true"));
 	ck_assert_ptr_null(strstr(program.output, "\"best\": true"));
@@ -222,6 +224,20 @@ TEST(test_diverged)
 	program_run(&program, 0, "%s-e 3 --log-json log", line);
 	program_read("log", program.output);
 	ck_assert_ptr_nonnull(strstr(program.output, "resumed from the checkpoint of step 10 in "));
+}
+
+/* Without srun, only one node of a job is used, which the user may not expect. */
+TEST(test_one_of_two_nodes)
+{
+	setenv("SLURM_JOB_ID", "5", 1);
+	setenv("SLURM_JOB_NUM_NODES", "2", 1);
+	program_run(&program, 0, "mnist --samples 64 -e 2 -b 64 -n 2 -t 1");
+	check_one_line(
+		"ddp-train: warning: this job has 2 nodes, and the training uses only one; ");
+	ck_assert_ptr_nonnull(strstr(program.output, "\n2 epochs of 1 step, 64 samples a step\n"));
+	unsetenv("SLURM_JOB_NUM_NODES");
+	program_run(&program, 0, "mnist --samples 64 -e 2 -b 64 -n 2 -t 1");
+	ck_assert_str_eq(program.errors, "");
 }
 
 /* Samples that are repeated to fill the end of an epoch are not counted. */
@@ -580,7 +596,24 @@ TEST(test_finished)
 	ck_assert_int_eq(program_count_files("state", "checkpoint-"), 2);
 	program_run(&program, 0, TRAINING " -n 2 -c state -m model.st");
 	ck_assert_ptr_nonnull(strstr(program.output, "finished before"));
-	ck_assert(program_same_file("model.st", "../reference.st"));
+	check_reference("--save-model after the end", "../reference.st");
+}
+
+/* If --save-model is new at a resume, FILE.best gets the best weights that can still be had. */
+TEST(test_late_model)
+{
+	static const char line[] = TRAINING " -n 2 -c state --lr 0 -m";
+
+	program_run(&program, 0, TRAINING " -n 2 -q -c state");
+	program_run(&program, 0, "%s model.st -e 3", line);
+	ck_assert(program_same_file("model.st.best", "../reference.st.best"));
+	program_run(&program, 0, "%s late.st -e 3", line);
+	check_one_line(
+		"late.st.best does not exist, and the weights of epoch 2, the best, are lost\n");
+	ck_assert_int_eq(access("late.st.best", F_OK), -1);
+	program_run(&program, 0, "%s late.st -e 4", line);
+	check_one_line(", are lost; it gets the best weights from here on\n");
+	ck_assert_int_eq(access("late.st.best", F_OK), 0);
 }
 
 static const struct {
@@ -617,6 +650,9 @@ TEST_ROWS(test_unsaved, unsaved)
 	check_reference("gone on with room", "../reference.st");
 }
 
+#define NAME_OF_50 "12345678901234567890123456789012345678901234567890"
+#define NAME_OF_250 NAME_OF_50 NAME_OF_50 NAME_OF_50 NAME_OF_50 NAME_OF_50
+
 /*
  * These errors are reported before the first step, not when the first checkpoint or the model is
  * written.
@@ -631,6 +667,7 @@ static const struct {
 	{"a device as model", S_IFCHR, "-m there", "cannot write there: it is not a plain file"},
 	{"a FIFO as model", S_IFIFO, "-m there", "cannot write there: it is not a plain file"},
 	{"a device as page", S_IFCHR, "-r there", "cannot write there: it is not a plain file"},
+	{"a long name", S_IFDIR, "-m there" NAME_OF_250, ": File name too long"},
 };
 
 TEST_ROWS(test_unwritable, unwritable)
@@ -791,6 +828,8 @@ TEST(test_changes)
 	ck_assert_ptr_nonnull(strstr(program.output, "--lr 0.5 (was 1.0)"));
 	ck_assert_ptr_nonnull(strstr(program.output, "--epochs 2 (was 1)"));
 	ck_assert_ptr_null(strstr(program.output, "--seed"));
+	program_run(&program, 0, "mnist --samples 64 -e 3 -b 8 -n 1 -c state");
+	ck_assert_ptr_nonnull(strstr(program.output, ", 1 rank (was 2), "));
 }
 
 /* The saved model has the accuracy that the run printed. */

@@ -137,7 +137,10 @@ static bool is_utf8_terminal(void)
 	return locale && (strcasestr(locale, "utf-8") || strcasestr(locale, "utf8"));
 }
 
-/* Usable columns. The last column stays free: on some terminals, writing to it wraps the line. */
+/*
+ * Usable columns. The last three stay free: on some terminals, writing to the last one wraps the
+ * line, and Ctrl-C prints "^C" behind the line.
+ */
 static size_t usable_columns(void)
 {
 	const char *columns = getenv("COLUMNS");
@@ -150,7 +153,7 @@ static size_t usable_columns(void)
 		width = strtol(columns, NULL, 10);
 	if (width <= 0)
 		width = 80;
-	return (size_t)(width > WIDEST ? WIDEST : width) - 1;
+	return width > 3 ? (size_t)(width > WIDEST ? WIDEST : width) - 3 : 0;
 }
 
 /* Returns false for a background process group, which must not write to the terminal. */
