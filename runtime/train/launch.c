@@ -145,38 +145,10 @@ static int read_count(int fd, pid_t child)
 	return count;
 }
 
-/*
- * Finds entry [index] of the comma-separated [list]. Returns the entry's length, or 0 if the list
- * is shorter.
- */
-static size_t entry(const char *list, int index, const char **start)
-{
-	for (; index > 0; index--) {
-		list += strcspn(list, ",");
-		if (!*list++)
-			return 0;
-	}
-	*start = list;
-	return strcspn(list, ",");
-}
-
-/* Number of MIG slices in CUDA_VISIBLE_DEVICES; a process can use one slice only. */
-static int count_slices(void)
-{
-	const char *list = getenv(VISIBLE), *start;
-	int count = 0;
-
-	if (!list || !strstr(list, "MIG-"))
-		return 0;
-	while (entry(list, count, &start) > 0)
-		count++;
-	return count;
-}
-
-/* Number of GPUs or MIG slices for ranks on this machine. Opens no device. */
+/* Number of GPUs for ranks on this machine. Opens no device. */
 static int count_devices(void)
 {
-	int ends[2], count = 0, slices = count_slices();
+	int ends[2], count = 0;
 	pid_t child;
 
 	/* In a job without GPUs, the node's GPUs belong to other jobs. */
@@ -192,7 +164,7 @@ static int count_devices(void)
 	if (child > 0)
 		count = read_count(ends[0], child);
 	close(ends[0]);
-	return count > 0 && slices > 0 ? slices : count;
+	return count;
 }
 
 /*
@@ -228,23 +200,6 @@ static void share_device(int rank, int count, int devices, double share)
 
 	if (ranks > 1)
 		setenv(SHARE, ddp_show("%.12f", share / ranks).text, 1);
-}
-
-/*
- * If CUDA_VISIBLE_DEVICES lists MIG slices, reduces it to one slice in the child that becomes rank
- * [rank]. Other lists stay unchanged: the rank then chooses a GPU by its local rank.
- */
-static void show_device(int rank)
-{
-	int slices = count_slices();
-	const char *start = NULL;
-	size_t length = slices > 0 ? entry(getenv(VISIBLE), rank % slices, &start) : 0;
-	char own[128];
-
-	if (length > 0 && length < sizeof(own)) {
-		snprintf(own, sizeof(own), "%.*s", (int)length, start);
-		setenv(VISIBLE, own, 1);
-	}
 }
 
 /* --- Rendezvous directory -------------------------------------------------------------------- */
@@ -450,7 +405,6 @@ static void become_rank(const struct launch *launch, int rank, bool shared, pid_
 		_exit(1);
 	sigprocmask(SIG_SETMASK, &launch->before, NULL);
 	bind_cpus(rank, launch->count);
-	show_device(rank);
 	share_device(rank, launch->count, launch->devices, launch->share);
 	set_environment(rank, launch->count, shared, launch->directory);
 	execv("/proc/self/exe", argv);

@@ -383,7 +383,7 @@ static int open_engine(struct run *run)
 		 * Virtual ranks need equal algorithms in every run, and a choice by timing may
 		 * differ.
 		 */
-		.exact = run->virtual || strcmp(option_text(options, OPTION_CONV), "exact") == 0,
+		.exact = run->virtual || option_flag(options, OPTION_DETERMINISTIC),
 		.tf32 = uses_tf32(run),
 		.deterministic = option_flag(options, OPTION_DETERMINISTIC),
 		.no_dropout = option_flag(options, OPTION_NO_DROPOUT),

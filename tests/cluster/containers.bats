@@ -6,7 +6,7 @@
 
 load lib
 
-TRAIN=(ddp-train mnist --samples 1000 -e 1 -b 16 --conv exact -q -m)
+TRAIN=(ddp-train mnist --samples 1000 -e 1 -b 16 --deterministic -q -m)
 
 setup_file()
 {

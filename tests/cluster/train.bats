@@ -16,7 +16,7 @@ setup_file()
 teardown_file() { cluster_down; }
 
 # A training that does not end before a test interrupts it.
-setup() { TRAIN=(ddp-train mnist --samples 1000 -e 1000 -b 16 --conv exact); }
+setup() { TRAIN=(ddp-train mnist --samples 1000 -e 1000 -b 16 --deterministic); }
 
 teardown()
 {

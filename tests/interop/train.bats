@@ -85,12 +85,12 @@ ours()
 close() { versus close "$BATS_TEST_TMPDIR/losses" "$1.torch" "${2:-1e-5}"; }
 
 @test "mnist: the first 20 losses, SGD" {
-	ours mnist_sgd "${mnist_sgd[@]}" --conv exact
+	ours mnist_sgd "${mnist_sgd[@]}" --deterministic
 	close mnist_sgd
 }
 
 @test "mnist: the first 20 losses, the fastest convolutions" {
-	ours mnist_sgd "${mnist_sgd[@]}" --conv auto
+	ours mnist_sgd "${mnist_sgd[@]}"
 	close mnist_sgd
 }
 
@@ -113,20 +113,20 @@ close() { versus close "$BATS_TEST_TMPDIR/losses" "$1.torch" "${2:-1e-5}"; }
 }
 
 @test "cifar: the first losses, weights and running statistics, direct convolutions" {
-	ours cifar_sgd "${cifar_sgd[@]}" --conv exact --save-model "$BATS_TEST_TMPDIR/model.st"
+	ours cifar_sgd "${cifar_sgd[@]}" --deterministic --save-model "$BATS_TEST_TMPDIR/model.st"
 	close cifar_sgd
 	versus same "$BATS_TEST_TMPDIR/model.st" cifar_sgd.st 1e-4
 }
 
 @test "cifar: the first losses, the fastest convolutions" {
-	ours cifar_sgd "${cifar_sgd[@]}" --conv auto
+	ours cifar_sgd "${cifar_sgd[@]}"
 	close cifar_sgd
 }
 
 @test "cifar: SyncBatchNorm is BatchNorm over the whole batch in one process" {
 	local options=("${cifar_sgd[@]}")
 	theirs cifar_whole "${options[@]}" --whole --save whole.st
-	ours cifar_whole "${options[@]}" --conv exact --sync-bn --save-model "$BATS_TEST_TMPDIR/model.st"
+	ours cifar_whole "${options[@]}" --deterministic --sync-bn --save-model "$BATS_TEST_TMPDIR/model.st"
 	close cifar_whole
 	versus same "$BATS_TEST_TMPDIR/model.st" whole.st 1e-4
 	# With SyncBatchNorm, the result must differ from the one without it.
@@ -140,10 +140,10 @@ close() { versus close "$BATS_TEST_TMPDIR/losses" "$1.torch" "${2:-1e-5}"; }
 	for seed in 1 2 3; do versus ulp mnist.st "$seed" "ulp$seed.st"; done
 	versus run mnist mnist mnist.st ulp[1-3].st --steps "$many" >ulp.torch
 	if [ "${DDP_LONG-}" ]; then
-		ours mnist_default --steps "$many" --conv exact
+		ours mnist_default --steps "$many" --deterministic
 		versus spread "$BATS_TEST_TMPDIR/losses" ulp.torch 1e-5
 	fi
-	ours mnist_default --steps "$many" --conv auto
+	ours mnist_default --steps "$many"
 	versus spread "$BATS_TEST_TMPDIR/losses" ulp.torch 1e-5
 }
 
@@ -170,13 +170,13 @@ trained()
 
 @test "cifar: PyTorch loads trained weights and gets the same accuracy" {
 	versus init cifar plain.st
-	trained cifar --init plain.st --optimizer sgd --lr 0.02 --batch 8 --steps 25 --conv exact
+	trained cifar --init plain.st --optimizer sgd --lr 0.02 --batch 8 --steps 25 --deterministic
 }
 
 @test "ddp-train --evaluate of PyTorch's weights" {
 	local net theirs
 	for net in mnist cifar; do
-		"$TRAIN" "$net" --data "$net" --init "$net.st" --evaluate -n 2 --conv exact --progress off \
+		"$TRAIN" "$net" --data "$net" --init "$net.st" --evaluate -n 2 --deterministic --progress off \
 			--log-json "$BATS_TEST_TMPDIR/log" >"$BATS_TEST_TMPDIR/out" 2>&1 ||
 			{ cat "$BATS_TEST_TMPDIR/out" >&2; return 1; }
 		theirs=$(versus evaluate "$net" "$net" "$net.st")
@@ -233,7 +233,7 @@ by_hand()
 }
 
 @test "ranks on different CPUs and two nodes have PyTorch's losses" {
-	by_hand '1 1' --conv exact
+	by_hand '1 1' --deterministic
 	close mnist_sgd
 }
 
@@ -260,7 +260,7 @@ gradients()
 # detect this.
 planted()
 {
-	LD_PRELOAD=$INTEROP/.libs/train-bug.so TRAIN_BUG=$1 ours mnist_sgd "${mnist_sgd[@]}" --conv exact
+	LD_PRELOAD=$INTEROP/.libs/train-bug.so TRAIN_BUG=$1 ours mnist_sgd "${mnist_sgd[@]}" --deterministic
 }
 
 @test "planted bugs: without one the losses are PyTorch's" {

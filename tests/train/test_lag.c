@@ -15,8 +15,8 @@
 #include "program.h"
 
 /* Each of 2 epochs has 10 steps of 32 samples. Every step has another learning rate. */
-#define TRAINING "mnist --conv exact --samples 320 -e 2 --global-batch 32 -t 1 --warmup 2"
-#define LONG_TRAINING "mnist --conv exact --samples 640 -e 2 --global-batch 32 -t 1 --warmup 2"
+#define TRAINING "mnist --deterministic --samples 320 -e 2 --global-batch 32 -t 1 --warmup 2"
+#define LONG_TRAINING "mnist --deterministic --samples 640 -e 2 --global-batch 32 -t 1 --warmup 2"
 
 enum { STEPS = 64, ALL_STEPS = 20 };
 
@@ -257,7 +257,7 @@ TEST_LOOP(test_moved, 1, 2)
 
 /* --- Choice of the engine ---------------------------------------------------------------------- */
 
-#define SHORT "mnist --conv exact --samples 64 -e 1 -t 1 "
+#define SHORT "mnist --deterministic --samples 64 -e 1 -t 1 "
 
 static const struct {
 	const char *name;
@@ -318,10 +318,8 @@ static const struct {
 	 "2 ranks on 1 node, cuda: fake|64 samples a step", NULL},
 	{"three visible GPUs, batch per rank", "CUDA_VISIBLE_DEVICES=1,2,3", SHORT "-n all -b 16",
 	 0, "3 ranks on 1 node, cuda: fake|48 samples a step", NULL},
-	{"one rank for each MIG slice", "CUDA_VISIBLE_DEVICES=MIG-a,MIG-b", SHORT "-n all", 0,
-	 "2 ranks on 1 node, cuda: fake|GPU 0, Fake 9000 |!GPU 1", NULL},
-	{"two ranks on one MIG slice", "CUDA_VISIBLE_DEVICES=MIG-a,MIG-b", SHORT "-n 3 -b 4", 0,
-	 "2 ranks share GPU 0, 50 % of its memory each, by time-slicing", NULL},
+	{"one rank, as a process has one MIG slice", "CUDA_VISIBLE_DEVICES=MIG-a,MIG-b",
+	 SHORT "-n all", 0, "1 rank on 1 node, cuda: fake|GPU 0, Fake 9000 |!GPU 1", NULL},
 	/* A job without GPUs must not use the node's GPUs, which belong to other jobs. */
 	{"a job without GPUs", "SLURM_JOB_ID=5 -CUDA_VISIBLE_DEVICES", SHORT, 0, "!cuda",
 	 "computing on CPUs: |no GPU is visible"},

@@ -17,8 +17,8 @@
 #include "program.h"
 
 /* Each of 2 epochs has 10 steps of 32 samples. */
-#define TRAINING "mnist --conv exact --samples 320 -e 2 --global-batch 32 -t 1"
-#define LONG_TRAINING "mnist --conv exact --samples 640 -e 2 --global-batch 32 -t 1"
+#define TRAINING "mnist --deterministic --samples 320 -e 2 --global-batch 32 -t 1"
+#define LONG_TRAINING "mnist --deterministic --samples 640 -e 2 --global-batch 32 -t 1"
 
 static struct program program; /* too large for a stack */
 
@@ -202,7 +202,7 @@ TEST(test_again)
 TEST(test_diverged)
 {
 	static const char line[] =
-		"mnist --conv exact --samples 320 -b 16 -n 2 -c state -m model.st -q ";
+		"mnist --deterministic --samples 320 -b 16 -n 2 -c state -m model.st -q ";
 
 	program_run(&program, 0, "%s-e 1", line);
 	ck_assert_int_eq(rename("model.st.best", "first.st"), 0);
@@ -451,8 +451,8 @@ static void write_digits(const char *prefix, uint32_t count)
 	}
 }
 
-#define EVALUATED                                                                         \
-	"mnist --conv exact -d . -b 8 -e 1 -t 1 -n 2 -c state -m model.st --log-every 1 " \
+#define EVALUATED                                                                            \
+	"mnist --deterministic -d . -b 8 -e 1 -t 1 -n 2 -c state -m model.st --log-every 1 " \
 	"--log-json log -q"
 
 /*
@@ -498,8 +498,9 @@ TEST(test_stopped_evaluation)
 {
 	write_digits("train", 32);
 	write_digits("t10k", 400000);
-	program_start(&program, "mnist --conv exact -d . -t 1 -n 2 --evaluate -i ../reference.st "
-				"--test-batch 1 --log-json log");
+	program_start(&program,
+		      "mnist --deterministic -d . -t 1 -n 2 --evaluate -i ../reference.st "
+		      "--test-batch 1 --log-json log");
 	program_await(".", "log", 1);
 	kill(program.pid, SIGTERM);
 	program_wait(&program);
@@ -511,7 +512,7 @@ TEST(test_stopped_evaluation)
 /* A second SIGINT ends the run during a long step. */
 TEST(test_second_sigint)
 {
-	program_start(&program, "cifar --conv exact -b 512 -t 1 -n 1 --log-json log");
+	program_start(&program, "cifar --deterministic -b 512 -t 1 -n 1 --log-json log");
 	program_await(".", "log", 1);
 	kill(program.pid, SIGINT);
 	program_sleep(600);
@@ -839,7 +840,7 @@ TEST(test_evaluate)
 
 	ck_assert_int_eq(program_numbers("../reference.json", "epoch", "test_loss", wanted, 4), 2);
 	program_run(&program, 0,
-		    "mnist --conv exact --samples 320 -n 2 --evaluate -i ../reference.st "
+		    "mnist --deterministic --samples 320 -n 2 --evaluate -i ../reference.st "
 		    "--log-json log -q");
 	ck_assert_int_eq(program_numbers("log", "epoch", "test_loss", got, 4), 1);
 	ck_assert_msg(got[0] == wanted[1], "loss %.9g, but %.9g while training", got[0], wanted[1]);
