@@ -57,10 +57,10 @@ draw
 has '<dt>Accuracy</dt>'
 lacks nan
 lacks 'class="chart"'
-# One interval in all: a point, as a curve of one point is invisible.
+# One interval in all: its curves begin at step 0, and are more than an invisible point.
 train -n 1 -b 16 -e 1 --log-every 30 -r "$directory/page.html"
 draw
-has '<path class="dots c0"'
+grep -qE '<path class="line c0" d="M0.0,[^"]*L992.1,[^"]*"' "$directory/drawn" || exit 1
 # The labels of large losses stay short. In a warm-up the rate rises in a straight line.
 (train -n 1 -b 16 -e 1 --warmup 1 -l 1e4 --log-every 3 -r "$directory/page.html") # may diverge
 draw

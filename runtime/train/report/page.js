@@ -193,10 +193,12 @@ function band(rows, y) {
 }
 
 function drawSeries(one, y) {
-	const line = path(one.points, y, one.held), kind = one.faint ? "faint" : "line";
+	/* A point is a mean over the steps before it, so the first one applies to the first steps. */
+	const first = one.dots ? [] : [[x.low, ...one.points[0].slice(1)]];
+	const line = path([...first, ...one.points], y, one.held), kind = one.faint ? "faint" : "line";
 	return html`${one.band ? html`<path class="band ${one.tone}" d="${band(one.band, y)}"/>` : ""}
 		<path class="${kind} ${one.tone}" d="${line}"/>
-		${one.dots || one.points.length === 1 ? html`<path class="dots ${one.tone}"
+		${one.dots ? html`<path class="dots ${one.tone}"
 			d="${line.replace(/[ML]([^ML]*)/g, "M$1h0")}"/>` : ""}`;
 }
 
@@ -307,14 +309,10 @@ function trainAndTest(key, i) {
 		points: curve(epochs.filter((one) => one.evaluated), "test_" + key) }];
 }
 
-/*
- * A chart of values that may change within an epoch, and jump at its end. The first value applies to
- * the steps before it, too.
- */
+/* A chart of values that may change within an epoch, and jump at its end. */
 function heldChart(id, title, key, tone) {
 	const points = steps.filter((one) => key in one).map((one) => [one.total, one[key], one.epoch]);
-	return chart(id, title, fromZero, [{ name: title, tone, held: true,
-		points: points.length ? [[x.low, ...points[0].slice(1)], ...points] : [] }]);
+	return chart(id, title, fromZero, [{ name: title, tone, held: true, points }]);
 }
 
 /* Seconds in which a rank works and does not wait. Times with waiting are equal on all ranks. */
