@@ -59,12 +59,16 @@ bool ddp_log_wants(const struct ddp_log *log, enum ddp_level level, const char *
 	return strstr(log->subsystems, word) != NULL;
 }
 
-/* Whether stderr is a terminal, where a progress bar may have to be removed before a line. */
-static bool is_terminal(void)
+/*
+ * Whether stderr is a terminal, where a progress bar may have to be removed before a line. Errors
+ * have no escape sequence, as ddp-run parses them also with srun --pty.
+ */
+static bool must_clear(enum ddp_level level)
 {
 	const char *term = getenv("TERM");
 
-	return isatty(STDERR_FILENO) && term && strcmp(term, "dumb") != 0;
+	return level != DDP_LEVEL_ERROR && isatty(STDERR_FILENO) && term &&
+	       strcmp(term, "dumb") != 0;
 }
 
 void ddp_log_vprint(const struct ddp_log *log, enum ddp_level level, const char *subsystem,
@@ -75,7 +79,7 @@ void ddp_log_vprint(const struct ddp_log *log, enum ddp_level level, const char 
 
 	if (!ddp_log_wants(log, level, subsystem))
 		return;
-	length = (size_t)snprintf(line, sizeof(line), "%s%s%s", is_terminal() ? "\r\033[K" : "",
+	length = (size_t)snprintf(line, sizeof(line), "%s%s%s", must_clear(level) ? "\r\033[K" : "",
 				  log->prefix, level == DDP_LEVEL_WARNING ? "warning: " : "");
 	vsnprintf(line + length, sizeof(line) - length - 1, format, arguments);
 	ddp_hide(line);
