@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # contrib/minicluster itself: its messages, and its safe use of /tmp, which all users share.
 #
+# shellcheck disable=SC2086 # words
 # shellcheck disable=SC2154 # rc, out and err come from try
 
 load lib
@@ -88,7 +89,15 @@ trap_of_another()
 	has "$err" "^minicluster: --conf is 'slurmctldport=7000': the cluster chooses the ports; remove this line$"
 }
 
-@test "status reports that up still runs, and that up was killed" {
+@test "--dir without a directory is refused" {
+	for options in "--dir=" "--dir= status" "up --dir=" "--dir --nodes" "up --dir --nodes 1"; do
+		try "$minicluster" $options
+		same "$rc:$out" 2:
+		has "$err" "^minicluster: --dir is '(--nodes)?': give a directory; a name that starts with - as \\./-NAME$"
+	done
+}
+
+@test "status, run and env report that up still runs, and that up was killed" {
 	mkdir "$TOP/bin"
 	printf '#!/bin/sh\necho $$ >"%s/munged"\nexec sleep 100\n' "$TOP" >"$TOP/bin/munged"
 	chmod 755 "$TOP/bin/munged"
@@ -99,8 +108,10 @@ trap_of_another()
 	kill -9 $!
 	wait $! || true
 	kill "$(<"$TOP/munged")"
-	try "$minicluster" status --dir "$TOP/c"
-	same "$rc:$out$err" "1:minicluster: the 'minicluster up' of $TOP/c was killed: run up or down again"
+	for command in status 'run hostname' env; do
+		try "$minicluster" --dir "$TOP/c" $command
+		same "$rc:$out$err" "1:minicluster: the 'minicluster up' of $TOP/c was killed: run up or down again"
+	done
 }
 
 @test "AuthType=auth/slurm is refused before Slurm 23.11" {
