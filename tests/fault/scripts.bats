@@ -180,6 +180,36 @@ users_files()
 	END
 }
 
+# install_plugin [VARIABLE=VALUE]...: runs make install for the plugin, with the same directories for each build.
+install_plugin()
+{
+	flock "$DDP_BUILDDIR/Makefile" make -k -C "$DDP_BUILDDIR/spank-plugin" install DESTDIR="$DIR/dest" "$@"
+}
+
+@test "make install: an interrupted copy leaves the old ddp.so and zz-ddp.conf" {
+	install_plugin
+	stub half <<-'END'
+		[[ -d ${!#} ]] || head -c 100 "${@: -2:1}" >"${!#}"
+		exit 1
+	END
+	run install_plugin INSTALL="$DIR/bin/half" INSTALL_PROGRAM="$DIR/bin/half" INSTALL_DATA="$DIR/bin/half"
+	[ "$status" -ne 0 ]
+	cmp "$DDP_BUILDDIR/spank-plugin/.libs/ddp.so" "$(find "$DIR/dest" -name ddp.so)"
+	cmp "$DDP_BUILDDIR/spank-plugin/zz-ddp.conf" "$(find "$DIR/dest" -name zz-ddp.conf)"
+}
+
+@test "make install: with umask 077 every user can enter the directories" {
+	(umask 077 && install_plugin)
+	[ -z "$(find "$DIR/dest" -type d ! -perm 755)" ]
+}
+
+# dpkg and rpm ask about an edited file, or stop, if the new version's file differs from the old one's.
+@test "zz-ddp.conf contains no version" {
+	sed -n -E 's/^(VERSION|SLURM_VERSION|SLURM_MAJOR_MINOR) = //p' "$DDP_BUILDDIR/spank-plugin/Makefile" >"$DIR/versions"
+	[ "$(wc -l <"$DIR/versions")" -eq 3 ]
+	[ -z "$(grep -v SPDX "$DDP_BUILDDIR/spank-plugin/zz-ddp.conf" | grep -F -f "$DIR/versions")" ]
+}
+
 @test "make install: a DESTDIR with a space is refused before anything is installed" {
 	run make -s -C "$DDP_BUILDDIR" install DESTDIR="$DIR/a b"
 	[ "$status" -eq 2 ]
