@@ -68,8 +68,11 @@ wrapper()
 # creation of Unix sockets.
 make_wrappers()
 {
-	local bwrap="bwrap --ro-bind $ROOT / --proc /proc --dev /dev --bind $WORK $WORK --chdir $WORK"
-	bwrap="$bwrap --unshare-user --unshare-pid --unshare-ipc"
+	local bwrap
+	# the command of doc/containers.md, which needs $WORK in $ROOT
+	bwrap=$(grep -o 'bwrap --ro-bind ROOT .*--chdir $PWD' "$DDP_SRCDIR/doc/containers.md")
+	bwrap=${bwrap//ROOT/$ROOT}
+	bwrap="${bwrap//'$PWD'/$WORK} --unshare-user --unshare-pid --unshare-ipc"
 	no_unix_sockets >"$TOP/filter"
 	chmod 644 "$TOP/filter"
 	wrapper in-bwrap <<<"exec $bwrap -- \"\$@\""
