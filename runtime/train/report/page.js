@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 "use strict";
 
 /* The run's data, one JSON object per line as in --log-json. A "step" may be several merged steps. */
