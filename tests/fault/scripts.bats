@@ -31,7 +31,9 @@ stub_deb()
 {
 	stub dh </dev/null
 	stub dpkg-buildpackage <<-'END'
-		[[ ! -e config.status && ! -e built.o ]] || exit 1
+		[[ ! -e config.status && ! -e built.o && ! -e .git ]] || exit 1
+		grep ^Maintainer debian/control
+		eval "printf '<%s>\n' $DDP_CONFIGURE"
 		touch ../slurm-ddp_1_amd64.{deb,buildinfo,changes}
 	END
 }
@@ -49,8 +51,25 @@ users_files()
 	users_files
 	run "$TREE/contrib/package" deb --output "$DIR/out"
 	[ "$status" -eq 0 ]
-	[ "$output" = "$DIR/out/slurm-ddp_1_amd64.deb" ]
+	[ "${lines[-1]}" = "$DIR/out/slurm-ddp_1_amd64.deb" ]
 	find "$DIR/out" | grep -v '/slurm-ddp_1_amd64\.[a-z]*$' | sort | diff "$DIR/before" -
+}
+
+@test "package deb: a maintainer with & and an option with a blank are passed on unchanged" {
+	stub_deb
+	run env DEBFULLNAME='A & B' DEBEMAIL=a@b "$TREE/contrib/package" deb --output "$DIR/out" -- 'CFLAGS=-O2 -g' --with-pmix
+	[ "$status" -eq 0 ]
+	[ "${lines[0]}" = 'Maintainer: A & B <a@b>' ]
+	[ "${lines[1]} ${lines[2]}" = '<CFLAGS=-O2 -g> <--with-pmix>' ]
+}
+
+@test "package deb: if git refuses to list the files, its reason is printed, and .git is not packed" {
+	stub_deb
+	mkdir "$TREE/.git"
+	stub git <<<'echo "fatal: detected dubious ownership in repository" >&2; exit 128'
+	run "$TREE/contrib/package" deb --output "$DIR/out"
+	[ "$status" -eq 0 ]
+	[ "${lines[0]}" = "package: git cannot list the sources, so all files in $TREE are copied: fatal: detected dubious ownership in repository" ]
 }
 
 @test "package: --output is relative to the caller's directory" {
@@ -58,7 +77,7 @@ users_files()
 	cd "$DIR"
 	run "$TREE/contrib/package" deb --output out
 	[ "$status" -eq 0 ]
-	[ "$output" = "$DIR/out/slurm-ddp_1_amd64.deb" ]
+	[ "${lines[-1]}" = "$DIR/out/slurm-ddp_1_amd64.deb" ]
 }
 
 @test "package: a path with a space is refused before the build" {
@@ -74,14 +93,16 @@ users_files()
 	stub rpmbuild <<-'END'
 		for word; do
 			[[ $word != _topdir* ]] || top=${word#* }
+			[[ $word != ddp_configure* ]] || echo "$word"
 		done
 		mkdir -p "$top/RPMS/x86_64" && touch "$top/RPMS/x86_64/slurm-ddp-1.x86_64.rpm"
 	END
 	stub cc <<<'echo 1444096' # SLURM_VERSION_NUMBER
 	users_files
-	run env CC=cc "$TREE/contrib/package" rpm --output "$DIR/out"
+	run env CC=cc "$TREE/contrib/package" rpm --output "$DIR/out" -- 'CFLAGS=-O2 -g'
 	[ "$status" -eq 0 ]
-	[ "$output" = "$DIR/out/slurm-ddp-1.x86_64.rpm" ]
+	[ "$output" = "ddp_configure 'CFLAGS=-O2 -g'%{nil}
+$DIR/out/slurm-ddp-1.x86_64.rpm" ]
 	find "$DIR/out" | grep -v '/slurm-ddp-1\.x86_64\.rpm$' | sort | diff "$DIR/before" -
 }
 
@@ -95,7 +116,7 @@ users_files()
 }
 
 @test "package tarball, wheel: a failed build prints the path of its log and keeps the files in the output directory" {
-	printf '#!/bin/sh\necho no compiler >&2\nexit 1\n' >"$TREE/configure"
+	printf '#!/bin/sh\necho "$CFLAGS"\necho no compiler >&2\nexit 1\n' >"$TREE/configure"
 	chmod 755 "$TREE/configure"
 	users_files
 	for kind in tarball wheel; do
@@ -103,6 +124,8 @@ users_files()
 		[ "$status" -eq 1 ]
 		[[ $output == "package: the build failed, see $DIR/out/build."*/log ]]
 		grep -qx 'no compiler' "${output##* }"
+		# The random name of the scratch directory does not get into the programs.
+		grep -qE '^-g -O2 -ffile-prefix-map=[^ ]*/build\.[^ ]*=\.$' "${output##* }"
 		rm -r "$DIR"/out/build.*
 		find "$DIR/out" | sort | diff "$DIR/before" -
 	done
