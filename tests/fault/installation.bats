@@ -60,6 +60,7 @@ decodes()
 	for rank in 0 1 2; do
 		cp "$SRC/tests/runtime/dumps/gloo-$rank" "$DIR/failed/fr-$rank"
 	done
+	flock "$DDP_BUILDDIR/Makefile" make -s -C "$DDP_BUILDDIR/tests/runtime" report
 	cp "$DDP_BUILDDIR/tests/runtime/report" "$1/"
 	run bare "$1/report" "$DIR/failed" 3
 	rm "$1/report"
