@@ -40,7 +40,7 @@ normalize()
 	magic=$(sed -n 's/^0@[^ ]* NCCL_SOCKET_MAGIC=//p' "$1")
 	ras=${ras:-none}
 	[ -n "$port" ] && [ -n "$job" ] && [ -n "$rendezvous" ] && [ -n "$magic" ] || return 1
-	grep '^[0-9]*@' "$1" | grep -vE "^[^ ]* ($step_variables|$2)=" |
+	grep '^[0-9]*@' "$1" | grep -vE "^[^ ]* ($step_variables|BATS_[A-Z_]*|$2)=" |
 		sed "s|$rendezvous|RENDEZVOUS|g; s/$job/JOB/g; s/$magic/MAGIC/g; s/:$ras\b/:RAS/g; s/$port\b/PORT/g; s/ DDP_END_TIME=[0-9]*$/ DDP_END_TIME=TIME/" | sort
 }
 
