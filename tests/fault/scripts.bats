@@ -203,6 +203,17 @@ $DIR/out/slurm-ddp-1.x86_64.rpm" ]
 	END
 }
 
+@test "check: as root, other users cannot enter the clone during the run" {
+	[ "$(id -u)" -eq 0 ] || skip 'not root'
+	cp "$SRC/contrib/check" "$TREE/contrib"
+	printf '#!/bin/sh\nstat -c %%a . >%s/mode\nexit 1\n' "$DIR" >"$TREE/contrib/quickstart"
+	chmod 750 "$TREE"
+	run env -u CHECK_ON "$TREE/contrib/check" style
+	[ "$status" -eq 1 ]
+	[ "$output" = "until the end of this run only root can enter $TREE (mode 0700, then 750 again)" ]
+	[ "$(cat "$DIR/mode") $(stat -c %a "$TREE")" = '700 750' ]
+}
+
 # install_plugin [VARIABLE=VALUE]...: runs make install for the plugin, with the same directories for each build.
 install_plugin()
 {
