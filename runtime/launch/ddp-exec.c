@@ -283,7 +283,8 @@ static void end_step(void)
 	snprintf(step, sizeof(step), "%u.%u", channel.job, channel.step);
 	ddp_command_run(argv, &slurm_command, &said);
 	why = said.err.size > 0 ? said.err.data : "scancel failed";
-	if (said.status != 0)
+	/* The end of the step may kill scancel, too. */
+	if (said.status != 0 && (said.timed_out || said.status <= 128))
 		complain(true,
 			 "cannot end step %s (%.*s): its other tasks continue. Type scancel %s.",
 			 step, (int)strcspn(why, "\n"), why, step);
