@@ -294,7 +294,11 @@ others_name_stopped_rank()
 @test "if the rendezvous directory is removed while ranks start, they fail with a message and do not hang" {
 	cat >"$WORK/remove" <<-'END'
 		#!/bin/bash
-		if [ "$SLURM_PROCID" = 1 ]; then rm -rf "$DDP_RENDEZVOUS"; fi
+		if [ "$SLURM_PROCID" = 1 ]; then
+			# The node of rank 0 makes the directory.
+			until [ -d "$DDP_RENDEZVOUS" ]; do sleep 0.1; done
+			rm -rf "$DDP_RENDEZVOUS"
+		fi
 		exec ddp-info --no-test
 	END
 	chmod +x "$WORK/remove"
