@@ -308,6 +308,12 @@ static void read_bytes(void *data, int rank, const char *bytes, size_t size)
 	struct relay_stream *stream = data;
 	struct relay *relay = stream->relay;
 
+	/* Put a message of srun on a new line. srun's own newline before it was removed with the label. */
+	if (stream->unfinished && rank < 0 && relay->output == OUTPUT_LABELLED) {
+		stream->plain[stream->size++] = '\n';
+		tails_add(relay->tails, TAILS_ALL, stream->to - 1, "\n", 1);
+	}
+	stream->unfinished = size > 0 ? bytes[size - 1] != '\n' && rank >= 0 : stream->unfinished;
 	memcpy(stream->plain + stream->size, bytes, size);
 	stream->size += size;
 	tails_add(relay->tails, rank, stream->to - 1, bytes, size);

@@ -89,6 +89,7 @@ struct relay {
 		double date; /* time at which the bytes arrived */
 		char *plain; /* the bytes without labels */
 		size_t size;
+		bool unfinished; /* a rank wrote the last bytes, without a newline */
 	} stream[2];
 };
 

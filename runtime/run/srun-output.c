@@ -353,18 +353,53 @@ static void read_line(struct srun_said *said, int rank, const char *line, double
 	}
 }
 
+static bool is_message(const char *line)
+{
+	struct pattern_part part[PATTERN_PARTS];
+
+	return pattern_find(PATTERN_SRUN, line, strlen(line), part) != LINE_OTHER;
+}
+
+/* Returns the message of srun that follows a progress bar in [line]; [line] if there is none. */
+static const char *skip_bar(const char *line)
+{
+	for (const char *at = line; (at = strstr(at, "srun: ")); at++)
+		if (is_message(at))
+			return at;
+	return line;
+}
+
+static void add_byte(struct srun_said *said, char byte)
+{
+	enum { HALF = sizeof(said->line) / 2 };
+
+	said->line[said->length] = '\0';
+	/* Keep the beginning of a long message, but the end of a long progress bar. */
+	if (said->length == sizeof(said->line) - 1 && said->redrawn && !is_message(said->line)) {
+		said->length -= HALF;
+		memmove(said->line, said->line + HALF, said->length);
+	}
+	if (said->length < sizeof(said->line) - 1)
+		said->line[said->length++] = byte ? byte : '?';
+}
+
 void srun_parse_messages(struct srun_said *said, int rank, const char *bytes, size_t size,
 			 double now)
 {
+	/* The line before is one that another rank has not finished. */
+	if (rank != said->writer)
+		said->length = 0;
+	said->writer = rank;
 	for (size_t i = 0; i < size; i++) {
-		if (bytes[i] != '\n') {
-			if (said->length < sizeof(said->line) - 1)
-				said->line[said->length++] = bytes[i] ? bytes[i] : '?';
+		if (bytes[i] != '\n' && bytes[i] != '\r') {
+			add_byte(said, bytes[i]);
 			continue;
 		}
 		said->line[said->length] = '\0';
 		said->length = 0;
-		read_line(said, rank, said->line, now);
+		read_line(said, rank, said->redrawn && rank < 0 ? skip_bar(said->line) : said->line,
+			  now);
+		said->redrawn = bytes[i] == '\r';
 	}
 }
 

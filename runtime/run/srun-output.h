@@ -67,9 +67,11 @@ struct srun_said {
 
 	atomic_bool asked; /* on SIGINT, srun reports which tasks have ended */
 
-	char line[1024]; /* the incomplete line */
+	char line[1024]; /* the incomplete line, or its end */
 	size_t length;
-	struct srun_task *task;	      /* in the order of srun's messages */
+	int writer;		/* rank that wrote the line; -1: srun, or unknown */
+	bool redrawn;		/* the line follows a carriage return, as a progress bar does */
+	struct srun_task *task; /* in the order of srun's messages */
 	size_t count, capacity, last; /* last: index of the first task of the last message */
 	struct node_list lost;	      /* nodes that failed */
 	struct node_list missed;      /* nodes on which srun could not start tasks */

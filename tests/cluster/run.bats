@@ -100,6 +100,26 @@ first_failures()
 	same "$(mc "$DDP_RUN" --explain "$WORK"/.ddp/failed-*)" "$(cat "$WORK"/.ddp/failed-*/report.txt)"
 }
 
+@test "srun's message about a killed rank counts, though another rank draws a progress bar" {
+	cat >"$WORK/bar.sh" <<-'END'
+		[ "$DDP_RESTART" = 0 ] || exit 0
+		if [ "$RANK" = 0 ]; then
+			for ((i = 0; i < 100; i++)); do
+				printf '\r%3d%%|########          | %d/100 [00:01<00:05, 3.0it/s, loss=0.5]' $i $i >&2
+			done
+			touch drawn
+			sleep 300
+		fi
+		until [ -e drawn ]; do sleep 0.1; done
+		sleep 1
+		kill -9 $$
+	END
+	batch -N2 -n2 bash bar.sh
+	same "$rc" 0
+	same "$(first_failures)" "0 signal ['n1', 'n2'] 2 restart 1 n2 signal 9"
+	has "$out" '^srun: error: n2: task 1: Killed$'
+}
+
 @test "a crashed rank is a failure, even if rank 0 then records that it stopped on request" {
 	cat >"$WORK/polite.sh" <<-'END'
 		[ "$DDP_RESTART" = 0 ] || exit 0

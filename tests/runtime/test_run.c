@@ -406,6 +406,11 @@ static const struct message_row {
 	 "srun: error: Application launch failed: Communication connection failure\n" CANCELLED
 	 "-11-23T14:19:07 ***\n",
 	 .want = "2@n3 signal 11, 0@n1 exit 3, 1@n1 exit 3, 4@n1 exit 3, 7@n1 oom 0, lost n2, missed n5 (Communication connection failure), "},
+	{"after a progress bar, if the output has no labels",
+	 "\r 40%|####  | 4/10\r 50%|##### | 5/10srun: error: n2: task 1: Killed\nsrun: forcing job termination\n",
+	 .want = "1@n2 signal 9, forced, "},
+	{"a program that prints a message of another srun",
+	 "the log has srun: error: n2: task 1: Killed\n", .want = ""},
 	{"a rank may have started an srun, whose tasks are not ours",
 	 "srun: error: n1: task 7: Killed\nsrun: forcing job termination\n", .want = "", .rank = 1},
 	{"a rank's slurmstepd, with the label of the rank",
@@ -574,6 +579,21 @@ TEST_ROWS(test_messages_of_srun, message_rows)
 	srun_parse_messages(&said, row->rank - 1, row->lines + 5, strlen(row->lines + 5), 2.5);
 	describe(&said, &text);
 	unit_text(row->name, "result", text.data, row->want);
+	ddp_text_free(&text);
+	srun_said_free(&said);
+}
+
+/* Slurm passes on a progress bar in pieces, of which the last one is not a line. */
+TEST(test_message_of_srun_after_a_piece_of_a_line)
+{
+	static const char killed[] = "srun: error: n2: task 1: Killed\n";
+	struct srun_said said = {.step = NULL};
+	struct ddp_text text = {.data = NULL};
+
+	srun_parse_messages(&said, 0, "\r 50%|##### | 5/10", 18, 1.5);
+	srun_parse_messages(&said, -1, killed, strlen(killed), 2.5);
+	describe(&said, &text);
+	unit_text("bar", "result", text.data, "1@n2 signal 9, ");
 	ddp_text_free(&text);
 	srun_said_free(&said);
 }
