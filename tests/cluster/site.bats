@@ -203,7 +203,7 @@ host()
 	unset SLURM_LABELIO SLURM_STDOUTMODE SLURM_EXCLUSIVE SINFO_PARTITION SLURM_PARTITION
 	MASTER_PORT=abc check
 	same "$rc" 1
-	row WRONG 'n\[1-3\]' node 'MASTER_PORT=abc of your environment is not a port'
+	row WRONG 'n\[1-3\]' node 'usage error: MASTER_PORT=abc of your environment is not a port'
 }
 
 @test "root runs no program from a directory of PATH that other users can change, and uses no TMPDIR" {
