@@ -24,6 +24,7 @@ const char *ddp_op_name(uint32_t op);
 	X(ALL_REDUCE, "all-reduce")                           \
 	X(BROADCAST, "broadcast")                             \
 	X(ALL_GATHER, "all-gather")                           \
+	X(LEAVE, "ddp_destroy")                               \
 	X(REFUSED_ALL_REDUCE, "ddp_all_reduce")               \
 	X(REFUSED_BROADCAST, "ddp_broadcast")                 \
 	X(REFUSED_ALL_GATHER, "ddp_all_gather")               \
@@ -46,6 +47,12 @@ enum ddp_call_kind {
 
 /* Returns a name such as "all-reduce"; "another call" for an unknown number. */
 const char *ddp_call_name(uint32_t kind);
+
+/* Returns the words between a rank and the name of its call in a message about a mismatch. */
+static inline const char *ddp_call_verb(uint32_t kind)
+{
+	return kind == DDP_CALL_LEAVE ? "has left with" : "calls";
+}
 
 /* Returns whether a rank that makes a call of [kind] refuses the named call. */
 static inline bool ddp_call_is_refusal(uint32_t kind)

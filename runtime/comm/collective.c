@@ -285,12 +285,22 @@ static int barrier(struct step *step)
 	return status;
 }
 
-int ddp_barrier(struct ddp *ddp)
+static int call_barrier(struct ddp *ddp, enum ddp_call_kind kind)
 {
 	struct step step;
-	int status = begin(&step, ddp, (struct ddp_call){.kind = DDP_CALL_BARRIER}, 0);
+	int status = begin(&step, ddp, (struct ddp_call){.kind = kind}, 0);
 
 	return status < 0 ? status : end(&step, barrier(&step));
+}
+
+int ddp_barrier(struct ddp *ddp)
+{
+	return call_barrier(ddp, DDP_CALL_BARRIER);
+}
+
+int ddp_last_barrier(struct ddp *ddp)
+{
+	return call_barrier(ddp, DDP_CALL_LEAVE);
 }
 
 int ddp_refuse(struct ddp *ddp, enum ddp_call_kind kind, int status, const char *format, ...)

@@ -112,6 +112,9 @@ int ddp_own_member(const struct ddp *ddp);
 /* Check that all ranks request the same size from function [what]. Collective. */
 int ddp_agree_size(struct ddp *ddp, const char *what, size_t bytes);
 
+/* ddp_barrier() with another name, so that no other call of a rank matches it. */
+int ddp_last_barrier(struct ddp *ddp);
+
 /* Free all arenas of [ddp]. Not collective. */
 void ddp_arenas_free(struct ddp *ddp);
 

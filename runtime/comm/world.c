@@ -254,7 +254,7 @@ void ddp_destroy(struct ddp *ddp)
 	if (!ddp || ddp_is_inherited(ddp))
 		return;
 	/* After this barrier no rank uses the arenas, which are freed with the group. */
-	clean = ddp->joined && !ddp->lost && ddp_barrier(ddp) == 0;
+	clean = ddp->joined && !ddp->lost && ddp_last_barrier(ddp) == 0;
 	/* Closing the device unpins arenas, so it comes first. */
 	if (ddp->device)
 		ddp->leave_device(ddp);

@@ -438,8 +438,10 @@ static int call_mismatch(struct ddp_group *group, int member, struct ddp_error *
 
 	format_notice(group, group->index, parity, first);
 	format_notice(group, member, parity, second);
-	ddp_error_set(&cause, DDP_ERR_MISMATCH, "rank %d on %s calls %s, rank %d calls %s",
-		      group->ranks[group->index], group->host, first, group->ranks[member], second);
+	ddp_error_set(&cause, DDP_ERR_MISMATCH, "rank %d on %s %s %s, rank %d %s %s",
+		      group->ranks[group->index], group->host, ddp_call_verb(group->call->kind),
+		      first, group->ranks[member],
+		      ddp_call_verb(group->slots[member]->notices[parity].kind), second);
 	return group_fail(group, &cause, error);
 }
 

@@ -260,9 +260,11 @@ static int set_call_error(struct ddp_exchange *exchange, const struct ddp_messag
 				     "type, operation or count",
 				     peer, call->name, call->sequence);
 	return ddp_error_set(&exchange->error, DDP_ERR_MISMATCH,
-			     "%s calls %s%s #%u, and this rank calls %s #%u", peer,
+			     "%s %s %s%s #%u, and this rank %s %s #%u", peer, ddp_call_verb(kind),
 			     ddp_call_name(kind), ddp_call_is_refusal(kind) ? " (refused)" : "",
-			     (uint32_t)(message->request.tag >> 32), call->name, call->sequence);
+			     (uint32_t)(message->request.tag >> 32),
+			     ddp_call_verb(call->check >> DDP_COLUMN_HASH_BITS), call->name,
+			     call->sequence);
 }
 
 /* [message] failed. The engine may know more about the failure of its peer. */

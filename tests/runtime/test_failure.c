@@ -383,6 +383,8 @@ TEST(test_abort_in_step)
 
 /* --- Mismatched calls -------------------------------------------------------------------- */
 
+static const char *const mismatch_layouts[] = {"2", "3", "1,1"};
+
 static int body_mismatch(int rank)
 {
 	struct ddp *ddp;
@@ -398,20 +400,49 @@ static int body_mismatch(int rank)
 	return 97;
 }
 
-TEST_LOOP(test_mismatch, 0, 3)
+TEST_LOOP(test_mismatch, 0, ROWS(mismatch_layouts))
 {
-	static const char *const layouts[] = {"2", "3", "1,1"};
 	static struct ranks ranks;
 	int reported = 0;
 
-	ranks_start(&ranks, layouts[_i], body_mismatch);
+	ranks_start(&ranks, mismatch_layouts[_i], body_mismatch);
 	ranks_wait(&ranks, false);
 	for (int rank = 0; rank < ranks.size; rank++) {
 		ck_assert_int_ge(ranks.statuses[rank], ddp_exit_status(DDP_ERR_TIMEOUT));
 		reported += ranks.statuses[rank] == ddp_exit_status(DDP_ERR_MISMATCH);
 	}
-	ck_assert_msg(reported > 0, "%s: no rank reports a mismatch: %s", layouts[_i],
+	ck_assert_msg(reported > 0, "%s: no rank reports a mismatch: %s", mismatch_layouts[_i],
 		      ranks.text[0]);
+}
+
+/* A rank leaves too early. A barrier of the other ranks must not succeed with it. */
+static int body_left(int rank)
+{
+	struct ddp *ddp;
+
+	setenv("DDP_TIMEOUT", LIMIT, 1);
+	if (ddp_init(&ddp, NULL) < 0)
+		ddp_exit(ddp);
+	if (rank == 1) {
+		ddp_destroy(ddp);
+		return 0;
+	}
+	RANK_CHECK(ddp_barrier(ddp) < 0);
+	ddp_exit(ddp);
+	return 97;
+}
+
+TEST_LOOP(test_left, 0, ROWS(mismatch_layouts))
+{
+	static struct ranks ranks;
+
+	ranks_start(&ranks, mismatch_layouts[_i], body_left);
+	ranks_wait(&ranks, false);
+	ck_assert_int_eq(ranks.statuses[1], 0);
+	for (int rank = 0; rank < ranks.size; rank++)
+		ck_assert_msg(rank == 1 || (strstr(ranks.text[rank], "rank 1 ") &&
+					    strstr(ranks.text[rank], "has left with ddp_destroy")),
+			      "%s: rank %d: %s", ranks.layout, rank, ranks.text[rank]);
 }
 
 /* --- SIGTERM, as Slurm sends it at the end ------------------------------------------------- */
