@@ -46,12 +46,25 @@ lines()
 }
 
 @test "a killed rank: the other rank's error names it" {
-	try mc srun -N2 --ntasks-per-node=1 --ddp python3 "$PY/backend.py" fail=killed
+	try mc srun -N2 --ntasks-per-node=1 --ddp python3 "$PY/backend.py" fail=killed:1
 	has "$out" '^rank 0: .*DistBackendError: .*rank 1 on n2'
 }
 
+@test "rank 0 killed: no directory of a rendezvous is left" {
+	try mc srun -N2 --ntasks-per-node=1 --ddp env -u DDP_RENDEZVOUS python3 "$PY/backend.py" fail=killed:0
+	has "$out" '^rank 1: .*DistBackendError: .*rank 0 on n1'
+	try mc srun -n1 python3 "$PY/backend.py" spawn 2 fail=killed:0
+	has "$out" '^rank 0: fails'
+	same "$(find "$TMPDIR" "$WORK" -name 'group-*')" ''
+}
+
+@test "a rank that exits early: the other rank's error says that it has left" {
+	try mc srun -N2 --ntasks-per-node=1 --ddp python3 "$PY/backend.py" fail=exit:1
+	has "$out" '^rank 0: .*DistBackendError: .*rank 1 on n2.* has left with ddp_destroy'
+}
+
 @test "an exception in a rank: the other rank's error has its text" {
-	try mc srun -N2 --ntasks-per-node=1 --ddp python3 "$PY/backend.py" fail=raised
+	try mc srun -N2 --ntasks-per-node=1 --ddp python3 "$PY/backend.py" fail=raised:1
 	has "$out" '^rank 0: .*DistBackendError: .*rank 1 on n2 aborted: ValueError: no more data$'
 	has "$err" 'ValueError: no more data$'
 }

@@ -7,6 +7,7 @@ torch.multiprocessing. All other launchers set env://.
 import contextlib
 import os
 import sys
+import time
 
 import slurm_ddp  # noqa: F401  registers the backend
 import torch
@@ -275,11 +276,13 @@ def fsdp():
 
 
 def fail(how):
-    """The last rank fails in a training. Each other rank prints the error that it gets."""
-    size, rank = dist.get_world_size(), dist.get_rank()
+    """A rank fails in a training: [how] is "killed", "exit" or "raised", and a number. Each other rank prints the error that it gets."""
+    how, failing = how.split(":")
+    rank = dist.get_rank()
     model = DistributedDataParallel(Net())
     for step in range(1000):
-        if step == 3 and rank == size - 1:
+        if step == 3 and rank == int(failing):
+            print_line(f"rank {rank}: fails at {time.time():.3f}")
             if how == "killed":
                 os.kill(os.getpid(), 9)
             if how == "exit":
@@ -288,8 +291,8 @@ def fail(how):
         try:
             model(torch.randn(8, 20)).square().mean().backward()
         except RuntimeError as error:
-            print_line(f"rank {rank}:", str(error).split("\n")[0])
-            os._exit(0)
+            print_line(f"rank {rank}: at {time.time():.3f}", str(error).split("\n")[0])
+            sys.exit(0)
 
 
 def fail_async():
@@ -322,25 +325,25 @@ def fork():
     dist.barrier()
 
 
-def main(names):
+def run(names):
     global GLOO
-    dist.init_process_group("ddp" if "MASTER_ADDR" in os.environ else None)
     GLOO = dist.new_group(backend="gloo")
     for name in names:
         function, _, argument = name.partition("=")
         globals()[function](*[argument] if argument else [])
         print_line(f"rank {dist.get_rank()} of {dist.get_world_size()}: {name}")
+
+
+def main(names):
+    dist.init_process_group("ddp" if "MASTER_ADDR" in os.environ else None)
+    run(names)
     if names[-1] != "leave":
         dist.destroy_process_group()
 
 
 def spawned(rank, size, port, names):
-    global GLOO
     dist.init_process_group("ddp", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=size)
-    GLOO = dist.new_group(backend="gloo")
-    for name in names:
-        globals()[name]()
-        print_line(f"rank {rank} of {size}: {name}")
+    run(names)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@
 An import of this package imports neither PyTorch nor libddp.
 """
 
-import importlib.abc
 import importlib.util
 import os
 import sys
@@ -20,19 +19,16 @@ __all__ = ["Stop", "beat", "world"]
 _C10D = "torch.distributed.distributed_c10d"
 
 
-def _create(store, rank, size, timeout):
-    from .backend import ProcessGroupDDP
-
-    return ProcessGroupDDP(store, rank, size, timeout)
+def _create(*arguments):
+    return importlib.import_module(".backend", __name__).ProcessGroupDDP(*arguments)
 
 
 def _register(c10d):
-    capabilities = getattr(c10d.Backend, "backend_capability", None)  # None before PyTorch 2.1
-    if capabilities is not None and "ddp" not in capabilities:
+    if "ddp" not in getattr(c10d.Backend, "backend_capability", ["ddp"]):  # which PyTorch 2.0 lacks
         c10d.Backend.register_backend("ddp", _create, devices=["cpu", "cuda"])
 
 
-class _Registration(importlib.abc.MetaPathFinder):
+class _Registration:
     """Registers the backend once torch.distributed has been imported."""
 
     def find_spec(self, name, path, target=None):

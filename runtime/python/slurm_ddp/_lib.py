@@ -32,7 +32,6 @@ class Options(ctypes.Structure):
 
 # Arguments of each function. The functions return an int unless _RESULTS has another type.
 _ARGUMENTS = {
-    "ddp_version": (),
     "ddp_init": (ctypes.POINTER(c_void_p), ctypes.POINTER(Options)),
     "ddp_destroy": (c_void_p,),
     "ddp_error": (c_void_p,),
@@ -47,7 +46,7 @@ _ARGUMENTS = {
     "ddp_device_all_gather": (c_void_p, c_void_p, c_void_p, c_size_t, c_void_p),
     "ddp_device_wait": (c_void_p, c_void_p),
 }
-_RESULTS = {"ddp_version": c_char_p, "ddp_error": c_char_p, "ddp_destroy": None, "ddp_abort": None}
+_RESULTS = {"ddp_error": c_char_p, "ddp_destroy": None, "ddp_abort": None}
 
 
 @functools.lru_cache(maxsize=None)

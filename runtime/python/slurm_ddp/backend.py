@@ -31,7 +31,7 @@ _OPS = {ReduceOp.SUM: _lib.SUM, ReduceOp.AVG: _lib.SUM, ReduceOp.MAX: _lib.MAX, 
 _USE_GLOO = 'use a group of gloo: torch.distributed.new_group(backend="gloo")'
 
 _groups = []  # groups that have not left their world, in the order of their creation
-_future_lock = threading.Lock()
+os.register_at_fork(after_in_child=_groups.clear)
 
 
 class _Work(Work):
@@ -39,11 +39,9 @@ class _Work(Work):
 
     def __init__(self, call, result):
         super().__init__()
-        self._call, self._result = call, result
-        self._error = self._future = self._source = None
-        self._ended = False
-        self._running = threading.Lock()  # released at the end
-        self._running.acquire()
+        self._call, self._result, self._error = call, result, None
+        self._future = torch.futures.Future()  # completed at the end
+        self._ended = threading.Event()  # set at the end; unlike the future, has a time limit
 
     def run(self):
         try:
@@ -52,20 +50,16 @@ class _Work(Work):
         except Exception as error:
             self._error = error
         self._call = None
-        with _future_lock:
-            self._ended = True
-        self._running.release()
-        if self._source:
-            self._source.set_result(None)
+        self._future.set_result(None)  # calls callbacks, which may call wait()
+        self._ended.set()
 
     def is_completed(self):
-        return self._ended
+        return self._future.done()
 
     def wait(self, timeout=None):
         seconds = timeout.total_seconds() if timeout else 0
-        if not self._running.acquire(timeout=seconds if seconds > 0 else -1):
+        if not self._future.done() and not self._ended.wait(seconds if seconds > 0 else None):
             raise RuntimeError(f"the collective did not end in {seconds:g} s")
-        self._running.release()
         if self._error:
             raise self._error
         return True
@@ -78,24 +72,7 @@ class _Work(Work):
 
     def get_future(self):
         """Return a future of the result. Callers in C++ get errors of callbacks, but not of set_exception()."""
-        with _future_lock:
-            if self._future:
-                return self._future
-            source = torch.futures.Future()
-            self._future = source.then(lambda _: self.result())
-            if not self._ended:
-                self._source = source
-                return self._future
-        source.set_result(None)
-        return self._future
-
-
-def _execute(pending, use):
-    """Thread of a group: execute each work of [pending] until None."""
-    while (work := pending.get()) is not None:
-        with use:
-            work.run()
-        del work
+        return self._future.then(lambda _: self.result())
 
 
 class ProcessGroupDDP(ProcessGroup):
@@ -103,20 +80,23 @@ class ProcessGroupDDP(ProcessGroup):
 
     def __init__(self, store, rank, size, timeout):
         super().__init__(rank, size)
-        self._rank, self._size, self._process = rank, size, os.getpid()
-        self._name = self._description = ""
+        self._rank, self._size = rank, size
+        self._name = ""
         self._libddp, self._handle = _lib.library(), ctypes.c_void_p()
         self._side = None  # stream of collectives on a device, once libddp has joined the devices
-        options, self._directory = _meet(store, rank, size)
-        options.timeout = timeout.total_seconds()
-        if self._libddp.ddp_init(ctypes.byref(self._handle), ctypes.byref(options)) < 0:
-            error = DistBackendError(self._text())
+        options = _meet(store, rank, size)
+        options.timeout, self._directory = timeout.total_seconds(), options.directory
+        try:
+            self._check(self._libddp.ddp_init(ctypes.byref(self._handle), ctypes.byref(options)))
+        except DistBackendError:
             self._libddp.ddp_destroy(self._handle)
-            raise error
+            raise
+        if options.node_count == 1:
+            self._remove_directory()  # ranks of one node report errors in shared memory
         self._use = threading.Lock()  # held by the thread that executes a collective
         self._pending = queue.SimpleQueue()
         self._last = None  # work that was queued last
-        self._thread = threading.Thread(target=_execute, args=(self._pending, self._use), name="slurm_ddp", daemon=True)
+        self._thread = threading.Thread(target=self._execute, name="slurm_ddp", daemon=True)
         self._thread.start()
         _groups.append(self)
 
@@ -132,12 +112,6 @@ class ProcessGroupDDP(ProcessGroup):
     def getGroupName(self):
         return self._name
 
-    def setGroupDesc(self, description):
-        self._description = description
-
-    def getGroupDesc(self):
-        return self._description
-
     def shutdown(self):
         """Leave the world, which waits for the other ranks."""
         self._leave(None)
@@ -147,7 +121,7 @@ class ProcessGroupDDP(ProcessGroup):
         self._leave("the process group was aborted")
 
     def _leave(self, reason):
-        if self not in _groups or self._process != os.getpid():
+        if self not in _groups:
             return
         _groups.remove(self)
         if reason:
@@ -155,21 +129,28 @@ class ProcessGroupDDP(ProcessGroup):
         self._pending.put(None)
         self._thread.join()  # after the last collective
         self._libddp.ddp_destroy(self._handle)
-        if self._directory:
-            shutil.rmtree(self._directory, ignore_errors=True)
+        self._remove_directory()
+
+    def _remove_directory(self):
+        """Remove the directory of the rendezvous. Each rank does so, because any of them may be killed."""
+        shutil.rmtree(self._directory, ignore_errors=True)
 
     # --- Execution ------------------------------------------------------------------------------------
 
-    def _text(self):
-        return self._libddp.ddp_error(self._handle).decode(errors="replace")
-
     def _check(self, status):
         if status < 0:
-            raise DistBackendError(self._text())
+            raise DistBackendError(self._libddp.ddp_error(self._handle).decode(errors="replace"))
+
+    def _execute(self):
+        """Execute each pending work until None, in the thread of this group."""
+        while (work := self._pending.get()) is not None:
+            with self._use:
+                work.run()
+            del work
 
     def _start(self, collective, tensors, *columns, opts=None):
         """Call [collective] for each row of [columns], and return a work with the result [tensors]."""
-        if self not in _groups or self._process != os.getpid():
+        if self not in _groups:
             raise RuntimeError("this process is not, or no longer, a rank of this process group")
 
         def call():
@@ -339,36 +320,24 @@ class ProcessGroupDDP(ProcessGroup):
     send = recv = recv_anysource = alltoall = alltoall_base = all_to_all_single = _unsupported
 
 
-# --- Rendezvous ---------------------------------------------------------------------------------------
-
-
 def _meet(store, rank, size):
-    """Return the options for this rank; and the directory that this rank removes at the end, or None."""
+    """Return the options for this rank, with a directory that rank 0 has created."""
     host = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
     base = os.environ.get("DDP_RENDEZVOUS") or None  # storage that all nodes see
-    own = None
     store.set(f"host-{rank}", host)
     if rank == 0:
         hosts = [store.get(f"host-{other}").decode() for other in range(size)]
         if not base and len(set(hosts)) > 1:
             base = os.path.join(os.getcwd(), ".ddp")
             os.makedirs(base, mode=0o700, exist_ok=True)
-        own = tempfile.mkdtemp(prefix="group-", dir=base)
-        store.set("world", json.dumps([hosts, own]))
+        store.set("world", json.dumps([hosts, tempfile.mkdtemp(prefix="group-", dir=base)]))
     hosts, directory = json.loads(store.get("world"))
     nodes = list(dict.fromkeys(hosts))
-    return _lib.Options(
-        size=ctypes.sizeof(_lib.Options),
-        no_signals=True,
-        rank=rank,
-        world_size=size,
-        local_rank=hosts[:rank].count(host),
-        local_size=hosts.count(host),
-        node_rank=nodes.index(host),
-        node_count=len(nodes),
-        job=os.path.basename(directory).encode(),
-        directory=os.fsencode(directory),
-    ), own
+    options = _lib.Options(size=ctypes.sizeof(_lib.Options), no_signals=True, rank=rank, world_size=size)
+    options.local_rank, options.local_size = hosts[:rank].count(host), hosts.count(host)
+    options.node_rank, options.node_count = nodes.index(host), len(nodes)
+    options.job, options.directory = os.path.basename(directory).encode(), os.fsencode(directory)
+    return options
 
 
 @atexit.register

@@ -143,22 +143,19 @@ def _blocked():
 @functools.lru_cache(None)
 def _protect_children():
     """Replace the two functions by which multiprocessing starts processes. The second one also starts its helpers."""
-    start, execute = multiprocessing.process.BaseProcess.start, multiprocessing.util.spawnv_passfds
+    start = multiprocessing.process.BaseProcess.start
 
+    @_blocked()
     def start_protected(self):
         self.run = functools.partial(_run_protected, self.run)
         try:
-            with _blocked():
-                start(self)
+            start(self)
         finally:
             del self.run
 
-    def execute_protected(*args):
-        with _blocked():  # resource_tracker has unblocked SIGTERM
-            return execute(*args)
-
     multiprocessing.process.BaseProcess.start = start_protected
-    multiprocessing.util.spawnv_passfds = execute_protected
+    # resource_tracker has unblocked SIGTERM
+    multiprocessing.util.spawnv_passfds = _blocked()(multiprocessing.util.spawnv_passfds)
 
 
 def _run_protected(run):

@@ -1,41 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
 """Identity of this rank, and its heartbeat, from the variables of srun --ddp, ddp-exec, ddp-run, torchrun or plain srun."""
 
+import contextlib
 import os
 import time
-from typing import Optional
+from typing import Any, Optional
 
-# Variables of each attribute of World, in the order in which they are tried, the type, and the value without any of them.
-_SOURCES = {
-    "rank": (("RANK", "SLURM_PROCID"), int, 0),
-    "size": (("WORLD_SIZE", "SLURM_STEP_NUM_TASKS"), int, 1),
-    "node": (("GROUP_RANK", "SLURM_NODEID"), int, 0),
-    "device": (("LOCAL_RANK", "SLURM_LOCALID"), int, 0),
-    "share": (("DDP_SHARE",), float, 1.0),
-    "restart": (("DDP_RESTART",), int, 0),
-    "checkpoint": (("DDP_CHECKPOINT",), str, None),
-    "end_time": (("DDP_END_TIME", "SLURM_JOB_END_TIME"), float, None),
-}
+
+def _variable(kind, default, *names) -> Any:
+    """Return a property: the first of these variables that is set, as a [kind]; else [default]."""
+
+    def get(_):
+        value = next(filter(None, map(os.environ.get, names)), None)
+        return kind(value) if value else default
+
+    return property(get)
 
 
 class World:
     """The ranks of this step, as seen by one of them. Each attribute is read from the environment when it is used."""
 
-    rank: int  # 0 to size - 1
-    size: int  # number of ranks
-    node: int  # index of this rank's node
-    device: int  # index of the device to use, LOCAL_RANK
-    share: float  # this rank's part of its device, at most 1
-    restart: int  # number of restarts by ddp-run so far
-    checkpoint: Optional[str]  # directory of the checkpoints, from DDP_CHECKPOINT
-    end_time: Optional[float]  # end of the job's time limit, in seconds since 1970
-
-    def __getattr__(self, name):
-        if name not in _SOURCES:
-            raise AttributeError(name)
-        variables, kind, default = _SOURCES[name]
-        value = next(filter(None, map(os.environ.get, variables)), None)
-        return kind(value) if value else default
+    rank: int = _variable(int, 0, "RANK", "SLURM_PROCID")  # 0 to size - 1
+    size: int = _variable(int, 1, "WORLD_SIZE", "SLURM_STEP_NUM_TASKS")  # number of ranks
+    node: int = _variable(int, 0, "GROUP_RANK", "SLURM_NODEID")  # index of this rank's node
+    device: int = _variable(int, 0, "LOCAL_RANK", "SLURM_LOCALID")  # index of the device to use
+    share: float = _variable(float, 1.0, "DDP_SHARE")  # this rank's part of its device, at most 1
+    restart: int = _variable(int, 0, "DDP_RESTART")  # number of restarts by ddp-run so far
+    checkpoint: Optional[str] = _variable(str, None, "DDP_CHECKPOINT")  # directory of the checkpoints
+    # end of the job's time limit, in seconds since 1970
+    end_time: Optional[float] = _variable(float, None, "DDP_END_TIME", "SLURM_JOB_END_TIME")
 
 
 world = World()
@@ -49,8 +42,6 @@ def beat() -> None:
     if not path or now < _due:
         return
     _due = now + 1
-    try:
+    with contextlib.suppress(OSError):  # as libddp: a heartbeat that cannot be written does not end a training
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600))
         os.utime(path)
-    except OSError:  # as libddp: a heartbeat that cannot be written does not end a training
-        _due = float("inf")
