@@ -21,6 +21,7 @@
 
 #include "base/checksum.h"
 #include "base/xalloc.h"
+#include "inspect.h"
 
 /* The claims of this process. */
 static struct node_list claimed;
@@ -66,15 +67,15 @@ void claims_set(const struct node_list *nodes)
 }
 
 /* Add the nodes that [process] claims to [nodes]. */
-static void add_claims(const char *process, const char *prefix, struct node_list *nodes)
+static void add_claims(long process, const char *prefix, struct node_list *nodes)
 {
 	static const char before[] = "/memfd:", after[] = " (deleted)";
-	char path[300], target[FACTS_NAME + 96];
+	char path[64], target[FACTS_NAME + 96];
 	struct stat st;
 	struct dirent *entry;
 	DIR *dir;
 
-	snprintf(path, sizeof(path), "/proc/%s/fd", process);
+	snprintf(path, sizeof(path), "/proc/%ld/fd", process);
 	dir = stat(path, &st) == 0 && st.st_uid == geteuid() ? opendir(path) : NULL;
 	while (dir && (entry = readdir(dir))) {
 		ssize_t n = readlinkat(dirfd(dir), entry->d_name, target, sizeof(target) - 1);
@@ -97,18 +98,15 @@ void claims_of_others(const struct node_list *own, struct node_list *nodes)
 {
 	DIR *dir = opendir("/proc");
 	struct ddp_shown prefix = name_job();
-	struct dirent *entry;
 
-	while (dir && (entry = readdir(dir))) {
+	for (long process; (process = inspect_next_number(dir));) {
 		struct node_list claims = {.name = NULL};
 
-		if (atoi(entry->d_name) > 0 && atoi(entry->d_name) != getpid())
-			add_claims(entry->d_name, prefix.text, &claims);
+		if (process != getpid())
+			add_claims(process, prefix.text, &claims);
 		if (!own || !nodes_have_any(own, &claims))
 			for (size_t i = 0; i < claims.count; i++)
 				nodes_add(nodes, claims.name[i]);
 		nodes_free(&claims);
 	}
-	if (dir)
-		closedir(dir);
 }

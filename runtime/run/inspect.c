@@ -87,11 +87,7 @@ static char *read_proc(long pid, const char *name, size_t *size)
 	return text.data;
 }
 
-/*
- * Returns the next number in a directory of processes or threads. At the end of the directory,
- * closes it and returns 0.
- */
-static long next_number(DIR *dir)
+long inspect_next_number(DIR *dir)
 {
 	struct dirent *entry;
 
@@ -136,7 +132,7 @@ static void read_environment(struct process *process)
 		return;
 	snprintf(name, sizeof(name), "/proc/%ld/task", process->pid);
 	threads = opendir(name);
-	for (long thread; (thread = next_number(threads));) {
+	for (long thread; (thread = inspect_next_number(threads));) {
 		if (process->environment && process->size > 0)
 			continue;
 		free(process->environment);
@@ -296,7 +292,7 @@ static bool has_hidden_task(const char *job, const char *step)
 	struct process process;
 	bool has = false;
 
-	for (long pid; (pid = next_number(dir));)
+	for (long pid; (pid = inspect_next_number(dir));)
 		has = has || is_hidden_task(&process, pid, job, step);
 	return has;
 }
@@ -356,7 +352,7 @@ static struct step find_step(const char *job, const char *step)
 			     0};
 	DIR *dir = opendir("/proc");
 
-	for (long pid; (pid = next_number(dir));) {
+	for (long pid; (pid = inspect_next_number(dir));) {
 		struct process process = {.pid = pid};
 
 		if (found.count < PROCESSES && is_of_step(&process, job, step))
@@ -460,7 +456,7 @@ static void write_process(const char *dir, const struct process *process)
 	add_file(&out, process->pid, "status");
 	snprintf(path, sizeof(path), "/proc/%ld/task", process->pid);
 	threads = opendir(path);
-	for (long thread; (thread = next_number(threads));) {
+	for (long thread; (thread = inspect_next_number(threads));) {
 		if (out.size >= OUTPUT_LIMIT)
 			continue;
 		ddp_text_add(&out, "thread %ld ", thread);

@@ -8,7 +8,14 @@
 #ifndef DDP_RUN_INSPECT_H
 #define DDP_RUN_INSPECT_H
 
+#include <dirent.h>
 #include <stdbool.h>
+
+/*
+ * Returns the next number in a directory of processes or threads. At the end of the directory,
+ * closes it and returns 0.
+ */
+long inspect_next_number(DIR *dir);
 
 /*
  * "ddp-run --gather DIR JOB STEP SECONDS", which nodes_gather() starts on each node. Writes
