@@ -313,7 +313,7 @@ static void read_bytes(void *data, int rank, const char *bytes, size_t size)
 		stream->plain[stream->size++] = '\n';
 		tails_add(relay->tails, TAILS_ALL, stream->to - 1, "\n", 1);
 	}
-	stream->unfinished = size > 0 ? bytes[size - 1] != '\n' && rank >= 0 : stream->unfinished;
+	stream->unfinished = rank >= 0 && bytes[size - 1] != '\n';
 	memcpy(stream->plain + stream->size, bytes, size);
 	stream->size += size;
 	tails_add(relay->tails, rank, stream->to - 1, bytes, size);
