@@ -106,12 +106,7 @@ decodes()
 
 @test "a wheel and a copied prefix: Python finds libddp" {
 	for python in "$DIR/venv/bin/python3" "env PYTHONPATH=$DIR/copy/share/slurm-ddp/python /usr/bin/python3"; do
-		[ "$(bare $python -c '
-import ctypes, slurm_ddp
-from slurm_ddp._lib import library
-version = library().ddp_version
-version.restype = ctypes.c_char_p
-print(version().decode())')" = "$VERSION" ]
+		[ "$(bare $python -c 'import slurm_ddp; from slurm_ddp._lib import library; print(library().ddp_version().decode())')" = "$VERSION" ]
 	done
 }
 

@@ -31,11 +31,9 @@ prints_version()
 imports()
 {
 	[ "$(env -i PATH="$PATH" PYTHONPATH="$1" LD_LIBRARY_PATH="${2-}" /usr/bin/python3 -Bc '
-import ctypes, slurm_ddp
+import slurm_ddp
 from slurm_ddp._lib import library
-version = library().ddp_version
-version.restype = ctypes.c_char_p
-print(version().decode())')" = "$VERSION" ]
+print(library().ddp_version().decode())')" = "$VERSION" ]
 }
 
 # in_root OPTION...: runs dpkg on $ROOT. The packages that ours need are not there.

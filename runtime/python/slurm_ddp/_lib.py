@@ -32,6 +32,7 @@ class Options(ctypes.Structure):
 
 # Arguments of each function. The functions return an int unless _RESULTS has another type.
 _ARGUMENTS = {
+    "ddp_version": (),
     "ddp_init": (ctypes.POINTER(c_void_p), ctypes.POINTER(Options)),
     "ddp_destroy": (c_void_p,),
     "ddp_error": (c_void_p,),
@@ -46,14 +47,13 @@ _ARGUMENTS = {
     "ddp_device_all_gather": (c_void_p, c_void_p, c_void_p, c_size_t, c_void_p),
     "ddp_device_wait": (c_void_p, c_void_p),
 }
-_RESULTS = {"ddp_error": c_char_p, "ddp_destroy": None, "ddp_abort": None}
+_RESULTS = {"ddp_version": c_char_p, "ddp_error": c_char_p, "ddp_destroy": None, "ddp_abort": None}
 
 
 @functools.lru_cache(maxsize=None)
 def library() -> ctypes.CDLL:
     """Return libddp, with prototypes: the one of this package, else the one that the dynamic linker finds."""
-    own = os.path.dirname(os.path.realpath(__file__))
-    paths = (os.path.join(own, place, _NAME) for place in _PLACES)
+    paths = (os.path.join(os.path.dirname(os.path.realpath(__file__)), place, _NAME) for place in _PLACES)
     libddp = ctypes.CDLL(next(filter(os.path.exists, paths), _NAME))
     for name, arguments in _ARGUMENTS.items():
         function = getattr(libddp, name)
