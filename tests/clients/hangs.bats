@@ -18,21 +18,25 @@ teardown() { end_jobs; rm -rf "${WORK:?}"/* "$WORK"/.ddp; }
 	done
 }
 
+# hangs TIME CASE: ddp-run --hang TIME ends the program hangs.py CASE.
+hangs()
+{
+	rm -rf "$WORK/.ddp"
+	run_once --hang "$1" -N2 --ntasks-per-node=1 python3 "$PY/hangs.py" "$2"
+	same "$2: $(field kind)" "$2: hang"
+}
+
 @test "a hang behind a progress bar and dots" {
 	local case
 	for case in tqdm lightning dots; do
-		rm -rf "$WORK/.ddp"
-		run_once --hang 12 -N2 --ntasks-per-node=1 python3 "$PY/hangs.py" "$case"
-		same "$case: $(field kind)" "$case: hang"
+		hangs 12 "$case"
 	done
 }
 
 @test "a hang, while a child, threads that poll the store, or an event loop write" {
 	local case
 	for case in child store asyncio; do
-		rm -rf "$WORK/.ddp"
-		run_once --hang 10 -N2 --ntasks-per-node=1 python3 "$PY/hangs.py" "$case"
-		same "$case: $(field kind)" "$case: hang"
+		hangs 10 "$case"
 		has_not "$err" 'without a newline'
 	done
 }

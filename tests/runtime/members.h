@@ -233,11 +233,7 @@ static inline void member_threads(struct member *members, int size)
 
 static inline struct board *board_new(void)
 {
-	void *memory = mmap(NULL, sizeof(struct board), PROT_READ | PROT_WRITE,
-			    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-
-	ck_assert(memory != MAP_FAILED);
-	return memory;
+	return unit_shared(sizeof(struct board));
 }
 
 /*

@@ -544,9 +544,7 @@ TEST(test_killed_rank_is_detected_while_its_child_runs)
 {
 	static struct ranks ranks;
 
-	orphan = mmap(NULL, sizeof(*orphan), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
-		      0);
-	ck_assert_ptr_ne(orphan, MAP_FAILED);
+	orphan = unit_shared(sizeof(*orphan));
 	setenv("DDP_TIMEOUT", "20", 1);
 	ranks_start(&ranks, "1,1", body_orphan);
 	ranks_wait(&ranks, false);
@@ -591,9 +589,7 @@ TEST(test_killed_rank_has_not_left)
 {
 	static struct ranks ranks;
 
-	victim = mmap(NULL, sizeof(*victim), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
-		      0);
-	ck_assert_ptr_ne(victim, MAP_FAILED);
+	victim = unit_shared(sizeof(*victim));
 	ranks_start(&ranks, "1,1", body_send_to_killed);
 	waitid(P_PID, (id_t)ranks.pids[0], &(siginfo_t){0}, WEXITED | WNOWAIT);
 	ranks_wait(&ranks, false);

@@ -164,9 +164,7 @@ static struct ranks ranks;
 
 static void board_new(void)
 {
-	board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
-		     0);
-	ck_assert(board != MAP_FAILED);
+	board = unit_shared(sizeof(*board));
 	board->late = -1;
 }
 

@@ -1066,24 +1066,32 @@ static bool is_answered(const struct ddp_host_engine *tcp, struct ddp_host *host
 	return !silent;
 }
 
-/* Before rank 0 starts to receive, rank 1 sends more than rank 0 can buffer. */
-static int run_ahead(struct member *member)
+/* Rank 1 sends [data], and rank 0 receives it. Returns the request after its end. */
+static struct ddp_host_request pass(struct member *member, void *data, size_t bytes)
 {
 	const struct ddp_host_engine *tcp = member->column.engine;
 	struct ddp_host *host = member->column.host;
 	struct ddp_host_request request;
+
+	if (member->column.index == 1)
+		tcp->send(host, 0, 0, data, bytes, &request, &member->error);
+	else
+		tcp->recv(host, 1, 0, data, bytes, &request, &member->error);
+	while (request.status == 0)
+		tcp->progress(host, DDP_WATCH_PERIOD);
+	return request;
+}
+
+/* Before rank 0 starts to receive, rank 1 sends more than rank 0 can buffer. */
+static int run_ahead(struct member *member)
+{
 	int *data = calloc(1, MEGABYTE), *last = data + MEGABYTE / sizeof(*data) - 1;
-	bool sends = member->column.index == 1, good = sends || is_answered(tcp, host);
+	bool sends = member->column.index == 1;
+	bool good = sends || is_answered(member->column.engine, member->column.host);
 
 	for (int i = 0; i < AHEAD && good; i++) {
 		*last = sends ? i : -1;
-		if (sends)
-			tcp->send(host, 0, 0, data, MEGABYTE, &request, &member->error);
-		else
-			tcp->recv(host, 1, 0, data, MEGABYTE, &request, &member->error);
-		while (request.status == 0)
-			tcp->progress(host, DDP_WATCH_PERIOD);
-		good = request.status == 1 && *last == i;
+		good = pass(member, data, MEGABYTE).status == 1 && *last == i;
 	}
 	free(data);
 	leave(member, good);
@@ -1104,11 +1112,9 @@ enum { LARGE = 255, EMPTY = 2000000, LIMIT_KIB = 352 << 10 };
  */
 static int run_empty_ahead(struct member *member)
 {
-	const struct ddp_host_engine *tcp = member->column.engine;
-	struct ddp_host *host = member->column.host;
-	struct ddp_host_request request;
 	char *data = calloc(1, MEGABYTE);
-	bool sends = member->column.index == 1, good = sends || is_answered(tcp, host);
+	bool sends = member->column.index == 1;
+	bool good = sends || is_answered(member->column.engine, member->column.host);
 	struct rusage usage;
 
 	getrusage(RUSAGE_SELF, &usage);
@@ -1118,13 +1124,8 @@ static int run_empty_ahead(struct member *member)
 	}
 	for (int i = 0; i < LARGE + EMPTY && good; i++) {
 		size_t bytes = i < LARGE ? MEGABYTE : 0;
+		struct ddp_host_request request = pass(member, data, bytes);
 
-		if (sends)
-			tcp->send(host, 0, 0, data, bytes, &request, &member->error);
-		else
-			tcp->recv(host, 1, 0, data, bytes, &request, &member->error);
-		while (request.status == 0)
-			tcp->progress(host, DDP_WATCH_PERIOD);
 		good = request.status == 1 && (sends || request.bytes == bytes);
 	}
 	free(data);

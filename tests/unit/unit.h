@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -70,6 +71,15 @@ static inline void unit_enlist(struct unit_test *test)
 {
 	*unit_last = test;
 	unit_last = &test->next;
+}
+
+/* Returns zeroed memory that this process shares with its children, to be freed with munmap(). */
+static inline void *unit_shared(size_t bytes)
+{
+	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	ck_assert_ptr_ne(memory, MAP_FAILED);
+	return memory;
 }
 
 /* Returns an environment made of string literals, which callers do not modify. */
