@@ -71,7 +71,8 @@ lines()
 
 @test "an exception during an unfinished collective: all ranks end" {
 	try mc srun -n2 --ddp python3 "$PY/backend.py" fail_async
-	has "$out" '^rank 1: .*rank 0 on n1'
+	# The mismatch of the calls, or rank 0's end.
+	has "$out" '^rank 1: .*rank 0 '
 	has "$err" 'ValueError: no more data$'
 }
 

@@ -38,7 +38,9 @@ int main(int argc, char **argv)
 			ddp_exit(ddp);
 	snprintf(path, sizeof(path), "refused-%d", world->rank);
 	fclose(fopen(path, "w"));
-	if (call(ddp, name, world->rank == world->size - 1) < 0 || ddp_barrier(ddp) < 0)
+	/* No rank's last call ends the world before the other ranks have made their files. */
+	if (ddp_barrier(ddp) < 0 || call(ddp, name, world->rank == world->size - 1) < 0 ||
+	    ddp_barrier(ddp) < 0)
 		ddp_exit(ddp);
 	return 0;
 }
