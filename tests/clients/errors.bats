@@ -12,7 +12,7 @@ teardown() { end_jobs; rm -rf "${WORK:?}"/* "$WORK"/.ddp; }
 # errors CASE OPTION...: runs errors.py with one attempt, which must fail, and sets $text to the report.
 errors()
 {
-	rm -rf "$WORK/.ddp"
+	remove_attempts
 	run_once "${@:2}" -N2 --ntasks-per-node=1 python3 "$PY/errors.py" "$1"
 }
 

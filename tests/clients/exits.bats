@@ -12,7 +12,7 @@ teardown() { end_jobs; rm -rf "${WORK:?}"/* "$WORK"/.ddp "$TOP/none"; }
 # ends CASE: the attempt ends, and the report names rank 1 and its exception.
 ends()
 {
-	rm -rf "$WORK/.ddp"
+	remove_attempts
 	run_once --exit-limit 4 -N2 --ntasks-per-node=1 python3 "$PY/exits.py" "$1"
 	same "$1: $(field kind first.rank first.how first.message)" "$1: exit 1 raised ValueError: the loss is not finite"
 	has "$text" '^rank 1 on n2, pid [0-9]+, failed first: did not exit after an exception$'

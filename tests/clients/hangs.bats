@@ -21,7 +21,7 @@ teardown() { end_jobs; rm -rf "${WORK:?}"/* "$WORK"/.ddp; }
 # hangs TIME CASE: ddp-run --hang TIME ends the program hangs.py CASE.
 hangs()
 {
-	rm -rf "$WORK/.ddp"
+	remove_attempts
 	run_once --hang "$1" -N2 --ntasks-per-node=1 python3 "$PY/hangs.py" "$2"
 	same "$2: $(field kind)" "$2: hang"
 }

@@ -199,6 +199,9 @@ within()
 	done
 }
 
+# remove_attempts: removes the reports of ddp-run, and what is left of its steps. A process that is just ending may still write there.
+remove_attempts() { within 60 rm -rf "$WORK/.ddp"; }
+
 # queue: runs squeue -h, as the user that runs the tests. For conditions that are polled.
 queue() { SLURM_CONF=$MINICLUSTER_DIR/slurm.conf timeout -k 5 120 squeue -h "$@"; }
 

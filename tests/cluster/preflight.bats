@@ -221,7 +221,7 @@ print(*sorted(f"{node} {verdict}" for name in glob.glob(sys.argv[1] + "/.ddp/fai
 		[[ $line == hello ]] || has "$err" '^n3 +tests .* no answer +no answer in [0-9]+ s after test '
 		read -ra stopped <"$WORK/begun"
 		kill -CONT "${stopped[@]}" || true
-		rm -rf "$WORK/.ddp"
+		remove_attempts
 	done
 }
 
@@ -645,7 +645,7 @@ $WORK"
 		has "$err" '^ddp-run: preflight of 8 nodes in '
 		excluded=$((excluded + $(grep -c '^node .* has failed' <<<"$err" || true)))
 		slow=$((slow + $(grep -c '^node .* is slow' <<<"$err" || true)))
-		rm -rf "$WORK/.ddp"
+		remove_attempts
 	done
 	echo "# excluded: $excluded; reported as slow: $slow" >&3
 	same "$excluded" 0

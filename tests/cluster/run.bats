@@ -199,7 +199,7 @@ first_failures()
 	same "$rc" 1
 	same "$(grep -c 'Could not open stdout file' <<<"$out")" 2
 	has "$out" '^next: stopped: it would fail in the same way again$'
-	rm -rf "$WORK/.ddp"
+	remove_attempts
 	batch --nosuch-option true
 	same "$(grep -c 'unrecognized option' <<<"$out")" 1
 	batch -n99 true
@@ -496,7 +496,7 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 	SBATCH_SIGNAL=USR2@300 PATH=$WORK/bin:$PATH BATCH='--requeue -t 60' batch --requeue -N1 -n1 bash -c 'exit $((1 - DDP_RESTART))'
 	same "$rc" 0
 	same "$(report 0 kind next)" '"exit" "restart"'
-	rm -rf "$WORK/.ddp"
+	remove_attempts
 	# In a job with such a limit, Slurm would send the signal in the first 30 s.
 	replace_command scontrol 'case $* in *"show job"*) scontrol "$@" | sed "s/TimeLimit=[^ ]*/TimeLimit=00:02:00/"; exit ;; esac'
 	SBATCH_SIGNAL=USR2@300 PATH=$WORK/bin:$PATH BATCH='--requeue -t 60' batch --requeue -N1 -n1 bash -c 'exit $((1 - DDP_RESTART))'
@@ -746,7 +746,7 @@ time.sleep(61)'
 	local option
 	# srun refuses --exclusive with --overlap, which the second attempt needs.
 	for option in --mpi=none --exclusive; do
-		rm -rf "$WORK/.ddp"
+		remove_attempts
 		rm -f "$WORK"/here.*
 		batch --restarts 1 "$option" -N2 -n2 bash -c 'if [ "$DDP_RESTART" -ne 0 ]; then ! ps -o pid= -p "$(cat here.* | paste -sd,)" || echo live on; exit 0; fi
 			echo $$ >"here.$RANK"; [ "$RANK" -ne 0 ] || { until [ -s here.1 ]; do sleep 0.1; done; pkill -KILL -f "^srun --ddp .*$1\$"; }; exec sleep 61.4' rank "$WORK"
@@ -781,7 +781,7 @@ time.sleep(61)'
 @test "SIGTERM or SIGHUP to srun from another process: the report says so" {
 	local signal
 	for signal in TERM HUP; do
-		rm -rf "$WORK/.ddp"
+		remove_attempts
 		batch -N2 -n2 bash -c '[ "$RANK" -ne 0 ] || { sleep 1; pkill -$1 -f "^srun --ddp .*$2\$"; }; exec sleep 61' rank $signal "$WORK"
 		has "$out" '^next: stopped: srun received SIGTERM or SIGHUP$'
 	done
@@ -940,7 +940,7 @@ claim_as_other_user()
 @test "srun's --wait: a rank that hangs after another has ended is a failure, even if it exits with 0 on SIGTERM" {
 	local how
 	for how in 'exec sleep 61' 'trap "exit 0" TERM; sleep 61 & wait'; do
-		rm -rf "$WORK/.ddp"
+		remove_attempts
 		batch --restarts 1 --wait=2 --kill-on-bad-exit=1 -N2 -n2 bash -c '[ "$DDP_RESTART" -eq 0 ] || exit 0; [ "$RANK" -eq 1 ] || exit 0; '"$how"
 		same "$rc" 0
 		same "$(report 0 kind next)" '"exit" "restart"'
@@ -1016,7 +1016,7 @@ claim_as_other_user()
 	same "$(wc -l <"$WORK/own.out")" 18
 	same "$(grep -cE "$line" <<<"$out")" 1
 	has_not "$out" 'no output and no heartbeat'
-	rm -rf "$WORK/.ddp"
+	remove_attempts
 	batch --hang 3 --restarts 1 -e own.out --open-mode truncate -N1 -n1 bash -c 'echo "$DDP_RESTART" >&2; [ "$DDP_RESTART" -eq 0 ] || exit 0; exec sleep 61'
 	same "$(report 0 kind next)" '"hang" "restart"'
 	has "$out" '^ddp-run: --hang 3: srun writes stderr to a file, .* only stdout and heartbeats count'
@@ -1109,7 +1109,7 @@ ignores_sigterm='trap "" TERM; [ "$DDP_RESTART" -eq 0 ] || exit 0; [ "$RANK" -ne
 	need_gpus
 	for BATCH in '--gpus=8 --ntasks-per-gpu=1' '-G 8 -n4' '--gres=gpu:2 --ntasks-per-node=2' '-n4 --gpus-per-task=1 --mem=512' \
 		'-n4 --cpus-per-task=2 --mem-per-cpu=200 --exclusive' --export=NONE; do
-		rm -rf "$WORK/.ddp"
+		remove_attempts
 		batch /bin/bash -c "$ignores_sigterm"
 		same "$BATCH: $rc" "$BATCH: 0"
 		has_not "$out" 'answer'
@@ -1157,7 +1157,7 @@ ignores_sigterm='trap "" TERM; [ "$DDP_RESTART" -eq 0 ] || exit 0; [ "$RANK" -ne
 	same "$rc" 0
 	same "$(report 0 kind)" '"exit"'
 	has_not "$out" 'Force|Killed'
-	rm -rf "$WORK/.ddp"
+	remove_attempts
 	batch --hang 5 -N2 -n2 bash -c '[ "$DDP_RESTART" -eq 0 ] || exit 0; exec env -i LANG=C sleep 61'
 	same "$rc" 0
 	same "$(sed -n 's/^state //p' "$WORK"/.ddp/failed-*/proc-*.txt)" $'S\nS'
@@ -1403,7 +1403,8 @@ lose_on()
 	same "$rc" 0
 	same "$(report 0 kind next_nodes next_ranks)" '"node" ["n2"] 1'
 	new_cluster
-	rm -rf "$WORK/.ddp" "$WORK"/here.*
+	remove_attempts
+	rm -rf "$WORK"/here.*
 	lose_on 2 n2 &
 	batch --hang 8 -N2 bash -c 'echo "rank $RANK of $WORLD_SIZE on $SLURMD_NODENAME"; [ "$DDP_RESTART" -eq 0 ] || exit 0; '"$awake 61"
 	wait
@@ -1448,12 +1449,12 @@ lose_on()
 	same "$rc" 0
 	has "$out" '^ddp-run: node n2 is replaced: Slurm has drained it$'
 	same "$(report 0 kind next_nodes)" '"exit" ["n1", "n3"]'
-	rm -rf "$WORK/.ddp"
+	remove_attempts
 	batch --spare-nodes 2 bash -c '[ "$SLURMD_NODENAME" != n2 ] || exit $((3 + DDP_RESTART)); [ "$DDP_RESTART" -lt 2 ] || exit 0; exec sleep 61'
 	same "$rc" 0
 	has "$out" '^ddp-run: node n2 is replaced: its ranks failed first in two attempts in a row$'
 	same "$(report 0 next_nodes) $(report 1 next_nodes)" '["n1", "n2"] ["n1", "n3"]'
-	rm -rf "$WORK/.ddp"
+	remove_attempts
 	batch -r 1 -N2 -n2 bash -c '[ "$DDP_RESTART" -lt 2 ] || exit 0; [ "$SLURMD_NODENAME" != n2 ] || exit $((3 + DDP_RESTART)); exec sleep 61'
 	same "$rc" 0
 }

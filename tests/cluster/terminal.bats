@@ -18,7 +18,7 @@ teardown_file() { cluster_down; }
 teardown()
 {
 	end_jobs
-	rm -rf "$WORK/.ddp"
+	remove_attempts
 	same "$(ls -A "$WORK")" ''
 }
 
