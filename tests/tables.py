@@ -1,11 +1,11 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Check that doc/options.md and doc/variables.md have the text of the option and variable tables, and that the messages of
-doc/troubleshooting.md are in the sources.
+"""Check that doc/options.md and doc/variables.md have the text of the option and variable tables, that doc/restarts.md has the
+promises of tests/scenarios, and that the messages of doc/troubleshooting.md are in the sources.
 
     tests/tables.py [--write]
 
-build-aux/tables.awk makes the two pages of the *.def files, as it makes the manual pages. With --write they are written.
+build-aux/tables.awk makes the two pages of the *.def files, as it makes the manual pages. With --write the pages are written.
 """
 import os
 import re
@@ -80,6 +80,13 @@ def fill(page):
     return subprocess.run(command, input=page, stdout=subprocess.PIPE, encoding="utf-8", check=True).stdout
 
 
+def with_promises(page):
+    """The page with the present table of promises."""
+    table = subprocess.run([os.path.join(TOP, "tests/scenarios/scenarios"), "--promises"], stdout=subprocess.PIPE, encoding="utf-8",
+                           check=True).stdout
+    return re.sub(r"(?<=in tests/scenarios/scenarios\. -->\n)(\|.*\n)*", lambda _: table, page)
+
+
 def literals():
     """All string literals of C, one a line, with a NUL for each conversion of printf."""
     parts = r'"(?:[^"\\]|\\.)*"(?:\s*(?:PRI\w+\s*)?"(?:[^"\\]|\\.)*")*'
@@ -110,8 +117,10 @@ def main():
     for piece in unknown_messages():
         print(f"doc/troubleshooting.md: no message has '{piece}'")
         wrong = 1
-    for name, page in PAGES.items():
-        text, path = fill(page), os.path.join(TOP, "doc", name)
+    for name in [*PAGES, "restarts.md"]:
+        path = os.path.join(TOP, "doc", name)
+        with open(path, encoding="utf-8") as file:
+            text = fill(PAGES[name]) if name in PAGES else with_promises(file.read())
         if write:
             with open(path, "w", encoding="utf-8") as file:
                 file.write(text)

@@ -10,11 +10,12 @@ and the faults, each {"kind": NAME, "rank": R, "step": K}. Rank R applies the fa
     ranks       a line for each step of each rank: step of Slurm, rank, world, step, sum of an all-reduce
     weights.R   final weights of rank R
 """
-import ctypes
 import json
+import multiprocessing
 import os
 import pathlib
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -31,6 +32,9 @@ def send_heartbeats():
 
 threading.Thread(target=send_heartbeats, daemon=True).start()
 
+plan = json.loads((directory / "plan.json").read_text())
+sys.path.insert(0, plan["modules"])
+
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
@@ -43,7 +47,6 @@ except ImportError:  # Debian's PyTorch
         return steps
 
 BATCH = 8
-plan = json.loads((directory / "plan.json").read_text())
 attempt = "%s.%s" % (os.environ["SLURM_JOB_ID"], os.environ["SLURM_STEP_ID"])
 stop_requested = []
 
@@ -71,7 +74,7 @@ def raise_exception(number):
 
 
 def kill_worker(number):
-    os.kill(batches._workers[0].pid, signal.SIGKILL)
+    os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
     time.sleep(1e6)  # PyTorch raises an exception in its handler of SIGCHLD
 
 
@@ -83,13 +86,11 @@ def apply_fault(number, kind):
     except FileExistsError:
         return
     {"exception": raise_exception,
-     "SIGKILL": lambda _: os.kill(os.getpid(), signal.SIGKILL),
-     "SIGSEGV": lambda _: ctypes.string_at(0),
      "exit 0": lambda _: sys.exit(0),
      "endless sleep": lambda _: time.sleep(1e6),
      "endless destructor": raise_in_destructor,
-     "DataLoader worker killed": kill_worker,
-     "SIGSTOP": lambda _: os.kill(os.getpid(), signal.SIGSTOP)}.get(kind, await_fault)(number)
+     "time limit": await_stop,
+     "DataLoader worker killed": kill_worker}.get(kind, await_fault)(number)
 
 
 def await_fault(number):
@@ -97,18 +98,69 @@ def await_fault(number):
         time.sleep(0.05)
 
 
-def main():
-    global batches
-    torch.set_num_threads(1)
-    signal.signal(signal.SIGTERM, lambda *_: stop_requested.append(1))
-    dist.init_process_group("gloo")
-    rank, world = dist.get_rank(), dist.get_world_size()
+def await_stop(_):
+    while not stop_requested:
+        time.sleep(0.05)
 
+
+def apply_faults(rank, step):
+    for number, fault in enumerate(plan["faults"]):
+        if (fault["rank"], fault["step"]) == (rank, step):
+            apply_fault(number, fault["kind"])
+
+
+def check_sum(rank, world, step):
+    total = torch.tensor(plan["factor"] * (step + 1) * (rank + 1))
+    dist.all_reduce(total)
+    append("ranks", attempt, rank, world, step, int(total))
+
+
+def write_weights(rank, model):
+    weights = (w.hex() for p in model.parameters() for w in p.flatten().tolist())
+    (directory / ("weights.%d" % rank)).write_text(" ".join(weights))
+
+
+def make_model():
+    """Returns a dataset, a model, its optimizer, and a function that returns the samples of a rank in a step."""
     torch.manual_seed(0)
     points = torch.randn(64, 8)
-    dataset = TensorDataset(points, points.sum(1, keepdim=True).sin())
     model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.5)
+
+    def indices(rank, step):  # does not depend on earlier attempts
+        order = torch.randperm(64, generator=torch.Generator().manual_seed(step)).tolist()
+        return order[rank * BATCH:(rank + 1) * BATCH]
+
+    return (TensorDataset(points, points.sum(1, keepdim=True).sin()), model,
+            torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.5), indices)
+
+
+def stop_by_signal():
+    """Returns a function that returns whether a rank got a signal, as in doc/restarts.md."""
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, lambda *_: stop_requested.append(1))
+
+    def stop():
+        requested = torch.tensor(len(stop_requested))
+        dist.all_reduce(requested)
+        if requested:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # Slurm may send it to a rank that already exits
+        return bool(requested)
+
+    return stop
+
+
+def train():
+    torch.set_num_threads(1)
+    if plan.get("backend") == "ddp":
+        import slurm_ddp
+        stop = slurm_ddp.Stop()
+    else:
+        stop = stop_by_signal()
+    if plan.get("sub-step"):
+        subprocess.run(["srun", "-Q", "--overlap", "-N1", "-n1", "true"], check=True)
+    dist.init_process_group(plan.get("backend", "gloo"))
+    rank, world = dist.get_rank(), dist.get_world_size()
+    dataset, model, optimizer, indices = make_model()
     first = 0
     checkpoint = directory / "state" / "checkpoint.pt"
     if checkpoint.exists():
@@ -118,20 +170,6 @@ def main():
         first = state["step"] + 1
     ddp = DistributedDataParallel(model)
 
-    def indices(step):
-        """Returns the samples of this rank in the step, which do not depend on earlier attempts."""
-        order = torch.randperm(64, generator=torch.Generator().manual_seed(step)).tolist()
-        return order[rank * BATCH:(rank + 1) * BATCH]
-
-    def train(step):
-        x, y = next(batches)
-        optimizer.zero_grad()
-        torch.nn.functional.mse_loss(ddp(x), y).backward()
-        optimizer.step()
-        total = torch.tensor(plan["factor"] * (step + 1) * (rank + 1))
-        dist.all_reduce(total)
-        append("ranks", attempt, rank, world, step, int(total))
-
     def save(step):
         if rank == 0:
             state = {"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
@@ -139,26 +177,67 @@ def main():
             os.replace(checkpoint.with_name("tmp"), checkpoint)
 
     steps = range(first, plan["steps"])
-    batches = iter(DataLoader(dataset, batch_sampler=[indices(step) for step in steps], num_workers=1))
+    batches = iter(DataLoader(dataset, batch_sampler=[indices(rank, step) for step in steps], num_workers=1))
     started.set()
     for step in tqdm(steps, disable=rank != 0):
-        for number, fault in enumerate(plan["faults"]):
-            if (fault["rank"], fault["step"]) == (rank, step):
-                apply_fault(number, fault["kind"])
-        train(step)
-        stop = torch.tensor(len(stop_requested))
-        dist.all_reduce(stop)
-        if stop:
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # Slurm may send it to a rank that already exits
+        apply_faults(rank, step)
+        x, y = next(batches)
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(ddp(x), y).backward()
+        optimizer.step()
+        check_sum(rank, world, step)
+        if stop():
             save(step)
             break
         if step % 2:
             save(step)
     else:
-        weights = (w.hex() for p in model.parameters() for w in p.flatten().tolist())
-        (directory / ("weights.%d" % rank)).write_text(" ".join(weights))
+        write_weights(rank, model)
+    dist.destroy_process_group()
+
+
+def train_with_lightning():
+    """The same training: an epoch is a step. Lightning saves last.ckpt, and slurm_ddp saves stop.ckpt on a signal."""
+    import lightning
+    import slurm_ddp
+    from lightning.pytorch.callbacks import LambdaCallback, ModelCheckpoint
+
+    torch.set_num_threads(1)
+    dataset, inner, _, indices = make_model()
+
+    class Module(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.inner = inner
+
+        def training_step(self, batch, _):
+            return torch.nn.functional.mse_loss(self.inner(batch[0]), batch[1])
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.05, momentum=0.5)
+
+        def train_dataloader(self):
+            return DataLoader(dataset, batch_sampler=[indices(self.global_rank, self.current_epoch)], num_workers=1)
+
+    def begin(trainer, *_):
+        started.set()
+        apply_faults(trainer.global_rank, trainer.current_epoch)
+
+    def end(trainer, *_):
+        check_sum(trainer.global_rank, trainer.world_size, trainer.current_epoch)
+
+    state = directory / "state"
+    saved = sorted(state.glob("*.ckpt"), key=lambda path: path.stat().st_mtime)
+    trainer = lightning.Trainer(
+        accelerator="cpu", devices=int(os.environ["LOCAL_WORLD_SIZE"]), num_nodes=int(os.environ["WORLD_SIZE"]) // int(os.environ["LOCAL_WORLD_SIZE"]), strategy="ddp",
+        max_epochs=plan["steps"], logger=False, use_distributed_sampler=False, reload_dataloaders_every_n_epochs=1,
+        callbacks=[LambdaCallback(on_train_batch_start=begin, on_train_batch_end=end), ModelCheckpoint(state, every_n_epochs=2, save_last=True),
+                   slurm_ddp.stop.lightning_callback(str(state / "stop.ckpt"))])
+    trainer.fit(Module(), ckpt_path=saved[-1] if saved else None)
+    if trainer.current_epoch == plan["steps"]:
+        write_weights(trainer.global_rank, inner)
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main()
+    train_with_lightning() if plan.get("framework") == "lightning" else train()
