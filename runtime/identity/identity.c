@@ -112,42 +112,14 @@ static int find_step(struct ddp_view *view, struct ddp_error *error)
 }
 
 /*
- * Finds [key] in a list "v1;key=value;...". Returns the value and sets [length]; NULL if the list
- * lacks [key].
- */
-static const char *find_key(const char *list, const char *key, size_t *length)
-{
-	size_t n = strlen(key);
-
-	for (const char *p = list; *p; p += *p == ';') {
-		*length = strcspn(p, ";");
-		if (strncmp(p, key, n) == 0 && p[n] == '=') {
-			*length -= n + 1;
-			return p + n + 1;
-		}
-		p += *length;
-	}
-	return NULL;
-}
-
-/*
  * Refuse a task for which the plugin in srun prepared --ddp, if the plugin on the node has not
  * processed the task.
  */
 static int check_leftover(const struct ddp_view *view, struct ddp_error *error)
 {
-	const char *plan = ddp_variable_get(view->env, STEP_VARIABLE);
 	const char *node = ddp_variable_get(view->env, "SLURMD_NODENAME");
-	const char *job, *step;
-	size_t n_job = 0, n_step = 0;
 
-	if (!plan || !view->in_step)
-		return 0;
-	job = find_key(plan, "job", &n_job);
-	step = find_key(plan, "step", &n_step);
-	if (job && step &&
-	    (!is_job(view->env, job, n_job) ||
-	     !is_text(ddp_variable_get(view->env, "SLURM_STEP_ID"), step, n_step)))
+	if (!ddp_variable_get(view->env, STEP_VARIABLE) || !view->in_step)
 		return 0;
 	return ddp_error_set(
 		error, DDP_ERR_ENVIRONMENT,
@@ -201,52 +173,6 @@ static int read_end_time(const struct ddp_view *view, struct ddp_identity *ident
 
 /* --- Under srun --ddp ---------------------------------------------------------------------- */
 
-static const char plugin_remedy[] =
-	"srun --ddp sets all of these consistently, so another program changed them "
-	"after srun; start the program with srun --ddp alone";
-
-/* Check that the variables of Slurm and torchrun agree with the plugin's variables. */
-static int check_plugin_launchers(const struct ddp_view *view, const struct ddp_identity *identity,
-				  struct ddp_error *error)
-{
-	char *const *env = view->env;
-
-	if (view->in_step && ddp_variables_differ(env, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS",
-						  identity->rank, identity->size))
-		return ddp_error_set(
-			error, DDP_ERR_ENVIRONMENT,
-			"DDP_RANK=%d and DDP_SIZE=%d, but SLURM_PROCID=%.32s and "
-			"SLURM_STEP_NUM_TASKS=%.32s, for the same step: after srun, another "
-			"program gave this task the variables of another task; if it was pyxis, the "
-			"plugin of slurm-ddp must follow it in plugstack.conf",
-			identity->rank, identity->size, ddp_variable_get(env, "SLURM_PROCID"),
-			ddp_variable_get(env, "SLURM_STEP_NUM_TASKS"));
-	if (ddp_variables_differ(env, "RANK", "WORLD_SIZE", identity->rank, identity->size))
-		return ddp_error_set(
-			error, DDP_ERR_ENVIRONMENT,
-			"RANK=%.32s and WORLD_SIZE=%.32s, but DDP_RANK=%d and DDP_SIZE=%d: another "
-			"launcher started this process inside a task of srun --ddp; let srun start "
-			"all ranks (--ntasks-per-node), or use torchrun there",
-			ddp_variable_get(env, "RANK"), ddp_variable_get(env, "WORLD_SIZE"),
-			identity->rank, identity->size);
-	return 0;
-}
-
-static int read_plugin_numbers(const struct ddp_view *view, struct ddp_identity *id,
-			       struct ddp_error *error)
-{
-	const struct ddp_numbers numbers = {{DDP_NAME(DDP_RANK), DDP_NAME(DDP_SIZE),
-					     DDP_NAME(DDP_LOCAL_RANK), DDP_NAME(DDP_LOCAL_SIZE),
-					     DDP_NAME(DDP_NODE_RANK), DDP_NAME(GROUP_WORLD_SIZE)},
-					    plugin_remedy};
-	int status = ddp_numbers_read(view, &numbers, 0, DDP_NUMBER_NODE_COUNT, id, error);
-
-	if (status == 0)
-		status = ddp_numbers_read(view, &numbers, DDP_NUMBER_NODE_COUNT, DDP_NUMBERS, id,
-					  error);
-	return status < 0 ? status : ddp_numbers_check(&numbers, id, error);
-}
-
 /*
  * Set the directory of failure records. Its name contains the cluster and the step, because
  * clusters that share a home directory may use the same job numbers.
@@ -272,9 +198,10 @@ static int read_job(const struct ddp_view *view, struct ddp_identity *id, struct
 	char word[DDP_WORD_SIZE], cluster[sizeof(id->job)];
 
 	if (!job || strlen(job) >= sizeof(id->job))
-		return ddp_error_set(error, DDP_ERR_ENVIRONMENT, "DDP_JOB%s%.100s %s; %s",
+		return ddp_error_set(error, DDP_ERR_ENVIRONMENT,
+				     "DDP_JOB%s%.100s %s; start the program with srun --ddp",
 				     job ? "=" : "", job ? job : "",
-				     job ? "is too long" : "is missing", plugin_remedy);
+				     job ? "is too long" : "is missing");
 	strcpy(id->job, job);
 	ddp_place_word(step ? step : job, word);
 	if (!step)
@@ -303,9 +230,7 @@ static int identify_plugin(const struct ddp_view *view, struct ddp_identity *id,
 {
 	int status;
 
-	if ((status = read_plugin_numbers(view, id, error)) < 0 ||
-	    (status = check_plugin_launchers(view, id, error)) < 0 ||
-	    (status = ddp_variable_int(view->env, DDP_NAME(DDP_ATTEMPT), &id->attempt, error)) <
+	if ((status = ddp_variable_int(view->env, DDP_NAME(DDP_ATTEMPT), &id->attempt, error)) <
 		    0 ||
 	    (status = ddp_variable_int(view->env, DDP_NAME(DDP_DEVICE), &id->device, error)) < 0 ||
 	    (status = ddp_variable_share(view->env, DDP_NAME(DDP_SHARE), &id->share, error)) < 0 ||
@@ -315,14 +240,6 @@ static int identify_plugin(const struct ddp_view *view, struct ddp_identity *id,
 }
 
 /* --- Under a plain srun -------------------------------------------------------------------- */
-
-/*
- * Uses SLURM_STEP_NUM_TASKS, because with --preserve-env SLURM_NTASKS is the job's number of tasks.
- */
-
-static const char srun_remedy[] =
-	"srun sets all of these for one step, but these values belong to different steps; start "
-	"the program with srun, and unset the variables that were set by hand";
 
 /* Returns whether the nodes of the step are exactly those of component [index] of the job. */
 static bool is_component(char *const *env, int64_t index)
@@ -362,11 +279,10 @@ static int check_components(const struct ddp_view *view, int size, struct ddp_er
 }
 
 /*
- * Parse a list of tasks per node, such as "2(x3),1". If [wanted] is negative, returns the number of
- * tasks on node [index], or 0 if the list is shorter. Otherwise returns 1 if any node has [wanted]
- * tasks, else 0.
+ * Returns the number of tasks on node [index] in a list such as "2(x3),1"; 0 if the list is
+ * malformed or shorter.
  */
-static int64_t find_tasks(const char *list, int64_t index, int64_t wanted)
+static int find_tasks(const char *list, int64_t index)
 {
 	while (*list) {
 		size_t digits = strspn(list, "0123456789");
@@ -382,8 +298,8 @@ static int64_t find_tasks(const char *list, int64_t index, int64_t wanted)
 				return 0;
 			list += digits + 3;
 		}
-		if (wanted < 0 ? index < times : tasks == wanted)
-			return wanted < 0 ? tasks : 1;
+		if (index < times)
+			return (int)tasks;
 		index -= times;
 		if (*list && *list++ != ',')
 			return 0;
@@ -416,74 +332,33 @@ static int count_ranks(const char *list, int rank)
 }
 
 /*
- * SLURM_GTIDS lists the ranks of this node, but programs are advised to unset it.
- * SLURM_STEP_TASKS_PER_NODE is sorted by node name. In some steps, SLURM_NODEID has another order.
+ * Set the local size. SLURM_GTIDS lists the ranks of this node, but programs are advised to unset
+ * it. SLURM_STEP_TASKS_PER_NODE is sorted by node name. In some steps, SLURM_NODEID has another
+ * order.
  */
 static int read_local_size(const struct ddp_view *view, struct ddp_identity *id,
-			   struct ddp_numbers *numbers, struct ddp_error *error)
+			   struct ddp_error *error)
 {
-	const char *list = ddp_variable_get(view->env, "SLURM_STEP_TASKS_PER_NODE");
 	const char *ranks = ddp_variable_get(view->env, "SLURM_GTIDS");
-	int count = ranks ? count_ranks(ranks, id->rank) : 0;
+	const char *list = ddp_variable_get(view->env, "SLURM_STEP_TASKS_PER_NODE");
 
-	if (ranks && list && (count == 0 || find_tasks(list, 0, count) == 0))
-		return ddp_error_set(
-			error, DDP_ERR_ENVIRONMENT,
-			"SLURM_GTIDS=%.100s contradicts SLURM_PROCID=%d and "
-			"SLURM_STEP_TASKS_PER_NODE=%.100s: they belong to two steps, such "
-			"as in a batch script that was submitted from inside a step; "
-			"start the program with srun, or unset SLURM_STEP_ID to run it "
-			"alone",
-			ranks, id->rank, list);
-	numbers->names[DDP_NUMBER_LOCAL_SIZE] =
-		count ? "the number of ranks in SLURM_GTIDS"
-		      : "the node's entry in SLURM_STEP_TASKS_PER_NODE";
-	id->local_size = count ? count : (int)(list ? find_tasks(list, id->node_rank, -1) : 0);
-	if (id->local_size == 0 && id->node_count == 1)
+	if (ranks)
+		id->local_size = count_ranks(ranks, id->rank);
+	else if (id->node_count == 1)
 		id->local_size = id->size;
+	else
+		id->local_size = list ? find_tasks(list, id->node_rank) : 0;
 	if (id->local_size > 0)
 		return 0;
-	return ddp_error_set(error, DDP_ERR_ENVIRONMENT,
-			     "SLURM_STEP_TASKS_PER_NODE%s%.100s does not say how many tasks node "
-			     "SLURM_NODEID=%d has; %s",
-			     list ? "=" : "", list ? list : "", id->node_rank, srun_remedy);
-}
-
-static int read_srun_numbers(const struct ddp_view *view, struct ddp_identity *id,
-			     struct ddp_error *error)
-{
-	struct ddp_numbers numbers = {{"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID",
-				       NULL, "SLURM_NODEID", "SLURM_STEP_NUM_NODES"},
-				      srun_remedy};
-	int status;
-
-	if ((status = ddp_numbers_read(view, &numbers, 0, DDP_NUMBERS, id, error)) < 0 ||
-	    (status = check_components(view, id->size, error)) < 0 ||
-	    (status = read_local_size(view, id, &numbers, error)) < 0)
-		return status;
-	return ddp_numbers_check(&numbers, id, error);
-}
-
-/*
- * Refuse values of RANK and WORLD_SIZE that differ from Slurm's numbers: they mean that another
- * launcher started several processes in one task. Values that an outer --ddp step left behind are
- * ignored.
- */
-static int check_srun_launchers(const struct ddp_view *view, const struct ddp_identity *id,
-				struct ddp_error *error)
-{
-	char *const *env = view->env;
-
-	if (!ddp_variables_differ(env, "RANK", "WORLD_SIZE", id->rank, id->size) ||
-	    contract_left(view))
-		return 0;
-	return ddp_error_set(error, DDP_ERR_ENVIRONMENT,
-			     "RANK=%.32s and WORLD_SIZE=%.32s, but SLURM_PROCID=%d and "
-			     "SLURM_STEP_NUM_TASKS=%d: if another launcher started this process "
-			     "inside a task of srun, let srun start all ranks, or use torchrun; if "
-			     "they were set by hand, unset RANK and WORLD_SIZE",
-			     ddp_variable_get(env, "RANK"), ddp_variable_get(env, "WORLD_SIZE"),
-			     id->rank, id->size);
+	return ddp_error_set(
+		error, DDP_ERR_ENVIRONMENT,
+		"%s=%.100s does not contain task %d on node %d; start the program with "
+		"srun, or unset SLURM_STEP_ID to run it alone",
+		ranks ? "SLURM_GTIDS" : "SLURM_STEP_TASKS_PER_NODE",
+		ranks  ? ranks
+		: list ? list
+		       : "",
+		id->rank, id->node_rank);
 }
 
 /*
@@ -512,8 +387,8 @@ static int identify_srun(const struct ddp_view *view, struct ddp_identity *id,
 {
 	int status;
 
-	if ((status = read_srun_numbers(view, id, error)) < 0 ||
-	    (status = check_srun_launchers(view, id, error)) < 0 ||
+	if ((status = check_components(view, id->size, error)) < 0 ||
+	    (status = read_local_size(view, id, error)) < 0 ||
 	    (status = ddp_variable_int(view->env, "SLURM_RESTART_COUNT", &id->attempt, error)) < 0)
 		return status;
 	return place_srun(view, id, error);
@@ -571,27 +446,6 @@ static void undo_virtual(const struct ddp_view *view, struct ddp_identity *id)
 	    id->rank / id->local_size == id->node_rank &&
 	    id->rank % id->local_size == local_rank_of_file(view))
 		id->local_rank = id->rank % id->local_size;
-}
-
-/* A world that has one rank, or is on one node, needs only some of torchrun's variables. */
-static int read_torchrun_numbers(const struct ddp_view *view, struct ddp_identity *id,
-				 struct ddp_error *error)
-{
-	static const struct ddp_numbers numbers = {
-		{"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK",
-		 "GROUP_WORLD_SIZE"},
-		"torchrun sets all of these; start all ranks with it, or unset RANK and WORLD_SIZE "
-		"to run alone"};
-	int status = ddp_numbers_read(view, &numbers, 0, 2, id, error);
-
-	if (status == 0 && id->rank >= id->size)
-		return ddp_numbers_check(&numbers, id, error);
-	if (status == 0 && id->size > 1)
-		status = ddp_numbers_read(view, &numbers, 2, 4, id, error);
-	if (status == 0 && id->size != id->local_size)
-		status = ddp_numbers_read(view, &numbers, 4, 6, id, error);
-	undo_virtual(view, id);
-	return status < 0 ? status : ddp_numbers_check(&numbers, id, error);
 }
 
 /*
@@ -706,50 +560,10 @@ static int place_torchrun(const struct ddp_view *view, struct ddp_identity *id,
 static int identify_torchrun(const struct ddp_view *view, struct ddp_identity *id,
 			     struct ddp_error *error)
 {
-	int status;
+	int status = ddp_variable_int(view->env, "TORCHELASTIC_RESTART_COUNT", &id->attempt, error);
 
-	if ((status = read_torchrun_numbers(view, id, error)) < 0 ||
-	    (status = ddp_variable_int(view->env, "TORCHELASTIC_RESTART_COUNT", &id->attempt,
-				       error)) < 0)
-		return status;
-	return place_torchrun(view, id, error);
-}
-
-/* --- Ranks that mpirun started ------------------------------------------------------------- */
-
-/*
- * Refuse ranks of mpirun. All of them inherit the variables of the task or shell in which mpirun
- * was started, so all of them would become the same rank. An MPI size of 1 is allowed, because MPI
- * libraries also set these variables in programs without a launcher.
- */
-static int check_mpi(char *const *env, const struct ddp_identity *id, struct ddp_error *error)
-{
-	static const struct {
-		const char *rank, *size, *mark; /* mark: not set by Slurm's own PMI */
-	} launchers[] = {
-		{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"},
-		{"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"},
-	};
-
-	bool alone = id->source == DDP_SOURCE_SINGLE;
-
-	for (size_t i = 0; i < sizeof(launchers) / sizeof(launchers[0]); i++) {
-		const char *rank = launchers[i].rank, *size = launchers[i].size;
-
-		if (!ddp_variable_get(env, launchers[i].mark) ||
-		    !ddp_variables_differ(env, rank, size, id->rank, id->size) ||
-		    strcmp(ddp_variable_get(env, size), "1") == 0)
-			continue;
-		return ddp_error_set(
-			error, DDP_ERR_ENVIRONMENT,
-			"%s=%.32s and %s=%.32s were set by mpirun, which libddp does not "
-			"support (%s%s this process is rank %d of %d); start the program with srun, "
-			"or, if it is not a rank of MPI, unset these variables",
-			rank, ddp_variable_get(env, rank), size, ddp_variable_get(env, size),
-			alone ? "without them" : "for ", alone ? "" : ddp_source_name(id->source),
-			id->rank, id->size);
-	}
-	return 0;
+	undo_virtual(view, id);
+	return status < 0 ? status : place_torchrun(view, id, error);
 }
 
 /* --- Device and host ----------------------------------------------------------------------- */
@@ -834,41 +648,115 @@ static int identify_single(const struct ddp_view *view, struct ddp_identity *id,
 	return ddp_place_records(view, name, id, error);
 }
 
-static const struct {
+/*
+ * Launchers, with the names of their six variables; NULL: identify() sets the number. For srun the
+ * size is SLURM_STEP_NUM_TASKS, because with --preserve-env SLURM_NTASKS is that of the job.
+ */
+static const struct launcher {
 	const char *name;
+	const char *names[DDP_NUMBERS];
 	int (*identify)(const struct ddp_view *, struct ddp_identity *, struct ddp_error *);
-} sources[] = {
-	[DDP_SOURCE_PLUGIN] = {"srun --ddp or ddp-exec", identify_plugin},
-	[DDP_SOURCE_SRUN] = {"srun", identify_srun},
-	[DDP_SOURCE_TORCHRUN] = {"torchrun", identify_torchrun},
-	[DDP_SOURCE_SINGLE] = {"single", identify_single},
-	[DDP_SOURCE_PROGRAM] = {"program", NULL}, /* see ddp_identity_give() */
+} launchers[] = {
+	[DDP_SOURCE_PLUGIN] = {"srun --ddp or ddp-exec",
+			       {"DDP_RANK", "DDP_SIZE", "DDP_LOCAL_RANK", "DDP_LOCAL_SIZE",
+				"DDP_NODE_RANK", "GROUP_WORLD_SIZE"},
+			       identify_plugin},
+	[DDP_SOURCE_SRUN] = {"srun",
+			     {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", NULL,
+			      "SLURM_NODEID", "SLURM_STEP_NUM_NODES"},
+			     identify_srun},
+	[DDP_SOURCE_TORCHRUN] = {"torchrun",
+				 {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+				  "GROUP_RANK", "GROUP_WORLD_SIZE"},
+				 identify_torchrun},
+	[DDP_SOURCE_SINGLE] = {"single", {NULL}, identify_single},
+	[DDP_SOURCE_PROGRAM] = {"program", {NULL}, NULL}, /* see ddp_identity_give() */
 };
 
 const char *ddp_source_name(enum ddp_source source)
 {
-	return sources[source].name;
+	return launchers[source].name;
 }
 
+/* Returns the first launcher of torchrun, srun --ddp, srun, and RANK and WORLD_SIZE. */
 static enum ddp_source choose_source(const struct ddp_view *view)
 {
-	bool torchrun = torchrun_started(view);
-	bool rank = ddp_variable_get(view->env, "RANK") != NULL;
 	const char *size = ddp_variable_get(view->env, "WORLD_SIZE");
 
-	if (view->contract == DDP_CONTRACT_OURS && !torchrun)
-		return DDP_SOURCE_PLUGIN;
-	if (view->in_step && !torchrun)
-		return DDP_SOURCE_SRUN;
-	if (torchrun)
+	if (torchrun_started(view))
 		return DDP_SOURCE_TORCHRUN;
-	/*
-	 * Another launcher sets the same variables as torchrun; or only one of the variables is
-	 * set, and identify_torchrun() will refuse that.
-	 */
-	if (contract_left(view) || (!rank && (!size || strcmp(size, "1") == 0)))
-		return DDP_SOURCE_SINGLE;
-	return DDP_SOURCE_TORCHRUN;
+	if (view->contract == DDP_CONTRACT_OURS)
+		return DDP_SOURCE_PLUGIN;
+	if (view->in_step)
+		return DDP_SOURCE_SRUN;
+	if (!contract_left(view) &&
+	    (ddp_variable_get(view->env, "RANK") || (size && strcmp(size, "1") != 0)))
+		return DDP_SOURCE_TORCHRUN;
+	return DDP_SOURCE_SINGLE;
+}
+
+/*
+ * Read the launcher's numbers. torchrun's are also set by other launchers and by hand: then a world
+ * of one rank needs only the first two, and a world on one node only the first four.
+ */
+static int read_numbers(const struct ddp_view *view, struct ddp_identity *id,
+			struct ddp_error *error)
+{
+	const char *const *names = launchers[id->source].names;
+	bool some = id->source == DDP_SOURCE_TORCHRUN;
+	int status;
+
+	if (id->source == DDP_SOURCE_SINGLE)
+		return 0;
+	if ((status = ddp_numbers_read(view, names, 0, 2, id, error)) < 0)
+		return status;
+	if ((!some || id->size > 1) &&
+	    (status = ddp_numbers_read(view, names, 2, 4, id, error)) < 0)
+		return status;
+	if (some && id->size == id->local_size)
+		return 0;
+	return ddp_numbers_read(view, names, 4, DDP_NUMBERS, id, error);
+}
+
+/*
+ * Refuse a process to which another launcher gave another rank or size: several processes would
+ * become the same rank. An MPI size of 1 is allowed, because MPI libraries also set these variables
+ * in programs without a launcher.
+ */
+static int check_others(const struct ddp_view *view, const struct ddp_identity *id,
+			struct ddp_error *error)
+{
+	static const struct {
+		const char *launcher, *rank, *size, *mark; /* mark: not set by Slurm's own PMI */
+	} others[] = {
+		{"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_ID"},
+		{"torchrun or the user", "RANK", "WORLD_SIZE", "RANK"},
+		{"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"},
+		{"mpirun", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"},
+	};
+	bool alone = id->source == DDP_SOURCE_SINGLE;
+	size_t first = view->in_step ? 0 : 1;
+
+	if (id->source == DDP_SOURCE_TORCHRUN)
+		return 0;
+	if (contract_left(view) || alone)
+		first = 2;
+	for (size_t i = first; i < sizeof(others) / sizeof(others[0]); i++) {
+		const char *rank = others[i].rank, *size = others[i].size;
+
+		if (!ddp_variable_get(view->env, others[i].mark) ||
+		    !ddp_variables_differ(view->env, rank, size, id->rank, id->size) ||
+		    (i >= 2 && strcmp(ddp_variable_get(view->env, size), "1") == 0))
+			continue;
+		return ddp_error_set(error, DDP_ERR_ENVIRONMENT,
+				     "%s set %s=%.32s and %s=%.32s, but %s%s this process is rank "
+				     "%d of %d; let srun start all ranks, or unset these variables",
+				     others[i].launcher, rank, ddp_variable_get(view->env, rank),
+				     size, ddp_variable_get(view->env, size),
+				     alone ? "without them" : "for ",
+				     alone ? "" : ddp_source_name(id->source), id->rank, id->size);
+	}
+	return 0;
 }
 
 /*
@@ -892,9 +780,10 @@ static int decide(struct ddp_view *view, struct ddp_identity *id, struct ddp_err
 	id->source = choose_source(view);
 	name_host(view, id);
 	find_heartbeat(view, id);
-	if ((status = sources[id->source].identify(view, id, error)) < 0)
-		return status;
-	if (id->source != DDP_SOURCE_TORCHRUN && (status = check_mpi(view->env, id, error)) < 0)
+	if ((status = read_numbers(view, id, error)) < 0 ||
+	    (status = launchers[id->source].identify(view, id, error)) < 0 ||
+	    (status = ddp_numbers_check(launchers[id->source].names, id, error)) < 0 ||
+	    (status = check_others(view, id, error)) < 0)
 		return status;
 	if (id->source != DDP_SOURCE_PLUGIN && (status = choose_device(view, id, error)) < 0)
 		return status;
@@ -931,9 +820,8 @@ int ddp_identity_read(char *const *environment, const struct ddp_surroundings *s
 static int check_given(const struct ddp_options *options, const struct ddp_identity *identity,
 		       struct ddp_error *error)
 {
-	static const struct ddp_numbers numbers = {{"rank", "world_size", "local_rank",
-						    "local_size", "node_rank", "node_count"},
-						   "correct these members of struct ddp_options"};
+	static const char *const names[DDP_NUMBERS] = {"rank",	     "world_size", "local_rank",
+						       "local_size", "node_rank",  "node_count"};
 	int status;
 
 	if (!options->job || strlen(options->job) >= sizeof(identity->job) || !options->directory ||
@@ -946,7 +834,7 @@ static int check_given(const struct ddp_options *options, const struct ddp_ident
 		return ddp_error_set(error, DDP_ERR_ARGUMENT,
 				     "ddp_init: rank %d, local_rank %d or node_rank %d is negative",
 				     options->rank, options->local_rank, options->node_rank);
-	status = ddp_numbers_check(&numbers, identity, error);
+	status = ddp_numbers_check(names, identity, error);
 	return status < 0 ? error->status = DDP_ERR_ARGUMENT : 0;
 }
 

@@ -121,44 +121,45 @@ static int *number_of(struct ddp_identity *id, int number)
 	return all[number];
 }
 
-int ddp_numbers_read(const struct ddp_view *view, const struct ddp_numbers *numbers, int first,
-		     int end, struct ddp_identity *id, struct ddp_error *error)
+int ddp_numbers_read(const struct ddp_view *view, const char *const *names, int first, int end,
+		     struct ddp_identity *id, struct ddp_error *error)
 {
-	/* a variable that is set; the message about a missing variable names both */
-	const char *there = NULL;
-
-	for (int i = end - 1; i >= first; i--)
-		if (numbers->names[i] && ddp_variable_get(view->env, numbers->names[i]))
-			there = numbers->names[i];
 	for (int i = first; i < end; i++) {
-		const char *name = numbers->names[i];
-		int found = name ? ddp_variable_int(view->env, name, number_of(id, i), error) : 1;
+		int found = names[i]
+				    ? ddp_variable_int(view->env, names[i], number_of(id, i), error)
+				    : 1;
 
 		if (found < 0)
 			return found;
-		if (found == 0)
+		if (found == 0) {
+			const char *other = names[i == 0 ? 1 : 0];
+			const char *value = ddp_variable_get(view->env, other);
+
 			return ddp_error_set(error, DDP_ERR_ENVIRONMENT,
-					     "%s is missing%s%s%s%.100s; %s", name,
-					     there ? ", but this is set: " : "", there ? there : "",
-					     there ? "=" : "",
-					     there ? ddp_variable_get(view->env, there) : "",
-					     numbers->remedy);
+					     "%s is missing, but %s=%.100s is set; start the "
+					     "program with srun, or unset %s",
+					     names[i], other, value ? value : "", other);
+		}
 	}
 	return 0;
 }
 
-int ddp_numbers_check(const struct ddp_numbers *numbers, const struct ddp_identity *id,
+int ddp_numbers_check(const char *const *names, const struct ddp_identity *id,
 		      struct ddp_error *error)
 {
-	const char *const *names = numbers->names;
 	const int values[DDP_NUMBERS] = {id->rank,	 id->size,	id->local_rank,
 					 id->local_size, id->node_rank, id->node_count};
+	/* srun has no variable for it */
+	const char *local =
+		names[DDP_NUMBER_LOCAL_SIZE] ? names[DDP_NUMBER_LOCAL_SIZE] : "local size";
 
 	for (int i = 0; i < DDP_NUMBERS; i += 2)
 		if (values[i] >= values[i + 1])
 			return ddp_error_set(error, DDP_ERR_ENVIRONMENT,
-					     "%s=%d is not below %s=%d; %s", names[i], values[i],
-					     names[i + 1], values[i + 1], numbers->remedy);
+					     "%s=%d is not below %s=%d; correct both", names[i],
+					     values[i],
+					     i == DDP_NUMBER_LOCAL_RANK ? local : names[i + 1],
+					     values[i + 1]);
 	/*
 	 * The other nodes have node_count - 1 ranks or more, because every node has at least one
 	 * rank.
@@ -167,10 +168,10 @@ int ddp_numbers_check(const struct ddp_numbers *numbers, const struct ddp_identi
 	    (id->node_count == 1) == (id->local_size == id->size))
 		return 0;
 	return ddp_error_set(error, DDP_ERR_ENVIRONMENT,
-			     "%s=%d ranks on %s=%d nodes contradict %s=%d on this node; %s",
+			     "%s=%d ranks on %s=%d nodes contradict %s=%d on this node; correct "
+			     "these variables",
 			     names[DDP_NUMBER_SIZE], id->size, names[DDP_NUMBER_NODE_COUNT],
-			     id->node_count, names[DDP_NUMBER_LOCAL_SIZE], id->local_size,
-			     numbers->remedy);
+			     id->node_count, local, id->local_size);
 }
 
 /* --- Names and paths ----------------------------------------------------------------------- */

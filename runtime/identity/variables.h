@@ -78,24 +78,18 @@ enum {
 	DDP_NUMBERS
 };
 
-struct ddp_numbers {
-	/* name of each variable; NULL: the source does not set it */
-	const char *names[DDP_NUMBERS];
-	const char *remedy; /* end of the message about contradictory or missing variables */
-};
-
 /*
- * Read the numbers [first] to [end] - 1 into [identity]. All their variables must be set. Returns 0
- * or DDP_ERR_ENVIRONMENT.
+ * Read the numbers [first] to [end] - 1 into [identity], from the variables [names]; a NULL is
+ * skipped. All others must be set. Returns 0 or DDP_ERR_ENVIRONMENT.
  */
-int ddp_numbers_read(const struct ddp_view *view, const struct ddp_numbers *numbers, int first,
-		     int end, struct ddp_identity *identity, struct ddp_error *error);
+int ddp_numbers_read(const struct ddp_view *view, const char *const *names, int first, int end,
+		     struct ddp_identity *identity, struct ddp_error *error);
 
 /*
  * Check that the six numbers of [identity] do not contradict each other. Returns 0, or
- * DDP_ERR_ENVIRONMENT with the names, the values and a remedy.
+ * DDP_ERR_ENVIRONMENT with the names and the values.
  */
-int ddp_numbers_check(const struct ddp_numbers *numbers, const struct ddp_identity *identity,
+int ddp_numbers_check(const char *const *names, const struct ddp_identity *identity,
 		      struct ddp_error *error);
 
 /* --- Paths --------------------------------------------------------------------------------- */
