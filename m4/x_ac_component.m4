@@ -102,7 +102,7 @@ AC_DEFUN([X_AC_COMPONENT_RESULT], [
   AS_IF([test "$x_ac_$1_found" = yes],
     [AC_MSG_RESULT([$x_ac_$1_version ($x_ac_$1_where)])
      AC_DEFINE([HAVE_$2], [1], [Define to 1 if $3 is to be used.])],
-    [AC_MSG_RESULT([no])
+    [AC_MSG_RESULT([no${x_ac_$1_missing:+: $x_ac_$1_missing not found}])
      $2_CPPFLAGS=
      $2_LIBS=
      AS_CASE([$with_$1],

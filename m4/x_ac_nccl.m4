@@ -17,6 +17,11 @@ AC_DEFUN([X_AC_NCCL], [
     AS_IF([test "$x_ac_nccl_found" = yes], [
       X_AC_COMPONENT_VERSION([nccl], [NCCL], [nccl.h], [%d.%d.%d],
         [NCCL_MAJOR], [NCCL_MINOR], [NCCL_PATCH])
+      # Before 2.24.3, nccl.h has no ncclBfloat16 for C.
+      AS_VERSION_COMPARE([$x_ac_nccl_version], [2.24.3], [
+        x_ac_nccl_found=no
+        x_ac_nccl_missing="NCCL 2.24.3 or newer ($x_ac_nccl_where is of $x_ac_nccl_version)"
+      ])
     ])
   ])
   X_AC_COMPONENT_RESULT([nccl], [NCCL], [NCCL], [nccl.h and libnccl],

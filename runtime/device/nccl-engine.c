@@ -34,13 +34,9 @@
  */
 #define NCCL_HAS(major, minor, patch) (NCCL_VERSION_CODE >= NCCL_VERSION(major, minor, patch))
 
-#if !NCCL_HAS(2, 19, 1)
-#error "NCCL 2.19.1 or newer is needed"
-#endif
-
 enum {
-	/* version of NCCL before which an abort can hang while another thread is in a call */
-	OLDEST = 21901,
+	/* oldest version of the library; configure checks the headers */
+	OLDEST = 22403,
 	EVENTS = 64, /* maximum number of collectives that are observed at the same time */
 	/* bytes of the larger all-reduce in warm_up(); too many for a single message */
 	WARM_BYTES = 4 << 20,
@@ -895,7 +891,7 @@ static int open_device(struct ddp_device **device, struct ddp_gpu *gpu, int rank
 	if (version < OLDEST)
 		return ddp_error_set(
 			error, DDP_ERR_UNSUPPORTED,
-			"engine nccl: libnccl.so.2 is version %d.%d.%d, 2.19.1 or newer is needed",
+			"engine nccl: libnccl.so.2 is version %d.%d.%d, 2.24.3 or newer is needed",
 			version / 10000, version / 100 % 100, version % 100);
 	new = calloc(1, sizeof(*new));
 	if (!new)

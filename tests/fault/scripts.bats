@@ -275,6 +275,22 @@ refused()
 	PATH=$DIR/tools PKG_CONFIG='' refused 'pkg-config not found, ' --with-pmix
 }
 
+@test "configure: an NCCL that is too old is named in one line" {
+	local prefix=$DIR/cuda line
+	mkdir -p "$prefix"/{bin,include,lib}
+	printf '#!/bin/sh\n' >"$prefix/bin/nvcc"
+	chmod 755 "$prefix/bin/nvcc"
+	printf '#define CUDART_VERSION 12060\nint cudaRuntimeGetVersion(int *);\n' >"$prefix/include/cuda_runtime_api.h"
+	printf '#define NCCL_MAJOR 2\n#define NCCL_MINOR 23\n#define NCCL_PATCH 4\nint ncclGetVersion(int *);\n' >"$prefix/include/nccl.h"
+	echo 'int cudaRuntimeGetVersion(int *v) { return *v = 0; }' | cc -shared -o "$prefix/lib/libcudart.so" -x c -
+	echo 'int ncclGetVersion(int *v) { return *v = 0; }' | cc -shared -o "$prefix/lib/libnccl.so" -x c -
+	cd "$DIR/out"
+	run "$SRC/configure" --without-mpi --without-pmix --without-onednn --without-cudnn --with-cuda="$prefix" --with-nccl="$prefix"
+	[ "$status" -eq 1 ]
+	line="NCCL 2.24.3 or newer ($prefix/include/nccl.h is of 2.23.4) not found"
+	[[ $output == *"checking for NCCL... no: $line"$'\n'*"configure: error: --with-nccl=$prefix: $line under"* ]]
+}
+
 @test "shell completion of a command with its path" {
 	run bash -c 'source "$1"
 		_srun() { COMPREPLY=(--nodes); }

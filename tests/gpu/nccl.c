@@ -279,7 +279,7 @@ static void test_cards(int size)
 	char why[128] = "";
 
 	memcpy(gpus, shared->gpus, sizeof(gpus));
-	ok(gpus[0].version >= 21901 && gpus[0].boot != 0 && strlen(gpus[0].uuid) == 40,
+	ok(gpus[0].version >= 22403 && gpus[0].boot != 0 && strlen(gpus[0].uuid) == 40,
 	   "version %d of NCCL, %s on %s", (int)gpus[0].version, gpus[0].uuid, gpus[0].host);
 	if (size == 1)
 		return;

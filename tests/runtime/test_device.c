@@ -309,7 +309,7 @@ static const struct {
 	 NULL,
 	 DDP_ERR_ENVIRONMENT,
 	 {"rank 1", "device 3", "1 is here", "DDP_DEVICE"}},
-	{"old NCCL", 99990, 1, 21805, 0, NULL, DDP_ERR_UNSUPPORTED, {"2.18.5", "2.19.1"}},
+	{"old NCCL", 99990, 1, 22304, 0, NULL, DDP_ERR_UNSUPPORTED, {"2.23.4", "2.24.3"}},
 	{"no stream",
 	 99990,
 	 1,
@@ -441,7 +441,7 @@ TEST(test_order)
 
 TEST(test_old_library)
 {
-	fake->version = 21901;
+	fake->version = 22403;
 	open_connected(1);
 	ck_assert_str_eq(fake_nccl_comm_name(), "");
 	ck_assert_int_eq(fake_nccl_count("ncclAllReduce"), 0);
