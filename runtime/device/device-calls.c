@@ -499,18 +499,20 @@ static int alloc_all(struct ddp *ddp, size_t bytes, void **memory)
 {
 	const struct ddp_device_engine *engine = ddp->device_engine;
 	int status = ddp_agree_size(ddp, "ddp_device_alloc", bytes);
+	size_t freed = 0;
 
 	if (status < 0)
 		return status;
 	status = check_share(ddp, bytes);
 	if (status == 0)
 		status = engine->alloc(ddp->device, bytes, memory, &ddp->error);
-	status = agree(ddp, status);
-	if (status == 0) {
+	if (status == 0)
 		ddp->device_used += bytes;
+	status = agree(ddp, status);
+	if (status == 0)
 		return 0;
-	}
-	(void)engine->free(ddp->device, *memory, &bytes, NULL);
+	(void)engine->free(ddp->device, *memory, &freed, NULL);
+	ddp->device_used -= freed;
 	*memory = NULL;
 	return status;
 }

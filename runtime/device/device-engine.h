@@ -82,7 +82,8 @@ struct ddp_device_engine {
 
 	/*
 	 * alloc() returns zeroed device memory of this rank. free() accepts NULL; else it sets
-	 * [bytes] to the size of the freed memory. close() frees all remaining memory.
+	 * [bytes] to the size of the freed memory; 0 if the memory is kept until close(). close()
+	 * frees all remaining memory.
 	 */
 	int (*alloc)(struct ddp_device *device, size_t bytes, void **memory,
 		     struct ddp_error *error);

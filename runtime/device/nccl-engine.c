@@ -392,9 +392,12 @@ static int report_late(struct ddp_device *device, const struct ddp_watch *watch,
 
 	if (!oldest.sequence)
 		return ddp_error_set(error, DDP_ERR_TIMEOUT,
-				     "%s: the stream did not end in %g s, and no "
-				     "collective is pending in it",
-				     device->who, watch->limit);
+				     "%s: the stream did not end in %g s; %s", device->who,
+				     watch->limit,
+				     device->captured
+					     ? "if a captured collective is pending in it, "
+					       "a rank did not launch its graph"
+					     : "no collective is pending in it");
 	return ddp_error_set(
 		error, DDP_ERR_TIMEOUT,
 		"%s: " WORK " among %d ranks has been pending for "
@@ -767,8 +770,8 @@ static int free_memory(struct ddp_device *device, void *memory, size_t *bytes,
 	status = check_health(device, error);
 	if (status)
 		return status;
-	*bytes = found->bytes;
 	found->freed = device->captured;
+	*bytes = found->freed ? 0 : found->bytes;
 	if (found->freed)
 		return 0;
 	*link = found->next;
