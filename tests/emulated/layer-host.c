@@ -4,7 +4,7 @@
  *
  * Input is converted to f32, and results are rounded once. The work runs when its stream reaches
  * it, and overwrites its scratch memory. Each layer has only one plan. With DDP_EMULATED_CHOOSES=0,
- * this rank must not choose a plan: a choice is an error.
+ * this rank must not choose a plan: a choice is an error. DDP_EMULATED_SLOW is a layer with a slow plan.
  */
 #include "config.h"
 
@@ -79,6 +79,12 @@ void layers_close(struct layers *layers)
 const char *layers_describe(void)
 {
 	return "plain C";
+}
+
+const char *layers_slow(const struct layers *layers)
+{
+	(void)layers;
+	return getenv("DDP_EMULATED_SLOW");
 }
 
 void layer_destroy(struct layer *layer)

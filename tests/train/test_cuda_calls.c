@@ -310,6 +310,27 @@ TEST(test_start_is_timed)
 	duo_close(&duo);
 }
 
+static void say_slow(void *listener, const char *text)
+{
+	if (strstr(text, "slow"))
+		say(listener, text);
+}
+
+TEST(test_slow_plan)
+{
+	char text[128] = "";
+	struct duo duo;
+
+	duo_open(&duo, &like_mnist, DDP_F32);
+	duo.setup.say = say_slow;
+	duo.setup.listener = text;
+	setenv("DDP_EMULATED_SLOW", "conv2, gradient of weights", 1);
+	duo_engine(&duo);
+	ck_assert_str_eq(text, "cuDNN has a slow engine only for conv2, gradient of weights: "
+			       "lower --batch");
+	duo_close(&duo);
+}
+
 static void refuse(struct duo *duo, int status, const char *const *pieces)
 {
 	struct ddp_error error = {0};

@@ -98,10 +98,20 @@ static struct layer_options options_of(const struct graph_node *node, const stru
 	};
 }
 
+/* Returns how many candidates of [plan] use the same engine as candidate [it]. */
+static int count_same(const struct conv_plan *plan, const struct conv_candidate *it)
+{
+	int count = 0;
+
+	for (int i = 0; i < plan->count; i++)
+		count += plan->list[i].engine == it->engine;
+	return count;
+}
+
 /*
  * There must be a plan with the requested arithmetic that needs no more memory than allowed. If
- * nothing is timed and tensor cores are allowed, the plan must use tensor cores, except with one
- * channel. The plan's number must give the same plan again.
+ * tensor cores are allowed, all plans must use them, except with one channel. An engine has at most
+ * two plans. The plan's number must give the same plan again.
  */
 static void check_pass(const struct layer_options *options, enum layer_pass pass, const char *kind,
 		       const struct card *card, const struct conv_gpu *gpu)
@@ -118,11 +128,12 @@ static void check_pass(const struct layer_options *options, enum layer_pass pass
 		ck_abort_msg("%s: no plan: %s", name, why);
 	for (it = plan->list; it < plan->list + plan->count; it++)
 		if (it->workspace > problem.workspace || (exact && it->tensor_cores) ||
-		    (it == plan->list && options->deterministic && !exact && options->in > 1 &&
-		     !it->tensor_cores))
-			ck_abort_msg("%s: proposal %d: %zu bytes of scratch memory, tensor cores: "
-				     "%d",
-				     name, it->number, it->workspace, it->tensor_cores);
+		    (!exact && options->in > 1 && !it->tensor_cores) || it->slow ||
+		    count_same(plan, it) > CONV_SAME)
+			ck_abort_msg("%s: proposal %d of engine %d: %zu bytes of scratch memory, "
+				     "tensor cores: %d, slow: %d",
+				     name, it->number, it->engine, it->workspace, it->tensor_cores,
+				     it->slow);
 	again = conv_plan_create(&problem, gpu, it[-1].number, 1, why);
 	ck_assert_msg(again && again->count == 1 && again->list[0].number == it[-1].number,
 		      "%s: proposal %d is not found again", name, it[-1].number);
@@ -227,6 +238,22 @@ TEST(test_scratch_is_limited)
 	conv_plan_destroy(plans[1]);
 }
 
+/* cuDNN has only slow engines for the gradient of weights over 2^32 elements. */
+TEST_LOOP(test_slow, 0, 2)
+{
+	struct layer_options options = layer1(DDP_BF16);
+	struct conv_problem problem;
+	char why[CONV_WHY];
+	struct conv_plan *plan;
+
+	options.batch = _i == 0 ? 16384 : 65536;
+	problem = conv_problem(&options, LAYER_BACK_WEIGHTS, cards[1].memory);
+	plan = conv_plan_create(&problem, &gpus[1], 0, 1, why);
+	ck_assert_msg(plan != NULL, "%s", why);
+	ck_assert_int_eq(plan->list[0].slow, _i);
+	conv_plan_destroy(plan);
+}
+
 /* After conv_plan_keep(), the list has only the plan that was kept. */
 TEST(test_keep)
 {
@@ -237,9 +264,9 @@ TEST(test_keep)
 	int last;
 
 	ck_assert_ptr_nonnull(plan);
-	ck_assert_int_eq(plan->count, CONV_TRIES);
-	last = plan->list[CONV_TRIES - 1].number;
-	conv_plan_keep(plan, CONV_TRIES - 1);
+	ck_assert_int_gt(plan->count, CONV_SAME);
+	last = plan->list[plan->count - 1].number;
+	conv_plan_keep(plan, plan->count - 1);
 	ck_assert_int_eq(plan->count, 1);
 	ck_assert_int_eq(plan->list[0].number, last);
 	conv_plan_destroy(plan);

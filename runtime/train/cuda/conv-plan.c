@@ -405,9 +405,9 @@ static bool is_acceptable(const struct layer_options *options, unsigned int note
 /* --- Plans ---------------------------------------------------------------------------------- */
 
 struct engine_notes {
-	bool usable;	/* the arithmetic is acceptable, and scratch memory is within the limit */
-	bool preferred; /* see sweeps */
+	bool usable; /* the arithmetic is acceptable, and scratch memory is within the limit */
 	bool tensor_cores;
+	int engine;
 };
 
 /*
@@ -417,7 +417,6 @@ struct engine_notes {
 static struct engine_notes read_engine(const struct conv_problem *problem,
 				       cudnnBackendDescriptor_t config)
 {
-	const struct layer_options *options = problem->options;
 	struct conv_parts parts = {.count = 0};
 	cudnnBackendDescriptor_t engine = add(&parts, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
 	int64_t bytes = 0, number = 0;
@@ -428,18 +427,46 @@ static struct engine_notes read_engine(const struct conv_problem *problem,
 	get(&parts, engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &number);
 	get(&parts, config, CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &bytes);
 	notes = read_notes(&parts, engine);
-	it.usable = is_ok(&parts) && is_acceptable(options, notes) &&
+	it.usable = is_ok(&parts) && is_acceptable(problem->options, notes) &&
 		    (size_t)bytes <= problem->workspace;
 	it.tensor_cores = has(notes, CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
-	it.preferred =
-		number != 0 && (!options->deterministic || is_exact(options) || it.tensor_cores);
+	it.engine = (int)number;
 	empty(&parts);
 	return it;
 }
 
+/*
+ * Sweeps over the proposals. They end with the first sweep that gives a plan. Only a plan of the
+ * last two is slow.
+ */
+static const struct sweep {
+	cudnnBackendHeurMode_t mode;
+	bool tensor_cores, slow;
+} sweeps[] = {
+	{CUDNN_HEUR_MODE_A, true, false},
+	{CUDNN_HEUR_MODE_A, false, false},
+	{CUDNN_HEUR_MODE_A, false, true},
+	{CUDNN_HEUR_MODE_FALLBACK, false, true},
+};
+
+/*
+ * Whether [sweep] tries the engine. Engine 0 is slow. A third plan of one engine differs from the
+ * others in its tiles only.
+ */
+static bool is_wanted(const struct conv_plan *plan, const struct sweep *sweep,
+		      const struct engine_notes *notes)
+{
+	int same = 0;
+
+	for (int i = 0; i < plan->count; i++)
+		same += plan->list[i].engine == notes->engine;
+	return notes->usable && same < CONV_SAME && (sweep->slow || notes->engine != 0) &&
+	       (!sweep->tensor_cores || is_exact(&plan->options) || notes->tensor_cores);
+}
+
 /* Builds the plan of a proposal. If that fails, the other proposals can still be used. */
 static void build(struct conv_plan *plan, cudnnBackendDescriptor_t config, int number,
-		  bool tensor_cores, char why[CONV_WHY])
+		  const struct engine_notes *notes, bool slow, char why[CONV_WHY])
 {
 	struct conv_parts parts = {.count = 0};
 	cudnnBackendDescriptor_t it = add(&parts, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
@@ -449,8 +476,8 @@ static void build(struct conv_plan *plan, cudnnBackendDescriptor_t config, int n
 	finish(&parts, it, "plan");
 	get(&parts, it, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &bytes);
 	if (is_ok(&parts) && (size_t)bytes <= plan->problem.workspace) {
-		plan->list[plan->count++] =
-			(struct conv_candidate){it, (size_t)bytes, number, tensor_cores};
+		plan->list[plan->count++] = (struct conv_candidate){
+			it, (size_t)bytes, number, notes->engine, notes->tensor_cores, slow};
 		return;
 	}
 	snprintf(why, CONV_WHY, "%s",
@@ -458,12 +485,9 @@ static void build(struct conv_plan *plan, cudnnBackendDescriptor_t config, int n
 	empty(&parts);
 }
 
-/*
- * Adds candidates from the heuristics of [mode], in the order of the heuristics, from number
- * [first] on.
- */
-static void propose(struct conv_plan *plan, const struct conv_gpu *gpu, cudnnBackendHeurMode_t mode,
-		    bool only_preferred, int first, int most, char why[CONV_WHY])
+/* Adds candidates of [sweep], in the order of the heuristics, from number [first] on. */
+static void propose(struct conv_plan *plan, const struct conv_gpu *gpu, const struct sweep *sweep,
+		    int first, int most, char why[CONV_WHY])
 {
 	struct conv_parts *parts = &plan->parts;
 	cudnnBackendDescriptor_t it, results[RESULTS], graph;
@@ -472,7 +496,7 @@ static void propose(struct conv_plan *plan, const struct conv_gpu *gpu, cudnnBac
 	graph = add_graph(parts, &plan->problem, gpu);
 	it = add(parts, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
 	set_part(parts, it, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
-	set(parts, it, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+	set(parts, it, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &sweep->mode);
 	if (gpu->properties)
 		set_part(parts, it, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, gpu->properties);
 	finish(parts, it, "heuristics");
@@ -487,24 +511,10 @@ static void propose(struct conv_plan *plan, const struct conv_gpu *gpu, cudnnBac
 		int number = (int)((first + i) % found);
 		struct engine_notes notes = read_engine(&plan->problem, results[number]);
 
-		if (notes.usable && (notes.preferred || !only_preferred))
-			build(plan, results[number], number, notes.tensor_cores, why);
+		if (is_wanted(plan, sweep, &notes))
+			build(plan, results[number], number, &notes, sweep->slow, why);
 	}
 }
-
-/*
- * Sweeps over the proposals. They end with the first sweep that gives a plan. Engine 0 is not
- * preferred. With --deterministic, which does not time plans, engines without tensor cores are not
- * preferred either: the heuristics propose them first for 1x1 windows with a stride.
- */
-static const struct {
-	cudnnBackendHeurMode_t mode;
-	bool only_preferred;
-} sweeps[] = {
-	{CUDNN_HEUR_MODE_A, true},
-	{CUDNN_HEUR_MODE_A, false},
-	{CUDNN_HEUR_MODE_FALLBACK, false},
-};
 
 struct conv_plan *conv_plan_create(const struct conv_problem *problem, const struct conv_gpu *gpu,
 				   int first, int most, char why[CONV_WHY])
@@ -517,7 +527,7 @@ struct conv_plan *conv_plan_create(const struct conv_problem *problem, const str
 	for (size_t i = 0; i < sizeof(sweeps) / sizeof(sweeps[0]) && plan->count == 0; i++) {
 		empty(&plan->parts);
 		plan->parts.status = CUDNN_STATUS_SUCCESS;
-		propose(plan, gpu, sweeps[i].mode, sweeps[i].only_preferred, first, most, why);
+		propose(plan, gpu, &sweeps[i], first, most, why);
 	}
 	if (plan->count > 0)
 		return plan;

@@ -17,8 +17,11 @@
 
 #include "layer.h"
 
-/* CONV_PARTS: maximum number of descriptors; a graph and its proposals have fewer. */
-enum { CONV_PARTS = 96, CONV_WHY = 512, CONV_TRIES = 3 };
+/*
+ * CONV_PARTS: maximum number of descriptors; a graph and its proposals have fewer. CONV_TRIES:
+ * maximum number of candidates. CONV_SAME: maximum number of candidates of one engine.
+ */
+enum { CONV_PARTS = 96, CONV_WHY = 512, CONV_TRIES = 8, CONV_SAME = 2 };
 
 /* Numbers that identify tensors in graphs and in variant packs. */
 enum conv_tensor { CONV_X = 1, CONV_WEIGHTS, CONV_Y, CONV_BIAS, CONV_TENSORS };
@@ -54,8 +57,9 @@ struct conv_parts {
 struct conv_candidate {
 	cudnnBackendDescriptor_t plan;
 	size_t workspace;
-	int number;
+	int number, engine;
 	bool tensor_cores;
+	bool slow; /* engine 0 of cuDNN or its mode FALLBACK */
 };
 
 /*
@@ -90,9 +94,9 @@ bool conv_is_same(const struct conv_problem *one, const struct conv_problem *oth
 /*
  * Builds at most [most] <= CONV_TRIES plans for proposals of cuDNN's heuristics (mode A). Starts
  * with proposal [first] and wraps around at the end. Proposals that need too much scratch memory or
- * use other arithmetic than requested are skipped. Engine 0, cuDNN's last resort, and mode FALLBACK
- * are used only if no other proposal is usable. With --deterministic, proposals that use tensor
- * cores are first. Returns NULL with the reason in [why] if no plan can be built.
+ * use other arithmetic than requested are skipped. Unless products are exact, proposals without
+ * tensor cores are used only if no other is usable. Engine 0, cuDNN's last resort, and mode FALLBACK
+ * are used only if no other proposal is usable, for example for 2^32 elements. Returns NULL with the reason in [why] if no plan can be built.
  */
 struct conv_plan *conv_plan_create(const struct conv_problem *problem, const struct conv_gpu *gpu,
 				   int first, int most, char why[CONV_WHY]);

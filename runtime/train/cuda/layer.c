@@ -36,6 +36,7 @@ enum { ROUNDS = 4, RUNS = 4 };
 struct layers {
 	struct device *device;
 	struct conv_plan *plans; /* chosen plans, one per distinct problem */
+	char slow[256];		 /* title of the first slow plan; "": none */
 	cudnnHandle_t cudnn;
 	cublasLtHandle_t cublas;
 };
@@ -159,6 +160,11 @@ void layers_close(struct layers *layers)
 	if (layers->cudnn)
 		cudnnDestroy(layers->cudnn);
 	free(layers);
+}
+
+const char *layers_slow(const struct layers *layers)
+{
+	return *layers->slow ? layers->slow : NULL;
 }
 
 /* --- Timing plans --------------------------------------------------------------------------- */
@@ -354,6 +360,8 @@ static int make_plan(struct layers *layers, const struct conv_problem *problem, 
 		conv_plan_destroy(plan);
 		return status;
 	}
+	if (plan->list[0].slow && !*layers->slow)
+		conv_title(problem, layers->slow, sizeof(layers->slow));
 	plan->next = layers->plans;
 	layers->plans = plan;
 	*result = plan;

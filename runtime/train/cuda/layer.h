@@ -49,6 +49,9 @@ void layers_close(struct layers *layers);
 /* "cuDNN 9.19.0". Constant memory. */
 const char *layers_describe(void);
 
+/* Layer and pass for which cuDNN has a slow engine only; NULL: none. */
+const char *layers_slow(const struct layers *layers);
+
 /*
  * [memory]: bytes of the GPU that the rank may use, which limit scratch memory. [chosen] has the
  * number of cuDNN's proposal for each pass of a convolution. With LAYER_CHOOSE, times the first few

@@ -101,20 +101,26 @@ static int agree_memory(struct engine *engine, size_t *memory, struct ddp_error 
 	return status < 0 ? ddp_error_set(error, status, "%s", ddp_error(setup->ddp)) : 0;
 }
 
-/* Calls create_all(), and reports how long it took. */
+/* Calls create_all(), and reports a slow plan and how long it took. */
 static int choose_all(struct engine *engine, size_t memory, struct chosen *chosen,
 		      struct ddp_error *error)
 {
 	const struct engine_setup *setup = &engine->setup;
 	double begin = ddp_seconds();
 	int status = create_all(engine, memory, chosen, error);
-	char text[64];
+	const char *slow;
+	char text[512];
 
+	if (status < 0 || !setup->say)
+		return status;
+	slow = layers_slow(engine->layers);
+	snprintf(text, sizeof(text), "cuDNN has a slow engine only for %s: lower --batch", slow);
+	if (slow)
+		setup->say(setup->listener, text);
 	snprintf(text, sizeof(text), "plans of convolutions chosen in %.1f s",
 		 ddp_seconds() - begin);
-	if (status == 0 && setup->say)
-		setup->say(setup->listener, text);
-	return status;
+	setup->say(setup->listener, text);
+	return 0;
 }
 
 int cuda_plans_open(struct engine *engine, struct ddp_error *error)
