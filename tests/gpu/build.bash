@@ -125,7 +125,7 @@ plan_all() {
 	plan nccl runtime/base/gpu-cuda.c runtime/device/cuda-calls.c runtime/device/wire.cu
 	plan gpu runtime/base/gpu-cuda.c runtime/device/cuda-calls.c runtime/device/wire.cu runtime/device/gpu.c
 	[[ -z $nccl ]] || plan nccl runtime/device/nccl-engine.c
-	plan programs runtime/train/ddp-train.c tests/bench/layers.c job-templates/hello-ddp-cuda.cu
+	plan programs runtime/train/ddp-train.c job-templates/hello-ddp-cuda.cu
 	for part in "${tests[@]}"; do plan tests "tests/gpu/$part.c"; done
 	plan info runtime/info/card.c runtime/info/sum-tests.c
 }
@@ -205,7 +205,6 @@ link_all() {
 	archive base && archive train && archive cuda && archive whole ddp || return
 	link libddp.so "${shared[@]}" -Wl,-soname,libddp.so ${objects[ddp]} "$dir/libbase.a" &&
 		link ddp-train "$(object_of runtime/train/ddp-train.c)" "${train[@]}" &&
-		link layers "$(object_of tests/bench/layers.c)" "${train[@]}" &&
 		link hello-ddp-cuda "$(object_of job-templates/hello-ddp-cuda.cu)" "$dir/libddp.so" "${cuda[@]}" &&
 		link ddp_cuda.so "${shared[@]}" ${objects[cuda]} "${train[@]}" "${cuda[@]}" "${libraries[@]}" &&
 		link ddp_gpu.so "${shared[@]}" ${objects[gpu]} "$dir/libbase.a" "${cuda[@]}" || return
