@@ -18,7 +18,7 @@
 #include "net/model.h"
 #include "optim/optim.h"
 
-#define ENGINE_VERSION 7
+#define ENGINE_VERSION 8
 
 struct engine; /* defined by each engine */
 
@@ -49,7 +49,6 @@ struct engine_setup {
 	bool no_dropout;	   /* for tests */
 	int threads;		   /* threads of this rank; 0: OMP_NUM_THREADS, or one per CPU */
 	double share;		   /* fraction of the device's memory for this rank; 0: all */
-	const char *choices;	   /* algorithms that an earlier run chose; NULL: choose now */
 	struct ddp_scaler *scaler; /* fp16 only, else NULL */
 	/* Prints a line before an operation that takes long. Set on rank 0 only. */
 	void (*say)(void *listener, const char *text);
@@ -152,11 +151,6 @@ struct engine_class {
 
 	/* For people: "oneDNN 2.6.3, AVX-512". */
 	const char *(*describe)(const struct engine *engine);
-	/*
-	 * Names of the chosen algorithms, for checkpoints and setup->choices. NULL: the engine
-	 * chooses algorithms at every start.
-	 */
-	const char *(*choices)(const struct engine *engine);
 
 	/*
 	 * Name of the device ("GPU 0, NVIDIA H200"); peak use of the device's memory in bytes.

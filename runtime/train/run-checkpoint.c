@@ -48,8 +48,7 @@
 	X(SCALE, "scale")           \
 	X(GOOD_STEPS, "good-steps") \
 	X(ENGINE, "engine")         \
-	X(TRAINING, "training")     \
-	X(CHOICES, "choices-cpu")
+	X(TRAINING, "training")
 
 enum field {
 #define FIELD_ENUM(id, name) FIELD_##id,
@@ -103,18 +102,6 @@ static void put_number(struct state *state, enum field field, double value)
 	put(state, field, "%.17g", value);
 }
 
-/*
- * Names of this engine's chosen algorithms or, if the engine has none to store, of those in the
- * checkpoint.
- */
-static const char *choices_of(const struct run *run)
-{
-	if (run->engine && run->class->choices)
-		return run->class->choices(run->engine);
-	return run->checkpoint.choices;
-}
-
-/* [run->engine] may be NULL. */
 static void fill(struct state *state, const struct run *run)
 {
 	const struct set_info *info = set_info(run->train);
@@ -143,8 +130,7 @@ static void fill(struct state *state, const struct run *run)
 	put(state, FIELD_ENGINE, "%s", run->class->head.name);
 	put(state, FIELD_TRAINING, "%s", run->checkpoint.training);
 	for (int i = 0; i < FIELD_COUNT; i++)
-		state->pairs[i] = (struct ddp_pair){keys[i], i == FIELD_CHOICES ? choices_of(run)
-										: state->values[i]};
+		state->pairs[i] = (struct ddp_pair){keys[i], state->values[i]};
 	state->count = FIELD_COUNT;
 	for (int i = 0; i < OPTION_COUNT; i++)
 		if (option_matters((enum option_id)i))
@@ -660,7 +646,6 @@ static int load(struct run *run, const struct model_tensors *tensors)
 		     checkpoint->directory);
 	if (!evaluate)
 		describe_changes(run, &state, &checkpoint->summary);
-	checkpoint->choices = state.pairs[FIELD_CHOICES].value;
 	model_tensors_import(tensors, run->model, (int64_t)step);
 	checkpoint->any = checkpoint->resumed = true;
 	checkpoint->saved = step;

@@ -28,9 +28,8 @@ struct run_checkpoint {
 	int lock;	       /* descriptor of the lock file + 1; 0: none */
 	/* on rank 0: identifies this training, with its restarts, in its checkpoints */
 	char training[48];
-	bool restarted;	     /* on rank 0: an earlier attempt of this job used the directory last */
-	const char *choices; /* algorithms of the CPU engine in the newest checkpoint; NULL: none */
-	uint64_t saved;	     /* step of the newest checkpoint of this run */
+	bool restarted; /* on rank 0: an earlier attempt of this job used the directory last */
+	uint64_t saved; /* step of the newest checkpoint of this run */
 	bool saved_evaluated; /* that checkpoint was written after an evaluation */
 	bool any;	      /* there is a checkpoint */
 	bool resumed;	      /* this run resumed from a checkpoint */

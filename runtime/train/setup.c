@@ -379,17 +379,13 @@ static int open_engine(struct run *run)
 		.smoothing = (float)option_number(options, OPTION_SMOOTHING),
 		.clip = option_number(options, OPTION_CLIP),
 		.sync_norm = option_flag(options, OPTION_SYNC_NORM),
-		/*
-		 * Virtual ranks need equal algorithms in every run, and a choice by timing may
-		 * differ.
-		 */
+		/* The rule for algorithms may choose others on other CPUs. */
 		.exact = run->virtual || option_flag(options, OPTION_DETERMINISTIC),
 		.tf32 = uses_tf32(run),
 		.deterministic = option_flag(options, OPTION_DETERMINISTIC),
 		.no_dropout = option_flag(options, OPTION_NO_DROPOUT),
 		.threads = run->threads,
 		.share = run->share,
-		.choices = run->class->choices ? run->checkpoint.choices : NULL,
 	};
 	int status;
 

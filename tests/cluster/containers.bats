@@ -14,8 +14,6 @@ setup_file()
 	install_runtime
 	make_root
 	make_wrappers
-	# Programs must not use a cache in the user's home directory.
-	export XDG_CACHE_HOME=$WORK/.cache
 	mc srun -N2 --ntasks-per-node=2 --ddp "${TRAIN[@]}" "$WORK/shared" >"$TOP/shared.log"
 	mc srun -N2 --ntasks-per-node=2 --ddp env DDP_LOCAL=off "${TRAIN[@]}" "$WORK/apart" >"$TOP/apart.log"
 	mv "$WORK/shared" "$WORK/apart" "$TOP"

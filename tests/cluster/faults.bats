@@ -15,8 +15,6 @@ setup_file()
 	[ "$(id -u)" -eq 0 ] || skip "to kill a slurmd needs root"
 	cluster_up "${options[@]}"
 	install_runtime
-	# Programs must not use a cache in the user's home directory.
-	export XDG_CACHE_HOME=$WORK/.cache
 	# A busy machine needs minutes for a training.
 	export MC_SECONDS=600
 	: >"$TOP/stopped"

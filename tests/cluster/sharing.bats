@@ -335,7 +335,6 @@ have_met() { grep -q '^4 ranks on ' "$TOP/out"; }
 @test "ddp-shard.job reports shares, trains, and runs a program given as argument instead" {
 	install -m 644 "$DDP_SRCDIR/job-templates/ddp-shard.job" "$WORK/"
 	sed -i "s/--epochs 2/& --samples 400 --deterministic/" "$WORK/ddp-shard.job"
-	export XDG_CACHE_HOME=$WORK/.cache
 	batch --nodes=1 --gres=shard:4 --ntasks-per-node=4 "$WORK/ddp-shard.job"
 	has "$out" "^ +0 .* 0-3 +no( |\$)"
 	has "$out" '^finished: '

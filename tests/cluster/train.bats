@@ -9,8 +9,6 @@ setup_file()
 {
 	cluster_up --nodes 2
 	install_runtime
-	# Programs must not use a cache in the user's home directory.
-	export XDG_CACHE_HOME=$WORK/.cache
 }
 
 teardown_file() { cluster_down; }

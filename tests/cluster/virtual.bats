@@ -14,8 +14,6 @@ setup_file()
 {
 	cluster_up "${options[@]}"
 	install_runtime
-	# Programs must not use a cache in the user's home directory.
-	export XDG_CACHE_HOME=$WORK/.cache
 	# A busy machine needs minutes for a training.
 	export MC_SECONDS=600
 }

@@ -22,7 +22,7 @@ load torch
 
 setup_file()
 {
-	export GLOO_SOCKET_IFNAME=lo DDP_SOCKET_IFNAME=lo XDG_CACHE_HOME=$BATS_FILE_TMPDIR
+	export GLOO_SOCKET_IFNAME=lo DDP_SOCKET_IFNAME=lo
 	local build=${DDP_BUILDDIR:?}
 	# The programs must not inherit ranks or settings from the caller.
 	unset "${!SLURM_@}" "${!DDP_@}" "${!DNNL_@}" RANK WORLD_SIZE TORCHELASTIC_RUN_ID OPENBLAS_CORETYPE

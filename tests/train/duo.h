@@ -58,7 +58,6 @@ static inline void duo_open(struct duo *duo, const struct net *net, enum ddp_typ
 	duo->scaler = (struct ddp_scaler)DDP_SCALER_INIT;
 	duo->setup = duo->shop.setup;
 	duo->setup.model = duo->model;
-	duo->setup.choices = NULL;
 }
 
 static inline void duo_push(struct duo *duo)

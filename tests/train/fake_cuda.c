@@ -216,9 +216,6 @@ static int fake_open(struct engine **engine, const struct engine_setup *setup,
 	struct fake *fake;
 	int status;
 
-	if (setup->choices)
-		return ddp_error_set(error, DDP_ERR_ENGINE, "choices of another engine: %s",
-				     setup->choices);
 	fake = calloc(1, sizeof(*fake));
 	if (!fake)
 		return DDP_ERR_MEMORY;

@@ -218,23 +218,6 @@ TEST_ROWS(test_drop_masks, rows)
 	discard(&compiled);
 }
 
-/* If lists are disabled for a layer, the layer has no list and runs all passes. */
-TEST(test_dense)
-{
-	static const bool dense[] = {[3] = true, [10] = false};
-	struct program_options options = engine_program_options(DDP_F32, true, true);
-	struct compiled compiled;
-
-	compile(&compiled, 2, true, true);
-	program_destroy(compiled.program);
-	options.dense = dense;
-	ck_assert_int_eq(program_create(&compiled.program, compiled.graph, &options, NULL), 0);
-	unit_number("like mnist", "lists", lists_of(compiled.program), 0);
-	for (int i = 0; i < compiled.program->op_count; i++)
-		ck_assert(!compiled.program->ops[i].skipped);
-	discard(&compiled);
-}
-
 /* --- Dropout ------------------------------------------------------------------------------------ */
 
 static const struct {

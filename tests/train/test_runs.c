@@ -3,8 +3,8 @@
  * test_runs.c - whole trainings by ddp-train
  *
  * The results do not depend on the number of ranks or on kills. A signal stops a run, which can
- * then be resumed. An error is one line. The convolutions are exact, because otherwise each run
- * chooses algorithms by timing.
+ * then be resumed. An error is one line. The convolutions are direct, because otherwise the rule
+ * chooses algorithms also by the batch of a rank.
  */
 #include "config.h"
 
@@ -193,6 +193,26 @@ TEST(test_again)
 {
 	program_run(&program, 0, TRAINING " -n 2 -q -m model.st");
 	check_reference("the same again", "../reference.st");
+}
+
+/*
+ * Algorithms of convolutions are chosen by a rule: nothing is timed before the first step or stored
+ * in the user's directory, and a resume has the bits of the whole run.
+ */
+TEST(test_algorithms)
+{
+	static const char training[] = "mnist --samples 320 -e 2 --global-batch 32 -t 1 -n 2";
+	char home[PATH_MAX];
+
+	ck_assert_int_eq(mkdir("home", 0700), 0);
+	ck_assert_int_eq(setenv("HOME", realpath("home", home), 1), 0);
+	unsetenv("XDG_CACHE_HOME");
+	program_run(&program, 0, "%s -m whole.st", training);
+	ck_assert_msg(!strstr(program.output, "timing"), "%s", program.output);
+	program_run(&program, 0, "%s -q -c state --steps 7", training);
+	program_run(&program, 0, "%s -q -c state -m model.st", training);
+	check_reference("a resume", "whole.st");
+	ck_assert_int_eq(rmdir("home"), 0);
 }
 
 /*

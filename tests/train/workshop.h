@@ -16,11 +16,7 @@ struct workshop {
 	struct model *model;
 	struct set *set;
 	struct optim optim;
-	/*
-	 * Setup of the engine, which may be changed before workshop_engine(). Its choices are set,
-	 * so that the engine times no algorithms.
-	 */
-	struct engine_setup setup;
+	struct engine_setup setup; /* may be changed before workshop_engine() */
 	struct engine *engine;
 	uint64_t indices[WORKSHOP_SAMPLES], orders[WORKSHOP_SAMPLES];
 };
@@ -68,8 +64,7 @@ static inline void workshop_open(struct workshop *shop, const struct net *net)
 					    .batch = WORKSHOP_BATCH,
 					    .test_batch = WORKSHOP_BATCH,
 					    .type = DDP_F32,
-					    .threads = 1,
-					    .choices = "conv2 gradients list"};
+					    .threads = 1};
 }
 
 static inline void workshop_engine(struct workshop *shop, const struct math *math)

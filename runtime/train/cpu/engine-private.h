@@ -19,13 +19,15 @@
 /* State of an operation, in addition to its row of the program. */
 struct unit {
 	struct math_layer *math;
-	int choices[MATH_PASSES];
 	struct kernel_list *list;
 	struct kernel_window window;
 	struct dropout dropout;
 	float *mean, *inverse; /* NORM: mean and 1/deviation of the batch */
 	double rows;	       /* NORM: rows over which these were computed */
 };
+
+/* The CPU's instructions as far as the choice of algorithms depends on them. AVX2 means no AVX-512. */
+enum choose_level { CHOOSE_AVX2, CHOOSE_AVX512, CHOOSE_AMX };
 
 struct engine {
 	struct engine_setup setup;
@@ -46,9 +48,8 @@ struct engine {
 	bool stale;	/* the layers must reload the model's values */
 	bool sync_norm; /* SyncBatchNorm, with several ranks */
 	double seconds[ENGINE_PHASES];
-	bool *lists, *dense; /* by node: the list kernels support the layer; it uses dense passes */
+	enum choose_level level;
 	char describe[256];
-	struct ddp_text choices;
 };
 
 /* Does the work of engine_cpu.open(), with the library [math]. Collective. */
@@ -63,17 +64,27 @@ void *engine_area(const struct engine *engine, int area);
 /* Copies the last error of the ddp handle to [error]. Returns [status]. */
 int engine_fail(const struct engine *engine, int status, struct ddp_error *error);
 
-/*
- * Chooses the algorithm for each pass of each layer: the one in setup->choices or, without it, the
- * fastest one on rank 0, measured now or in an earlier run. Fills engine->choices. Collective.
- */
-int engine_choose(struct engine *engine, struct ddp_error *error);
+/* The level in math->describe(). */
+enum choose_level choose_level(const char *library);
+
+/* Sets engine->level to the lowest level of any rank. Collective. */
+int engine_choose_level(struct engine *engine, struct ddp_error *error);
 
 /*
- * Chooses between lists and dense passes. Called before the layers are created. Fills engine->lists
- * and engine->dense. Collective.
+ * Whether the gradients of a convolution before a max-pool are computed from a list of its nonzero
+ * output gradients. Otherwise dense passes compute them from all output gradients. The results are
+ * equal except for rounding. Dense passes are faster only in bf16 with AMX: measured with mnist in
+ * f32 and bf16, with AVX2, AVX-512, AVX512_BF16 and AMX.
  */
-int engine_choose_lists(struct engine *engine, struct ddp_error *error);
+bool choose_lists(enum ddp_type type, enum choose_level level);
+
+/* Name of the fastest algorithm for [pass] of a convolution. */
+const char *choose_algorithm(const struct math_options *layer, enum math_pass pass,
+			     enum choose_level level);
+
+/* Chooses the algorithms for the passes of [layer], which computes [op]. */
+int engine_choose(const struct engine *engine, const struct program_op *op,
+		  struct math_layer *layer, struct ddp_error *error);
 
 /* The convolution at [node] in the form that the list kernels use. */
 struct kernel_window engine_window(const struct graph_node *node);

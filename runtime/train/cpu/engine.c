@@ -67,6 +67,8 @@ static int create_math(struct engine *engine, int index, struct ddp_error *error
 	int status = engine->math->create(&unit->math, &options, error);
 
 	unit->window = engine_window(op->node);
+	if (status == 0 && !engine->setup.exact)
+		status = engine_choose(engine, op, unit->math, error);
 	if (status == 0 && op->listed)
 		status = kernel_list_create(&unit->list, &unit->window, engine->setup.batch, error);
 	return status;
@@ -116,29 +118,17 @@ struct program_options engine_program_options(enum ddp_type type, bool dropout, 
 	};
 }
 
-/*
- * Compiles the program with all possible lists, then again without lists that are slower than dense
- * passes.
- */
 static int compile(struct engine *engine, struct ddp_error *error)
 {
 	const struct engine_setup *setup = &engine->setup;
-	const struct graph *graph = setup->model->graph;
-	struct program_options options =
-		engine_program_options(setup->type, !setup->no_dropout, !setup->exact);
-	int status;
+	struct program_options options;
+	int status = setup->exact ? 0 : engine_choose_level(engine, error);
 
-	engine->lists = ddp_xcalloc(graph->node_count, sizeof(bool), "the CPU engine");
-	engine->dense = ddp_xcalloc(graph->node_count, sizeof(bool), "the CPU engine");
-	status = program_create(&engine->program, graph, &options, error);
-	if (status < 0 || setup->exact)
-		return status;
-	status = engine_choose_lists(engine, error);
 	if (status < 0)
 		return status;
-	program_destroy(engine->program);
-	options.dense = engine->dense;
-	return program_create(&engine->program, graph, &options, error);
+	options = engine_program_options(setup->type, !setup->no_dropout,
+					 !setup->exact && choose_lists(setup->type, engine->level));
+	return program_create(&engine->program, setup->model->graph, &options, error);
 }
 
 static int create_units(struct engine *engine, struct ddp_error *error)
@@ -267,9 +257,6 @@ static void engine_destroy(struct engine *engine)
 	program_destroy(engine->program);
 	free(engine->memory);
 	free(engine->scratch);
-	ddp_text_free(&engine->choices);
-	free(engine->lists);
-	free(engine->dense);
 	free(engine);
 }
 
@@ -294,8 +281,6 @@ int engine_create(struct engine **result, const struct engine_setup *setup, cons
 	}
 	if (status == 0)
 		status = create_units(engine, error);
-	if (status == 0)
-		status = engine_choose(engine, error);
 	if (status < 0) {
 		engine_destroy(engine);
 		return status;
@@ -556,11 +541,6 @@ static const char *cpu_describe(const struct engine *engine)
 	return engine->describe;
 }
 
-static const char *cpu_choices(const struct engine *engine)
-{
-	return engine->choices.data ? engine->choices.data : "";
-}
-
 static int cpu_threads(const struct engine *engine)
 {
 	return engine->threads;
@@ -575,7 +555,6 @@ const struct engine_class engine_cpu = {
 	.push = cpu_push,
 	.pull = cpu_pull,
 	.describe = cpu_describe,
-	.choices = cpu_choices,
 	.threads = cpu_threads,
 	.close = engine_destroy,
 };

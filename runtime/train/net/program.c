@@ -248,8 +248,7 @@ static void find_lists(struct program *program, const struct program_options *op
 	for (int i = 0; i < program->op_count; i++) {
 		struct program_op *op = &program->ops[i];
 
-		if (can_list(program, op, options) &&
-		    !(options->dense && options->dense[op->layer]))
+		if (can_list(program, op, options))
 			make_list(program, op);
 	}
 	for (int i = 0; i < program->op_count; i++) {

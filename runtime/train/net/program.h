@@ -56,8 +56,8 @@ struct program_op {
 	enum program_kind kind;
 	const struct graph_node *node; /* node with the parameters, window or rate */
 	int layer;		       /* number of the node, for random numbers */
-	const char *name;	  /* name in messages and algorithm choices: "conv1", "layer 4" */
-	int input, other, output; /* values; other may be PROGRAM_NONE */
+	const char *name;	       /* name in messages: "conv1", "layer 4" */
+	int input, other, output;      /* values; other may be PROGRAM_NONE */
 	bool relu;
 
 	/*
@@ -130,8 +130,7 @@ struct program_options {
 	 * never.
 	 */
 	bool (*has_list)(const struct graph_node *node);
-	const bool *dense; /* by node: do not use a list; NULL: lists are allowed everywhere */
-	bool keep;	   /* dropout keeps its masks */
+	bool keep; /* dropout keeps its masks */
 	/*
 	 * In the backward pass, dropout also applies the mask of a ReLU before it, which it derives
 	 * from its own results. If a max-pool is between the two, the pool does the work of dropout

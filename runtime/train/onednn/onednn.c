@@ -217,9 +217,6 @@ static _Thread_local struct {
 	size_t size, layers;
 } scratch;
 
-/* Scratch memory up to this size is kept when algorithms change, since new pages cost time. */
-#define KEPT ((size_t)64 << 20)
-
 static void scratch_free(void)
 {
 	free(scratch.data);
@@ -353,9 +350,6 @@ static void job_destroy(struct job *job, struct math_layer *layer)
 {
 	if (!job)
 		return;
-	/* A variant that was timed, but not chosen, may have needed much more than the others. */
-	if (job->bytes >= scratch.size && scratch.size > KEPT)
-		scratch_free();
 	copy_drop(job->copy, layer);
 	for (int i = 0; i < ARRAYS; i++)
 		primitive_destroy(job->reorders[i]);

@@ -127,7 +127,7 @@ void report_interval(struct report *report, const struct report_interval *interv
 /* Reports the end of an epoch. Called after the epoch's last interval. */
 void report_epoch(struct report *report, const struct report_epoch *epoch);
 
-/* Adds a line to the log: a checkpoint, a resume, the engine's choices. */
+/* Adds a line to the log: a checkpoint, a resume. */
 void report_log(struct report *report, const char *format, ...) DDP_FORMAT(2, 3);
 
 /* Prints a warning on stderr, even with [quiet], and adds it to the log. */

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * choose.c - algorithm for each pass of a convolution, and lists or dense gradients, by a rule
+ *
+ * The rule was made from the times of tests/bench/convolutions (tests/results/convolutions-*.log).
+ * It depends on the layer, the batch and the CPU's instructions. All ranks follow the rule for the
+ * fewest instructions of any rank, as algorithms round differently.
+ */
+#include "config.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "engine-private.h"
+
+enum choose_level choose_level(const char *library)
+{
+	if (strstr(library, "AMX"))
+		return CHOOSE_AMX;
+	return strstr(library, "AVX512") || strstr(library, "AVX10") ? CHOOSE_AVX512 : CHOOSE_AVX2;
+}
+
+int engine_choose_level(struct engine *engine, struct ddp_error *error)
+{
+	int32_t level = choose_level(engine->math->describe());
+	int status = ddp_all_reduce(engine->setup.ddp, &level, &level, 1, DDP_I32, DDP_MIN);
+
+	engine->level = (enum choose_level)level;
+	return status < 0 ? engine_fail(engine, status, error) : 0;
+}
+
+bool choose_lists(enum ddp_type type, enum choose_level level)
+{
+	return type != DDP_BF16 || level < CHOOSE_AMX;
+}
+
+const char *choose_algorithm(const struct math_options *layer, enum math_pass pass,
+			     enum choose_level level)
+{
+	int pixels = math_out_size(layer, layer->height) * math_out_size(layer, layer->width);
+	bool amx = layer->type == DDP_BF16 && level == CHOOSE_AMX;
+
+	/* Winograd transforms the weights in each step, which few pixels do not pay for. */
+	if (layer->type == DDP_F32 && level >= CHOOSE_AVX512 && layer->size == 3 &&
+	    layer->stride == 1 && layer->in >= 32 && layer->batch * (size_t)pixels >= 512)
+		return "winograd";
+	if (amx && layer->in == 1)
+		return "direct2";
+	if (amx && layer->size == 1 && pass != MATH_FORWARD)
+		return "columns";
+	if (amx && layer->stride == 2 && pass == MATH_BACK_WEIGHTS && pixels <= 64)
+		return "columns";
+	if (layer->size == 1 || pixels > 16)
+		return "direct";
+	return amx || level == CHOOSE_AVX2 || pass == MATH_BACK_WEIGHTS ? "columns" : "blocked";
+}
+
+/* Number of algorithm [name] of a pass; 0 (direct) if the library lacks it for this layer. */
+static int find(const struct engine *engine, const struct math_layer *layer, enum math_pass pass,
+		const char *name)
+{
+	int number = engine->math->algorithms(layer, pass) - 1;
+
+	while (number > 0 && strcmp(engine->math->algorithm(layer, pass, number), name) != 0)
+		number--;
+	return number;
+}
+
+int engine_choose(const struct engine *engine, const struct program_op *op,
+		  struct math_layer *layer, struct ddp_error *error)
+{
+	struct math_options options = engine_math_options(engine, op);
+	int status = 0;
+
+	options.batch = engine->setup.batch;
+	for (int i = 0; i < MATH_PASSES && status == 0 && !options.dense; i++) {
+		enum math_pass pass = (enum math_pass)i;
+
+		if ((pass == MATH_BACK_DATA && options.first) ||
+		    (pass != MATH_FORWARD && op->listed))
+			continue;
+		status = engine->math->choose(layer, pass,
+					      find(engine, layer, pass,
+						   choose_algorithm(&options, pass, engine->level)),
+					      error);
+	}
+	return status;
+}
