@@ -617,6 +617,7 @@ void facts_read(struct facts *facts, const struct attempt *attempt)
 	bool records = false;
 
 	*facts = (struct facts){.end = attempt->end,
+				.refused_by = attempt->said.by_node.node,
 				.lost = srun_lost_node(&attempt->said),
 				.missed_why = attempt->said.missed_why,
 				.first = -1};

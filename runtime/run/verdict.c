@@ -115,6 +115,14 @@ static void judge_kills(struct facts *facts)
 			set(&facts->ranks[i], true, "%s", with_step);
 }
 
+/* In a refused step a rank of the refusing node is first; srun may report ranks of other nodes earlier. */
+static void judge_refusal(struct facts *facts)
+{
+	for (int i = 0; i < facts->size && facts->refused_by[0]; i++)
+		if (strcmp(facts->ranks[i].node, facts->refused_by) != 0)
+			set(&facts->ranks[i], true, "%s", with_step);
+}
+
 /* --- The first rank ------------------------------------------------------------------------ */
 
 /*
@@ -326,6 +334,7 @@ static void judge_end(struct facts *facts, const int *votes)
 		   finished = unnamed < 0 ? find_finished(facts) : -1;
 	struct facts_rank *rank;
 
+	judge_refusal(facts);
 	judge_kills(facts);
 	first = find_earliest(facts, true);
 	/* If srun loses a slurmstepd, it kills the other ranks. */

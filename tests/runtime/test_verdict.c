@@ -25,6 +25,7 @@ static const struct row {
 	const char *why;
 	bool lost;			 /* srun lost a slurmstepd */
 	const char *stepd_lost, *missed; /* node whose slurmstepd srun lost, or that srun missed */
+	const char *refused_by;
 } rows[] = {
 	{"the earliest message of srun",
 	 RUN_END_EXIT,
@@ -223,6 +224,14 @@ static const struct row {
 	 .why = "node n2 does not answer",
 	 .lost = true,
 	 .missed = "n2"},
+	{"a refused step: not a rank of another node that Slurm killed earlier",
+	 RUN_END_SIGNAL,
+	 NULL,
+	 {{EXIT(1), AT(2, 11), .node = "n1"}, {KILLED(9), AT(1, 10), .node = "n2"}, {.node = "n3"}},
+	 .first = 0,
+	 .follows = 2 | 4,
+	 .how = FACTS_EXIT,
+	 .refused_by = "n1"},
 	{"a killed rank, after which Slurm did not end a rank on another node",
 	 RUN_END_NODE,
 	 NULL,
@@ -399,6 +408,7 @@ TEST_ROWS(test_decisions, rows)
 			      .known = node,
 			      .known_count = 2,
 			      .missed_why = "Job credential expired",
+			      .refused_by = row->refused_by ? row->refused_by : "",
 			      .lost = row->lost,
 			      .collectives = "did not arrive"};
 	int follows = 0;
