@@ -34,16 +34,23 @@ bool choose_lists(enum ddp_type type, enum choose_level level)
 	return type != DDP_BF16 || level < CHOOSE_AMX;
 }
 
-const char *choose_algorithm(const struct math_options *layer, enum math_pass pass,
-			     enum choose_level level)
+/* Number of algorithm [name] of a pass; 0 (direct) if the library lacks it for this layer. */
+static int find(const struct math *math, const struct math_layer *layer, enum math_pass pass,
+		const char *name)
 {
-	int pixels = math_out_size(layer, layer->height) * math_out_size(layer, layer->width);
+	int number = math->algorithms(layer, pass) - 1;
+
+	while (number > 0 && strcmp(math->algorithm(layer, pass, number), name) != 0)
+		number--;
+	return number;
+}
+
+/* The fastest algorithm except Winograd's. */
+static const char *name_algorithm(const struct math_options *layer, enum math_pass pass,
+				  enum choose_level level, int pixels)
+{
 	bool amx = layer->type == DDP_BF16 && level == CHOOSE_AMX;
 
-	/* Winograd transforms the weights in each step, which few pixels do not pay for. */
-	if (layer->type == DDP_F32 && level >= CHOOSE_AVX512 && layer->size == 3 &&
-	    layer->stride == 1 && layer->in >= 32 && layer->batch * (size_t)pixels >= 512)
-		return "winograd";
 	if (amx && layer->in == 1)
 		return "direct2";
 	if (amx && layer->size == 1 && pass != MATH_FORWARD)
@@ -55,34 +62,37 @@ const char *choose_algorithm(const struct math_options *layer, enum math_pass pa
 	return amx || level == CHOOSE_AVX2 || pass == MATH_BACK_WEIGHTS ? "columns" : "blocked";
 }
 
-/* Number of algorithm [name] of a pass; 0 (direct) if the library lacks it for this layer. */
-static int find(const struct engine *engine, const struct math_layer *layer, enum math_pass pass,
-		const char *name)
+int choose_algorithm(const struct math *math, const struct math_layer *layer,
+		     const struct math_options *options, enum math_pass pass,
+		     enum choose_level level)
 {
-	int number = engine->math->algorithms(layer, pass) - 1;
+	int pixels =
+		math_out_size(options, options->height) * math_out_size(options, options->width);
+	int winograd = find(math, layer, pass, "winograd");
 
-	while (number > 0 && strcmp(engine->math->algorithm(layer, pass, number), name) != 0)
-		number--;
-	return number;
+	/* Winograd transforms the weights in each step, which few pixels do not pay for. */
+	if (winograd > 0 && level >= CHOOSE_AVX512 && options->in >= 32 &&
+	    options->batch * (size_t)pixels >= 512)
+		return winograd;
+	return find(math, layer, pass, name_algorithm(options, pass, level, pixels));
 }
 
 int engine_choose(const struct engine *engine, const struct program_op *op,
 		  struct math_layer *layer, struct ddp_error *error)
 {
+	const struct math *math = engine->math;
 	struct math_options options = engine_math_options(engine, op);
 	int status = 0;
 
 	options.batch = engine->setup.batch;
-	for (int i = 0; i < MATH_PASSES && status == 0 && !options.dense; i++) {
-		enum math_pass pass = (enum math_pass)i;
+	for (enum math_pass i = MATH_FORWARD; i < MATH_PASSES && status == 0; i++) {
+		bool runs = !(i == MATH_BACK_DATA && options.first) &&
+			    !(i != MATH_FORWARD && op->listed);
 
-		if ((pass == MATH_BACK_DATA && options.first) ||
-		    (pass != MATH_FORWARD && op->listed))
-			continue;
-		status = engine->math->choose(layer, pass,
-					      find(engine, layer, pass,
-						   choose_algorithm(&options, pass, engine->level)),
-					      error);
+		if (runs && !options.dense)
+			status = math->choose(
+				layer, i, choose_algorithm(math, layer, &options, i, engine->level),
+				error);
 	}
 	return status;
 }

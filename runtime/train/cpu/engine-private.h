@@ -78,9 +78,10 @@ int engine_choose_level(struct engine *engine, struct ddp_error *error);
  */
 bool choose_lists(enum ddp_type type, enum choose_level level);
 
-/* Name of the fastest algorithm for [pass] of a convolution. */
-const char *choose_algorithm(const struct math_options *layer, enum math_pass pass,
-			     enum choose_level level);
+/* Number of the fastest algorithm for [pass] of [layer], a convolution with [options]. */
+int choose_algorithm(const struct math *math, const struct math_layer *layer,
+		     const struct math_options *options, enum math_pass pass,
+		     enum choose_level level);
 
 /* Chooses the algorithms for the passes of [layer], which computes [op]. */
 int engine_choose(const struct engine *engine, const struct program_op *op,
