@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "launch.h"
 #include "run.h"
+#include "self-test.h"
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
@@ -69,6 +70,8 @@ int main(int argc, char **argv)
 	signal(SIGPIPE, SIG_IGN);
 	/* Let a write beyond "ulimit -f" fail with EFBIG, so that the message names the file. */
 	signal(SIGXFSZ, SIG_IGN);
+	if (option_flag(&options, OPTION_SELF_TEST))
+		return self_test(options.net);
 	count = launch_count(&options);
 	if (count < 0)
 		return EXIT_USAGE;

@@ -423,9 +423,14 @@ int run_open(struct run *run)
 	int status;
 
 	read_options(run);
-	if ((status = run_find_engine(run)) < 0 || (status = set_parts(run)) < 0 ||
-	    (status = open_sets(run)) < 0 || (status = set_batch(run)) < 0 ||
-	    (status = run_agree(run, create_buffers(run))) < 0 ||
+	if ((status = run_find_engine(run)) < 0)
+		return status;
+	if (run->class != &engine_cpu && run->world->rank == 0)
+		say((void *)run->options,
+		    "engine cuda: this release has not been run on a GPU; compare a short training "
+		    "with --engine cpu, as ddp-train --self-test does");
+	if ((status = set_parts(run)) < 0 || (status = open_sets(run)) < 0 ||
+	    (status = set_batch(run)) < 0 || (status = run_agree(run, create_buffers(run))) < 0 ||
 	    (status = create_model(run)) < 0 || (status = run_resume(run)) < 0 ||
 	    (status = open_engine(run)) < 0)
 		return status;

@@ -382,6 +382,16 @@ static bool check_files(const struct options *options)
 	return true;
 }
 
+static bool check_self_test(const struct options *options)
+{
+	for (int i = 0; i < OPTION_COUNT; i++)
+		if (options->given[i] && options->given[OPTION_SELF_TEST] && i != OPTION_SELF_TEST)
+			return complain("--self-test has its own options and cannot be combined "
+					"with --%s",
+					names[i]);
+	return true;
+}
+
 static bool check_all(const struct options *options)
 {
 	if (options->given[OPTION_BATCH] && option_count(options, OPTION_GLOBAL_BATCH) > 0)
@@ -406,7 +416,8 @@ static bool check_all(const struct options *options)
 	    !(option_number(options, OPTION_MOMENTUM) > 0))
 		return complain("--nesterov on needs a momentum, and --momentum is %s",
 				options->values[OPTION_MOMENTUM]);
-	return check_owner(options, OPTION_MOMENTUM, OPTION_OPTIMIZER, "sgd") &&
+	return check_self_test(options) &&
+	       check_owner(options, OPTION_MOMENTUM, OPTION_OPTIMIZER, "sgd") &&
 	       check_owner(options, OPTION_NESTEROV, OPTION_OPTIMIZER, "sgd") &&
 	       check_owner(options, OPTION_GAMMA, OPTION_SCHEDULE, "step") &&
 	       check_owner(options, OPTION_STEP_SIZE, OPTION_SCHEDULE, "step") &&
@@ -543,7 +554,7 @@ enum options_verdict options_parse(struct options *options, int argc, char **arg
 			print_help();
 		return OPTIONS_DONE;
 	}
-	if (!options->net) {
+	if (!options->net && !options->given[OPTION_SELF_TEST]) {
 		complain("which network? ddp-train mnist or ddp-train cifar; --help says more");
 		return OPTIONS_WRONG;
 	}

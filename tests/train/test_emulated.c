@@ -121,6 +121,33 @@ TEST(test_plain)
 	ck_assert_ptr_nonnull(strstr(program.output, "emulated"));
 }
 
+TEST(test_self_test)
+{
+	setenv("CUDA_VISIBLE_DEVICES", "0", 1);
+	program_run(&program, 0, "mnist --self-test");
+	ck_assert_msg(program_is_one_line(program.output), "%s", program.output);
+	UNIT_SAYS("self-test", program.output, "self-test passed: GPU 0, ", "; mnist f32 ",
+		  " bf16 ");
+}
+
+TEST(test_self_test_without_gpu)
+{
+	setenv("CUDA_VISIBLE_DEVICES", "", 1);
+	program_run(&program, 1, "mnist --self-test");
+	UNIT_SAYS("self-test", program.errors, "self-test: mnist on cuda with --amp off failed",
+		  "--engine cuda: ");
+}
+
+/* As long as no GPU has run this release, a training on GPUs begins with this. */
+TEST(test_first_line)
+{
+	setenv("CUDA_VISIBLE_DEVICES", "0", 1);
+	program_run(&program, 0, "mnist --samples 16 -b 4 -n 1 --steps 1 --engine cuda");
+	ck_assert_msg(strncmp(program.output,
+			      "engine cuda: this release has not been run on a GPU; ", 53) == 0,
+		      "%s", program.output);
+}
+
 static void begin_all(void)
 {
 	program_begin();

@@ -190,6 +190,8 @@ static const struct {
 	{{"mnist", "-n", "0"}, {"--ranks 0", "from 1 to 1024, or all", NULL}},
 	{{"mnist", "-n", "some"}, {"--ranks some", "or all", NULL}},
 	/* Combinations of options that exclude each other. */
+	{{"mnist", "--self-test", "-e", "3"},
+	 {"--self-test has its own options", "with --epochs", NULL}},
 	{{"mnist", "-b", "3", "--global-batch", "6"}, {"--batch 3 and --global-batch 6", NULL}},
 	{{"mnist", "-d", "x", "--samples", "6"}, {"--samples", "--data x", NULL}},
 	{{"mnist", "-r", "f", "-m", "f"},
