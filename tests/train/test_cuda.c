@@ -64,7 +64,8 @@ static const struct {
 } ours[] = {
 	{"mnist", 3, 18, DDP_F32, 5e-5},
 	{"mnist", 2, 19, DDP_BF16, 0.01},
-	{"cifar", 2, 147, DDP_F32, 5e-5},
+	/* BatchNorm in 20 layers amplifies differences of rounding */
+	{"cifar", 2, 147, DDP_F32, 2e-4},
 };
 
 TEST_LOOP(test_ours, 0, unit_rows(2, ROWS(ours)))

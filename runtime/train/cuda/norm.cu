@@ -160,64 +160,6 @@ static __device__ inline float line_at(const struct line<V> &line, int v, float 
 
 /* --- Moments ---------------------------------------------------------------------------------- */
 
-/*
- * Mean and sum of squared deviations of [count] values, each minus [base]. The base is the
- * channel's first value, so that a large mean does not cause rounding errors.
- */
-template <typename T, int V> struct moments {
-	pack<T, V> base;
-	float count, mean[V], m2[V];
-};
-
-/*
- * Adds N values per channel. Computes their mean, then their deviations from this mean, which
- * avoids cancellation, and adds both with Chan's formula. All channels share one division.
- */
-template <typename T, int V, int N>
-static __device__ inline void moments_join(struct moments<T, V> *all, const pack<T, V> (&values)[N])
-{
-	float part = (float)N / (all->count + (float)N), weight = all->count * part;
-
-	UNROLL
-	for (int v = 0; v < V; v++) {
-		float off[N], mean = 0, m2 = 0, apart;
-
-		UNROLL
-		for (int i = 0; i < N; i++) {
-			off[i] = values[i][v] - all->base[v];
-			mean += off[i];
-		}
-		mean *= 1 / (float)N;
-		UNROLL
-		for (int i = 0; i < N; i++)
-			m2 += (off[i] - mean) * (off[i] - mean);
-		apart = mean - all->mean[v];
-		all->mean[v] += apart * part;
-		all->m2[v] += m2 + apart * apart * weight;
-	}
-	all->count += (float)N;
-}
-
-/* Combines the moments of [down] threads with counts[lane] values each. */
-static __device__ inline void moments_of_lanes(const float *means, const float *m2s,
-					       const float *counts, const struct rows *rows,
-					       float *mean, float *m2)
-{
-	float count = 0, sum = 0, squares = 0;
-
-	for (unsigned lane = 0; lane < rows->down; lane++) {
-		count += counts[lane];
-		sum += counts[lane] * means[lane * rows->across];
-	}
-	*mean = sum = count > 0 ? sum / count : 0;
-	for (unsigned lane = 0; lane < rows->down; lane++) {
-		float apart = means[lane * rows->across] - sum;
-
-		squares += m2s[lane * rows->across] + counts[lane] * apart * apart;
-	}
-	*m2 = squares;
-}
-
 /* Updates a running value with the CPU engine's sequence of roundings. */
 static __device__ inline void running_move(float *running, float value, float momentum)
 {
@@ -260,85 +202,48 @@ static __device__ inline void moments_store(const struct kernel_norm *norm, size
 }
 
 /*
- * Converts the means and squared deviations of a part to sums of values and of squares, where
- * values are relative to the base. In double precision this loses nothing: the base is one of the n
- * values, so it differs from their mean by at most sqrt(n) deviations.
+ * Sums of values and of their squares, relative to the channel's first value, so that a large mean
+ * does not cause cancellation: the first value differs from the mean of n values by at most sqrt(n)
+ * deviations, so double precision loses nothing.
  */
-struct moments_term {
-	struct rows rows;
-	size_t present;
-	const float *partials;
-
-	__device__ inline double count(size_t part) const
-	{
-		size_t first = part * rows.part, end = first + rows.part;
-
-		end = end < present ? end : present;
-		return first < end ? (double)(end - first) : 0;
-	}
-
-	__device__ inline double operator()(size_t part, size_t column) const
-	{
-		const float *row = partials + part * 2 * rows.channels;
-		double mean;
-
-		if (column < rows.channels)
-			return count(part) * (double)load_fresh(row + column);
-		mean = (double)load_fresh(row + column - rows.channels);
-		return (double)load_fresh(row + column) + count(part) * mean * mean;
-	}
-};
-
-/* Each part stores means, then squared deviations, both relative to the base. */
 template <typename T, int V>
-static __global__ void __launch_bounds__(LAUNCH_THREADS, 4)
+static __global__ void __launch_bounds__(LAUNCH_THREADS, V > 4 ? 3 : 4)
 	norm_measure(struct rows rows, struct kernel_norm norm, const struct kernel_order *order,
 		     const T *x, struct partial partial, struct kernel_measured to)
 {
-	/* indexed by thread; padded, so that columns start in different banks */
-	SHARED float means[V][LAUNCH_THREADS + 8], m2s[V][LAUNCH_THREADS + 8];
-	SHARED float counts[LAUNCH_THREADS];
 	size_t present = order->count * norm.rows, channels = norm.channels;
 	struct place place = rows_place(&rows, V, present);
-	struct moments<T, V> moments = {
+	double *parts = (double *)partial.rows, *row = parts + place.part * partial.columns;
+	double sums[2 * V] = {};
+	auto term = [&](size_t part, size_t column) {
+		return load_fresh(parts + part * partial.columns + column);
 	};
-	struct moments_term term = {rows, present, partial.rows};
-	float *row = partial.rows + place.part * 2 * channels;
 
 	if (place.channel < channels) {
-		moments.base = pack_load<V>(x + place.channel);
+		pack<T, V> base = pack_load<V>(x + place.channel);
+
 		rows_each<SUM_ROWS>(&rows, &place, [&](auto n, size_t first) {
 			pack<T, V> values[n.value];
 
 			rows_load(x, &rows, first, place.channel, values);
-			moments_join(&moments, values);
+			UNROLL
+			for (int i = 0; i < n.value; i++)
+				UNROLL
+			for (int v = 0; v < V; v++) {
+				double off = (double)values[i][v] - (double)base[v];
+
+				sums[v] += off;
+				sums[V + v] += off * off;
+			}
 		});
 	}
-	UNROLL
-	for (int v = 0; v < V; v++) {
-		means[v][threadIdx.x] = moments.mean[v];
-		m2s[v][threadIdx.x] = moments.m2[v];
-	}
-	if (threadIdx.x % rows.across == 0)
-		counts[place.lane] = moments.count;
-	__syncthreads();
-	for (unsigned i = threadIdx.x; i < V * rows.across; i += LAUNCH_THREADS) {
-		unsigned v = i / rows.across, lane = i % rows.across;
-		size_t c = rows_channel(&rows, V, lane) + v;
-		float mean, m2;
+	partial_block(sums, rows.across, [&](unsigned k, unsigned lane, double sum) {
+		size_t c = rows_channel(&rows, V, lane) + k % V;
 
-		if (c >= channels)
-			continue;
-		moments_of_lanes(means[v] + lane, m2s[v] + lane, counts, &rows, &mean, &m2);
-		if (rows.parts > 1) {
-			row[c] = mean;
-			row[channels + c] = m2;
-		} else {
-			mean += present ? load(x + c) : 0;
-			moments_store(&norm, c, present, mean, m2, &to);
-		}
-	}
-	if (rows.parts == 1 || !partial_last(&partial, place.part, term))
+		if (c < channels)
+			row[k < V ? c : channels + c] = sum;
+	});
+	if (!partial_last(&partial, place.part, term))
 		return;
 	for (size_t c = threadIdx.x; c < channels; c += LAUNCH_THREADS) {
 		double sum = partial_total(&partial, c, term);
@@ -359,7 +264,8 @@ void kernel_norm_measure(void *stream, const struct kernel_norm *norm,
 	int pack = packs_fit(type, channels, {x});
 	struct rows rows =
 		rows_divide(batch * norm->rows, channels, pack, SUM_LEAST, PARTIAL_PARTS);
-	struct partial partial = partial_of(scratch, rows.parts, 2 * channels, rows.slabs);
+	struct partial partial =
+		partial_of(scratch, rows.parts, 2 * channels, rows.slabs, sizeof(double));
 
 	WITH_PACK(type, pack, T, V,
 		  LAUNCH_BLOCKS((norm_measure<T, V>), rows_blocks(&rows), LAUNCH_THREADS, stream,
@@ -561,7 +467,7 @@ size_t kernel_sums_bytes(size_t rows, size_t channels)
 {
 	size_t parts = rows < PARTIAL_PARTS ? rows : (size_t)PARTIAL_PARTS;
 
-	return partial_bytes(parts ? parts : 1, 2 * channels);
+	return partial_bytes(parts ? parts : 1, 2 * channels, sizeof(double));
 }
 
 template <int KIND>

@@ -19,7 +19,7 @@
 enum { PARTIAL_PARTS = 512, PARTIAL_GROUPS = KERNEL_TICKETS - 1, PARTIAL_FEW = 16 };
 
 struct partial {
-	float *rows;	/* rows of the parts */
+	float *rows;	/* rows of the parts, of doubles if partial_of() got that size */
 	double *groups; /* sums of the groups, after the rows */
 	unsigned *tickets;
 	size_t columns;
@@ -41,24 +41,25 @@ static inline unsigned partial_members(unsigned parts)
 	return members;
 }
 
-static inline size_t partial_rows_bytes(size_t parts, size_t columns)
+static inline size_t partial_rows_bytes(size_t parts, size_t columns, size_t size)
 {
-	return (parts * columns * sizeof(float) + 15) / 16 * 16;
+	return (parts * columns * size + 15) / 16 * 16;
 }
 
-/* Bytes of scratch memory for at most [parts]. */
-static inline size_t partial_bytes(size_t parts, size_t columns)
+/* Bytes of scratch memory for at most [parts], whose rows have numbers of [size] bytes. */
+static inline size_t partial_bytes(size_t parts, size_t columns, size_t size = sizeof(float))
 {
-	return partial_rows_bytes(parts, columns) + PARTIAL_GROUPS * columns * sizeof(double);
+	return partial_rows_bytes(parts, columns, size) + PARTIAL_GROUPS * columns * sizeof(double);
 }
 
 static inline struct partial partial_of(const struct kernel_scratch *scratch, unsigned parts,
-					size_t columns, unsigned blocks)
+					size_t columns, unsigned blocks,
+					size_t size = sizeof(float))
 {
 	char *memory = (char *)scratch->memory;
 
 	return {(float *)memory,
-		(double *)(memory + partial_rows_bytes(parts, columns)),
+		(double *)(memory + partial_rows_bytes(parts, columns, size)),
 		scratch->tickets,
 		columns,
 		parts,
@@ -144,11 +145,11 @@ static __device__ inline bool partial_sums(const struct partial *partial, unsign
  * row have different columns. Calls to(k, lane, sum) for each [lane] < [across], with the sum of
  * value [k] over thread [lane] of each row.
  */
-template <int N, typename TO>
-static __device__ inline void partial_block(const float (&values)[N], unsigned across, const TO &to)
+template <typename S, int N, typename TO>
+static __device__ inline void partial_block(const S (&values)[N], unsigned across, const TO &to)
 {
 	/* padded, so that columns start in different banks */
-	SHARED float all[N][LAUNCH_THREADS + 8];
+	SHARED S all[N][LAUNCH_THREADS + 8];
 
 	UNROLL
 	for (int k = 0; k < N; k++)
@@ -156,7 +157,7 @@ static __device__ inline void partial_block(const float (&values)[N], unsigned a
 	__syncthreads();
 	for (unsigned i = threadIdx.x; i < N * across; i += LAUNCH_THREADS) {
 		unsigned k = i / across, lane = i % across;
-		float sum = 0;
+		S sum = 0;
 
 		for (unsigned thread = lane; thread < LAUNCH_THREADS; thread += across)
 			sum += all[k][thread];
