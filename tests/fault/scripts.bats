@@ -131,6 +131,35 @@ $DIR/out/slurm-ddp-1.x86_64.rpm" ]
 	done
 }
 
+@test "package --target: a malformed system, a deb and a missing ziglang are refused before the build" {
+	stub python3 <<<'exit 1'
+	users_files
+	for arguments in 'wheel --target x86_64' 'deb --target x86_64-linux-gnu.2.28' 'wheel --cuda --target x86_64-linux-gnu.2.28'; do
+		# shellcheck disable=SC2086 # words
+		run "$TREE/contrib/package" $arguments --output "$DIR/out"
+		[ "$status" -eq 2 ]
+	done
+	run "$TREE/contrib/package" wheel --target x86_64-linux-gnu.2.28 --output "$DIR/out"
+	[ "$status" -eq 1 ]
+	[ "$output" = 'package: --target needs ziglang; type: python3 -m venv build/zig && build/zig/bin/pip install ziglang' ]
+	find "$DIR/out" | sort | diff "$DIR/before" -
+}
+
+@test "package --target: configure compiles with zig for that system, and the names have its architecture" {
+	stub python3 <<<'if [[ $1 == -c ]]; then echo /zig; else echo "$4" >"${0%/*}/tag"; exit 1; fi'
+	cat >"$TREE/configure" <<-END
+		#!/bin/sh
+		echo "\$CC|\$STRIP|\$*" >"$DIR/configured"
+		echo "\${1#--prefix=}" >prefix
+	END
+	chmod 755 "$TREE/configure"
+	stub make <<<'for a; do [[ $a != DESTDIR=* ]] || mkdir -p "${a#*=}$(<prefix)"; done'
+	touch "$TREE"/{LICENSE,README.md,doc}
+	run "$TREE/contrib/package" wheel --output "$DIR/out" --target aarch64-linux-gnu.2.28
+	grep -q '^/zig cc -target aarch64-linux-gnu\.2\.28|:|.* --host=aarch64-linux-gnu --without-onednn ' "$DIR/configured"
+	[ "$(<"$DIR/bin/tag")" = py3-none-manylinux_2_28_aarch64 ]
+}
+
 @test "quickstart: a path with a space, or one too long for Slurm, is refused before the build" {
 	mv "$TREE" "$DIR/a b"
 	run "$DIR/a b/contrib/quickstart"
