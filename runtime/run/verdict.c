@@ -25,7 +25,7 @@ static const char with_step[] = "ended with the step";
 /*
  * Returns the first other rank that [text], a message of [rank], names; -1: none. A rank in a prefix
  * "from rank 2 on n2: " or "rank 2 on n2: " sent the message, so it counts only if the rest of the
- * message names no rank.
+ * message names no rank. "rank 1 on n1 calls all-reduce, rank 0 has left with ddp_destroy" names rank 0.
  */
 static int find_named(const char *text, int rank)
 {
@@ -41,8 +41,11 @@ static int find_named(const char *text, int rank)
 		text = prefix + end;
 	}
 	for (; (text = strstr(text, "rank ")); text++) {
-		if (sscanf(text, "rank %d", &number) != 1)
+		end = 0;
+		if (sscanf(text, "rank %d has left%n", &number, &end) < 1)
 			continue;
+		if (end > 0)
+			return number == rank ? -1 : number;
 		if (number == rank)
 			return -1;
 		if (named < 0)
