@@ -22,7 +22,7 @@ enum choose_level choose_level(const char *library)
 
 int engine_choose_level(struct engine *engine, struct ddp_error *error)
 {
-	int32_t level = choose_level(engine->math->describe());
+	int32_t level = (int32_t)choose_level(engine->math->describe());
 	int status = ddp_all_reduce(engine->setup.ddp, &level, &level, 1, DDP_I32, DDP_MIN);
 
 	engine->level = (enum choose_level)level;
