@@ -49,6 +49,7 @@ except ImportError:  # Debian's PyTorch
 BATCH = 8
 attempt = "%s.%s" % (os.environ["SLURM_JOB_ID"], os.environ["SLURM_STEP_ID"])
 stop_requested = []
+stop = None
 
 
 def append(name, *words):
@@ -99,7 +100,7 @@ def await_fault(number):
 
 
 def await_stop(_):
-    while not stop_requested:
+    while not (stop_requested or getattr(stop, "_signal", 0)):
         time.sleep(0.05)
 
 
@@ -150,6 +151,7 @@ def stop_by_signal():
 
 
 def train():
+    global stop
     torch.set_num_threads(1)
     if plan.get("backend") == "ddp":
         import slurm_ddp
