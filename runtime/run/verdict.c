@@ -118,11 +118,15 @@ static void judge_kills(struct facts *facts)
 			set(&facts->ranks[i], true, "%s", with_step);
 }
 
-/* In a refused step a rank of the refusing node is first; srun may report ranks of other nodes earlier. */
+/*
+ * In a refused step a rank that exits on the refusing node is first. Slurm kills the others, and srun may
+ * report these earlier.
+ */
 static void judge_refusal(struct facts *facts)
 {
 	for (int i = 0; i < facts->size && facts->refused_by[0]; i++)
-		if (strcmp(facts->ranks[i].node, facts->refused_by) != 0)
+		if (strcmp(facts->ranks[i].node, facts->refused_by) != 0 ||
+		    signal_of(&facts->ranks[i]) != 0)
 			set(&facts->ranks[i], true, "%s", with_step);
 }
 

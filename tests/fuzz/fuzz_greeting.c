@@ -91,6 +91,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		let_read(&meeting, &handshake);
 		HOLDS(handshake.fd < 0 && handshake.stage != STAGE_DONE);
 		HOLDS(partners[0].fd < 0 && partners[1].fd < 0 && meeting.missing == 2);
+		close(fds[0]); /* ddp_fork_close_socket() closes only sockets that libddp made */
 	}
 	close(fds[1]);
 	return 0;
