@@ -114,9 +114,11 @@ static int choose_all(struct engine *engine, size_t memory, struct chosen *chose
 	if (status < 0 || !setup->say)
 		return status;
 	slow = layers_slow(engine->layers);
-	snprintf(text, sizeof(text), "cuDNN has a slow engine only for %s: lower --batch", slow);
-	if (slow)
+	if (slow) {
+		snprintf(text, sizeof(text), "cuDNN has a slow engine only for %s: lower --batch",
+			 slow);
 		setup->say(setup->listener, text);
+	}
 	snprintf(text, sizeof(text), "plans of convolutions chosen in %.1f s",
 		 ddp_seconds() - begin);
 	setup->say(setup->listener, text);
