@@ -80,9 +80,8 @@ struct facts_node {
 struct facts {
 	enum run_end end;	/* verdict_judge() corrects whether a rank exited or was killed */
 	const char *missed_why; /* why srun could not start tasks on a node; "": none */
-	const char *
-		refused_by; /* node on which --ddp failed, so that its slurmstepd ended the step; "": none */
-	bool lost;	    /* srun reported that it lost a node or a slurmstepd */
+	const char *refused_by; /* node whose slurmstepd refused the step; "": none */
+	bool lost;		/* srun reported that it lost a node or a slurmstepd */
 
 	int size; /* number of ranks; a lower bound if unknown */
 	struct facts_rank *ranks;

@@ -14,9 +14,9 @@
  * if unknown. For each rank set [follows], [why] and, if srun did not report it, [how].
  *
  * A rank follows another one if it was ended with the step, stopped on request, is not on the node
- * that refused the step, or has a message about another rank or a broken connection. Of the remaining ranks, the rank with the earliest
- * exception or message of srun is first. If every rank follows, the rank that most messages name is
- * first; else a rank that did not arrive in the collective in which others wait. If most ranks ran
+ * that refused the step, or has a message about another rank or a broken connection. Of the
+ * remaining ranks, the rank with the earliest exception or message of srun is first. If every rank
+ * follows, the rank that most messages name is first; else a rank that did not arrive in the collective in which others wait. If most ranks ran
  * on after another one had ended with status 0 (srun's --wait), that one is first.
  *
  * In a hang, the first rank is one whose node does not answer; else one whose process is stopped or

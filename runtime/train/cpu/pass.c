@@ -10,7 +10,7 @@
 #include "base/watch.h"
 #include "engine-private.h"
 
-/* --- Functions for choose.c and engine.c ------------------------------------------------ */
+/* --- Functions for choose.c and engine.c -------------------------------------------------- */
 
 struct math_options engine_math_options(const struct engine *engine, const struct program_op *op)
 {

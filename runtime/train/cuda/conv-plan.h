@@ -96,7 +96,8 @@ bool conv_is_same(const struct conv_problem *one, const struct conv_problem *oth
  * with proposal [first] and wraps around at the end. Proposals that need too much scratch memory or
  * use other arithmetic than requested are skipped. Unless products are exact, proposals without
  * tensor cores are used only if no other is usable. Engine 0, cuDNN's last resort, and mode FALLBACK
- * are used only if no other proposal is usable, for example for 2^32 elements. Returns NULL with the reason in [why] if no plan can be built.
+ * are used only if no other proposal is usable, for example for 2^32 elements. Returns NULL with the
+ * reason in [why] if no plan can be built.
  */
 struct conv_plan *conv_plan_create(const struct conv_problem *problem, const struct conv_gpu *gpu,
 				   int first, int most, char why[CONV_WHY]);
