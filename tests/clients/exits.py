@@ -82,9 +82,6 @@ def log():
     worker = threading.Thread(target=fail)
     worker.start()
     time.sleep(12)
-    dist.all_reduce(torch.ones(1))
-    dist.destroy_process_group()  # without this, PyTorch 2.15 sometimes aborts at the exit
-    sys.exit()
 
 
 def fail():
@@ -97,3 +94,4 @@ if __name__ == "__main__":
     if dist.get_rank() == 1:
         globals()[sys.argv[1]]()
     dist.all_reduce(torch.ones(1))
+    dist.destroy_process_group()  # without this, PyTorch 2.15 sometimes aborts at the exit

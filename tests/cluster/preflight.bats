@@ -300,7 +300,7 @@ release()
 	same "$(nodes)" "n2 n3 n4 n5 n6 n7 n8 "
 	has "$err" '^ddp-run: preflight of 8 nodes in [0-9.]+ s, 4 of 4 rounds of pairs: 1 failed, '
 	has "$err" '^node n1 has failed: start: no step starts on it$'
-	has "$err" '^7 nodes +CPU time '
+	has "$err" '^7 nodes +CPUs '
 }
 
 @test "a node with a full /dev/shm, without the program and with a read-only directory is replaced; one with fewer CPUs is named" {
