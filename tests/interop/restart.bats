@@ -25,7 +25,7 @@ teardown_file() { cluster_down; }
 teardown()
 {
 	end_jobs
-	rm -rf "$WORK"/*.out "$WORK"/*.pt "$WORK/.ddp" "$WORK"/{leave.py,saved}
+	rm -rf "$WORK"/*.out "$WORK"/*.pt "$WORK/.ddp" "$WORK/leave.py"
 	same "$(ls -A "$WORK")" job-templates
 }
 
@@ -66,7 +66,10 @@ same_as_undisturbed()
 	has_not "$(<"$WORK/train.out")" '^(srun: error: )?ddp: '
 }
 
-# leave_py NUMBER: prints that block of Python lines of doc/restarts.md, in a program that counts steps and has a DataLoader worker.
+# python_of NUMBER: prints that block of Python lines of doc/restarts.md.
+python_of() { awk -v number="$1" '/^```/ { block += /python/; inside = /python/; next } inside && block == number' "$DDP_SRCDIR/doc/restarts.md"; }
+
+# leave_py NUMBER: prints the block for checkpoints and that block, in a program that counts steps and has a DataLoader worker.
 leave_py()
 {
 	cat <<-'END'
@@ -74,8 +77,16 @@ leave_py()
 		import torch, torch.distributed as dist, torch.utils.data
 		dist.init_process_group("gloo")
 		rank, device, steps = dist.get_rank(), "cpu", int(os.environ["STEPS"])
-		first = int(open("saved").read()) + 1 if os.path.exists("saved") else 0
+		model = torch.nn.Linear(1, 1)
+		optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+	END
+	python_of 1
+	cat <<-'END'
 		print(f"{rank}: begins with {first}")
+		write = save
+		def save(step):
+		    print(f"{rank}: leaves after {step}")
+		    write(step)
 		def train(step):
 		    global batches
 		    if step == first:
@@ -85,12 +96,8 @@ leave_py()
 		    time.sleep(0.02)
 		    if rank == 0 and step == 20:
 		        print("trains")
-		def save(step):
-		    print(f"{rank}: leaves after {step}")
-		    if rank == 0:
-		        open("saved", "w").write(str(step))
 	END
-	awk -v number="$1" '/^```/ { block += /python/; inside = /python/; next } inside && block == number' "$DDP_SRCDIR/doc/restarts.md"
+	python_of "$1"
 	echo 'dist.destroy_process_group()'
 }
 
@@ -108,7 +115,7 @@ leave()
 	kill -CONT "$(<"$MINICLUSTER_DIR/slurmd-n1.pid")"
 	wait $! || rc=$?
 	same "$rc" 0
-	step=$(<"$WORK/saved")
+	step=$(sed -n 's/^0: leaves after //p' "$WORK/train.out")
 	same "$(grep leaves "$WORK/train.out" | sort)" "0: leaves after $step
 1: leaves after $step"
 	has_not "$(<"$TOP/err")" 'started again'
@@ -118,8 +125,8 @@ leave()
 1: begins with $((step + 1))"
 }
 
-@test "lines of doc/restarts.md: after SIGTERM all ranks stop after the same step, and continue with the next" { leave 1; }
-@test "lines of doc/restarts.md without slurm_ddp" { leave 2; }
+@test "lines of doc/restarts.md: after SIGTERM all ranks stop after the same step, and continue with the next" { leave 2; }
+@test "lines of doc/restarts.md without slurm_ddp" { leave 3; }
 
 # started_again LINE OPTION...: runs torchrun under ddp-run with these options, with a rank on each
 # of two nodes. A rank is killed, and the training must still finish. The plugin must print only
