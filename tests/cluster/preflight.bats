@@ -443,7 +443,7 @@ release()
 	slurmd_n2 "taskset -cp ${cpus[1]} \$\$ >/dev/null"
 	BOOST=0,1,2 preflight 3 --preflight --spare-nodes 1 true
 	same "$rc" 0
-	has_not "$err" '^node n2 '
+	has_not "$err" '^node n2 is slow: CPU time'
 	for _ in 1 2 3 4; do
 		nice -n -5 setsid taskset -c "${cpus[1]}" sh -c '! [ -w /proc/self/autogroup ] || echo -5 >/proc/self/autogroup; while :; do :; done' 3>&- &
 	done
