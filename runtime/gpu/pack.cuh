@@ -3,14 +3,11 @@
  * pack.cuh - load or store several adjacent numbers, at most 16 bytes, with one instruction
  *
  * A pack<T, V> is V adjacent numbers, aligned to the size of the pack; operator [] returns one of
- * them as f32. Kernels that read rows of channels are templates over V: V is PACK<T> (16 bytes) if
- * all rows are aligned to 16 bytes, else 1. packs_fit() returns which of the two applies.
- * WITH_PACK(type, pack, T, V, statement) runs the statement with that T and V.
+ * them as f32. PACK<T> numbers are 16 bytes.
  */
 #ifndef GPU_PACK_CUH
 #define GPU_PACK_CUH
 
-#include <initializer_list>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -133,30 +130,10 @@ static __device__ inline void pack_each(size_t at, size_t count, const F &f)
 			f(constant<1>(), at);
 }
 
-/*
- * Returns the numbers per pack if every row of [channels] numbers, in each array of [memory], is a
- * sequence of whole packs; else 1.
- */
-static inline int packs_fit(enum ddp_type type, size_t channels,
-			    std::initializer_list<const void *> memory)
+/* PACK<T> for the T of [type]. */
+static inline int pack_count(enum ddp_type type)
 {
-	size_t size = type == DDP_F32 ? 4 : 2;
-	uintptr_t bits = (uintptr_t)(channels * size);
-
-	for (const void *at : memory)
-		bits |= (uintptr_t)at;
-	return bits % 16 == 0 ? (int)(16 / size) : 1;
+	return type == DDP_F32 ? PACK<float> : PACK<number_bf16>;
 }
-
-#define WITH_PACK(type, pack, T, V, ...)           \
-	WITH_TYPE(                                 \
-		type, T,                           \
-		if ((pack) > 1) {                  \
-			constexpr int V = PACK<T>; \
-			__VA_ARGS__;               \
-		} else {                           \
-			constexpr int V = 1;       \
-			__VA_ARGS__;               \
-		})
 
 #endif /* GPU_PACK_CUH */

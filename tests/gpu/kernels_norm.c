@@ -10,9 +10,9 @@ static const struct shape {
 	size_t batch, rows, channels;
 	uint32_t count;
 } shapes[] = {
-	{1, 1, 1, 1},	  {3, 1, 3, 3},	    {4, 5, 10, 3},   {8, 16, 64, 8},	{8, 15, 64, 5},
-	{5, 7, 100, 2},	  {4, 4, 512, 4},   {9, 2, 2100, 8}, {64, 49, 3, 33},	{4, 4, 64, 0},
-	{30, 81, 64, 29}, {70, 64, 16, 55}, {3, 1025, 8, 3}, {20, 10, 255, 19},
+	{1, 1, 8, 1},	  {3, 1, 24, 3},    {4, 5, 16, 3},   {8, 16, 64, 8},	{8, 15, 64, 5},
+	{5, 7, 104, 2},	  {4, 4, 512, 4},   {9, 2, 2104, 8}, {64, 49, 8, 33},	{4, 4, 64, 0},
+	{30, 81, 64, 29}, {70, 64, 16, 55}, {3, 1025, 8, 3}, {20, 10, 248, 19},
 };
 
 static struct kernel_order *order_new(uint32_t count)
@@ -64,8 +64,7 @@ static void check_moments(const struct point *p)
 	size_t channels = shape->channels, all = shape->batch * shape->rows;
 	size_t rows = shape->count * shape->rows;
 	struct kernel_norm norm = {shape->rows, channels, 1e-5f, 0.1f};
-	struct array *x =
-		array_random(p->type, all * channels, p->skew, p->type == DDP_F32 ? 600 : 2);
+	struct array *x = array_random(p->type, all * channels, 0, p->type == DDP_F32 ? 600 : 2);
 	struct array *moments = array_new(DDP_F32, 1 + 2 * channels, 0);
 	struct array *again = array_new(DDP_F32, moments->count, 0);
 	struct measured one = measured_new(channels), two = measured_new(channels);
@@ -237,10 +236,10 @@ static struct layer layer_new(const struct point *p)
 	size_t rows = shape->batch * shape->rows, channels = shape->channels;
 	struct layer l = {.norm = {shape->rows, channels, 1e-5f, 0.1f}, .batch = shape->batch};
 
-	l.x = array_random(p->type, rows * channels, p->skew, 10);
-	l.y = array_random(p->type, rows * channels, p->skew, 0);
-	l.dy = array_random(p->type, rows * channels, p->skew, 0);
-	l.out = array_new(p->type, rows * channels, p->skew);
+	l.x = array_random(p->type, rows * channels, 0, 10);
+	l.y = array_random(p->type, rows * channels, 0, 0);
+	l.dy = array_random(p->type, rows * channels, 0, 0);
+	l.out = array_new(p->type, rows * channels, 0);
 	l.statistics = array_random(DDP_F32, 1 + 2 * channels, 0, 10);
 	for (size_t c = 0; c < channels; c++)
 		array_put(l.statistics, 1 + channels + c, 0.5 + draw(1000) / 500.);
@@ -420,18 +419,19 @@ static void check_back(const struct point *p)
 	}
 }
 
+/* With a skew, the number of columns is not a multiple of a pack. */
 static void check_column_sums(const struct point *p)
 {
 	const struct shape *shape = &shapes[p->size];
+	size_t rows = shape->batch * shape->rows, columns = shape->channels - p->skew;
 	struct layer l = layer_new(p);
 
-	kernel_column_sums(stream, l.dy->data, shape->batch * shape->rows, shape->channels,
-			   &l.scratch, l.sums->data, p->type);
+	kernel_column_sums(stream, l.dy->data, rows, columns, &l.scratch, l.sums->data, p->type);
 	array_fetch(l.sums);
-	for (size_t c = 0; c < shape->channels; c++) {
+	for (size_t c = 0; c < columns; c++) {
 		double sum = 0, size = 0;
 
-		for (size_t i = c; i < l.dy->count; i += shape->channels) {
+		for (size_t i = c; i < rows * columns; i += columns) {
 			sum += (double)l.dy->values[i];
 			size += fabs((double)l.dy->values[i]);
 		}
@@ -440,13 +440,13 @@ static void check_column_sums(const struct point *p)
 }
 
 static const struct test tests[] = {
-	{"moments", check_moments, ROWS(shapes), .skews = 2},
+	{"moments", check_moments, ROWS(shapes), .skews = 1},
 	{"statistics of ranks", check_combine, ROWS(worlds), .skews = 2, .f32_alone = true},
 	{"statistics for evaluation", check_fixed, 1, .skews = 1, .f32_alone = true},
-	{"values", check_apply, ROWS(shapes), .skews = 2},
+	{"values", check_apply, ROWS(shapes), .skews = 1},
 	{"NaN and overflow", check_apply_rare, ROWS(shapes), .skews = 1},
-	{"sums", check_sums, ROWS(shapes), .skews = 2},
-	{"gradients", check_back, ROWS(shapes), .skews = 2},
+	{"sums", check_sums, ROWS(shapes), .skews = 1},
+	{"gradients", check_back, ROWS(shapes), .skews = 1},
 	{"sums of columns", check_column_sums, ROWS(shapes), .skews = 2},
 };
 

@@ -39,20 +39,20 @@ static const struct net nets[] = {
 	 .pad = 4,
 	 .flip = true},
 	{.channels = 3,
-	 .height = 5,
+	 .height = 8,
 	 .width = 7,
 	 .mean = {0.5f, 0.25f, 0.125f},
 	 .deviation = {0.3f, 0.2f, 0.1f},
 	 .pad = 2,
 	 .flip = true},
-	{.channels = 1, .height = 9, .width = 3, .mean = {0.5f}, .deviation = {0.7f}, .flip = true},
+	{.channels = 1, .height = 8, .width = 3, .mean = {0.5f}, .deviation = {0.7f}, .flip = true},
 	{.channels = 4,
 	 .height = 6,
-	 .width = 5,
+	 .width = 7,
 	 .mean = {0.1f, 0.2f, 0.3f, 0.4f},
 	 .deviation = {1, 2, 3, 4},
 	 .pad = 5},
-	{.channels = 2, .height = 1, .width = 1, .deviation = {1, 1}, .pad = 1, .flip = true},
+	{.channels = 2, .height = 4, .width = 1, .deviation = {1, 1}, .pad = 1, .flip = true},
 };
 
 struct job {
@@ -163,7 +163,7 @@ static void expect_step(const struct job *job, const struct kernel_step *step,
 
 static void check_job(struct job *job, const struct point *p)
 {
-	struct array *x = array_new(p->type, BATCH * job->set.bytes, p->skew);
+	struct array *x = array_new(p->type, BATCH * job->set.bytes, 0);
 	struct kernel_images images = images_new(job);
 	const uint32_t *indices;
 	struct kernel_step *step = step_new(job, &indices);
@@ -199,7 +199,7 @@ static void check_gather(const struct point *p)
 	}
 }
 
-static const struct test tests[] = {{"gather", check_gather, ROWS(nets), .skews = 2}};
+static const struct test tests[] = {{"gather", check_gather, ROWS(nets), .skews = 1}};
 
 int main(int argc, char **argv)
 {

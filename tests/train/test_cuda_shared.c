@@ -23,7 +23,7 @@ static int row;
  * are in the next bucket.
  */
 static const struct net_layer wide_layers[] = {
-	{.kind = NET_MAX_POOL, .size = 4},
+	{.kind = NET_CONV, .name = "conv0", .outputs = 8, .size = 4, .stride = 4},
 	{.kind = NET_DENSE, .name = "fc1", .outputs = 200, .bias = true},
 	{.kind = NET_RELU},
 	{.kind = NET_DENSE, .name = "fc2", .outputs = 1320, .bias = true},

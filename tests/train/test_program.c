@@ -20,10 +20,10 @@ static const struct {
 	{"mnist", NULL, 7, 1, 1, 284e3},
 	/* These operations: 20 convolutions, 20 BatchNorms with their additions, a pool and fc. */
 	{"cifar", NULL, 42, 0, 0, 5.2e6},
-	{"like mnist", &like_mnist, 8, 1, 1, 60e3},
-	{"odd", &odd, 5, 1, 1, 10e3},
-	{"residual", &residual, 15, 0, 0, 20e3},
-	{"tangled", &tangled, 15, 0, 0, 20e3},
+	{"like mnist", &like_mnist, 8, 1, 1, 80e3},
+	{"odd", &odd, 5, 1, 1, 15e3},
+	{"residual", &residual, 15, 0, 0, 40e3},
+	{"tangled", &tangled, 18, 0, 0, 80e3},
 };
 
 struct compiled {

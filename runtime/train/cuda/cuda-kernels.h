@@ -4,8 +4,11 @@
  *
  * Each function enqueues a kernel on [stream] and returns. device_check() reports launch errors.
  * Pointers are to device memory unless stated otherwise. Activations are N, H, W, C in [type] (f32,
- * bf16, f16). Arithmetic is f32, and results are rounded once. All kernels are deterministic: they
- * sum in a fixed order, without atomic additions.
+ * bf16, f16), aligned to 16 bytes. Arithmetic is f32, and results are rounded once. All kernels are
+ * deterministic: they sum in a fixed order, without atomic additions.
+ *
+ * Images, and the channels and samples of dropouts, pools and BatchNorm, are multiples of 16 bytes.
+ * All networks of ddp-train satisfy this.
  *
  * STEP DATA. Values that differ between steps are in device memory, in struct kernel_step, not in
  * arguments, because a captured graph is launched for every step. A batch has a capacity of [batch]
@@ -189,7 +192,8 @@ void kernel_dropout(void *stream, const struct kernel_dropout *dropout,
 /* --- Pools -------------------------------------------------------------------------------------- */
 
 struct kernel_pool {
-	int height, width, channels, size; /* shape of the input; size of windows */
+	int height, width, channels; /* shape of the input */
+	int size;		     /* of windows; divides height and width */
 };
 
 /*

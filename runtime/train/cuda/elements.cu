@@ -3,9 +3,8 @@
  * elements.cu - element-wise operations
  *
  * All operations are bound by memory. Each element is read and written once. A thread accesses a
- * pack of 16 bytes, and adjacent threads access adjacent packs, so enough bytes are in flight.
- * Arrays that are not aligned to 16 bytes are processed element by element. One thread processes
- * the last, incomplete pack.
+ * pack of 16 bytes, and adjacent threads access adjacent packs, so enough bytes are in flight. One
+ * thread processes the last, incomplete pack.
  */
 #include "cuda-kernels.h"
 #include "gpu/launch.cuh"
@@ -49,9 +48,9 @@ template <int ACT>
 static void act(void *stream, const void *a, const void *b, void *y, size_t count, float scale,
 		enum ddp_type type)
 {
-	WITH_PACK(type, packs_fit(type, 0, {a, b, y}), T, V,
-		  LAUNCH_EACH((elements<ACT, T, T, V>), (count + V - 1) / V, stream, (const T *)a,
-			      (const T *)b, (T *)y, count, scale))
+	WITH_TYPE(type, T,
+		  LAUNCH_EACH((elements<ACT, T, T, PACK<T>>), (count + PACK<T> - 1) / PACK<T>,
+			      stream, (const T *)a, (const T *)b, (T *)y, count, scale))
 }
 
 void kernel_relu(void *stream, const void *x, void *y, size_t count, enum ddp_type type)

@@ -206,18 +206,14 @@ static __device__ inline void moments_store(const struct kernel_norm *norm, size
  * does not cause cancellation: the first value differs from the mean of n values by at most sqrt(n)
  * deviations, so double precision loses nothing.
  */
-template <typename T, int V>
+template <typename T, int V = PACK<T>>
 static __global__ void __launch_bounds__(LAUNCH_THREADS, V > 4 ? 3 : 4)
 	norm_measure(struct rows rows, struct kernel_norm norm, const struct kernel_order *order,
 		     const T *x, struct partial partial, struct kernel_measured to)
 {
 	size_t present = order->count * norm.rows, channels = norm.channels;
 	struct place place = rows_place(&rows, V, present);
-	double *parts = (double *)partial.rows, *row = parts + place.part * partial.columns;
-	double sums[2 * V] = {};
-	auto term = [&](size_t part, size_t column) {
-		return load_fresh(parts + part * partial.columns + column);
-	};
+	double *row = partial.rows + place.part * partial.columns, sums[2 * V] = {};
 
 	if (place.channel < channels) {
 		pack<T, V> base = pack_load<V>(x + place.channel);
@@ -243,12 +239,12 @@ static __global__ void __launch_bounds__(LAUNCH_THREADS, V > 4 ? 3 : 4)
 		if (c < channels)
 			row[k < V ? c : channels + c] = sum;
 	});
-	if (!partial_last(&partial, place.part, term))
+	if (!partial_last(&partial, place.part))
 		return;
 	for (size_t c = threadIdx.x; c < channels; c += LAUNCH_THREADS) {
-		double sum = partial_total(&partial, c, term);
+		double sum = partial_total(&partial, c);
 		double mean = present ? sum / (double)present : 0;
-		double m2 = partial_total(&partial, channels + c, term) - sum * mean;
+		double m2 = partial_total(&partial, channels + c) - sum * mean;
 		double base = present ? (double)load(x + c) : 0;
 
 		moments_store(&norm, c, present, (float)(mean + base), m2 < 0 ? 0 : (float)m2, &to);
@@ -261,15 +257,13 @@ void kernel_norm_measure(void *stream, const struct kernel_norm *norm,
 			 enum ddp_type type)
 {
 	size_t channels = norm->channels;
-	int pack = packs_fit(type, channels, {x});
-	struct rows rows =
-		rows_divide(batch * norm->rows, channels, pack, SUM_LEAST, PARTIAL_PARTS);
-	struct partial partial =
-		partial_of(scratch, rows.parts, 2 * channels, rows.slabs, sizeof(double));
+	struct rows rows = rows_divide(batch * norm->rows, channels, pack_count(type), SUM_LEAST,
+				       PARTIAL_PARTS);
+	struct partial partial = partial_of(scratch, rows.parts, 2 * channels, rows.slabs);
 
-	WITH_PACK(type, pack, T, V,
-		  LAUNCH_BLOCKS((norm_measure<T, V>), rows_blocks(&rows), LAUNCH_THREADS, stream,
-				rows, *norm, order, (const T *)x, partial, *to))
+	WITH_TYPE(type, T,
+		  LAUNCH_BLOCKS((norm_measure<T>), rows_blocks(&rows), LAUNCH_THREADS, stream, rows,
+				*norm, order, (const T *)x, partial, *to))
 }
 
 static __global__ void norm_combine(struct kernel_norm norm, const float *moments, int ranks,
@@ -321,7 +315,7 @@ void kernel_norm_fixed(void *stream, const struct kernel_norm *norm,
 /* --- Forward pass ----------------------------------------------------------------------------- */
 
 /* All loads are before the stores, as y may be equal to x or add. */
-template <typename T, int V>
+template <typename T, int V = PACK<T>>
 static __global__ void __launch_bounds__(LAUNCH_THREADS)
 	norm_apply(struct rows rows, struct kernel_normed normed, const T *add, bool relu, T *y)
 {
@@ -354,11 +348,11 @@ void kernel_norm_apply(void *stream, const struct kernel_norm *norm, size_t batc
 		       const struct kernel_normed *normed, const void *add, bool relu, void *y,
 		       enum ddp_type type)
 {
-	int pack = packs_fit(type, norm->channels, {normed->x, add, y});
-	struct rows rows = rows_divide(batch * norm->rows, norm->channels, pack, LEAST, PARTS);
+	struct rows rows =
+		rows_divide(batch * norm->rows, norm->channels, pack_count(type), LEAST, PARTS);
 
-	WITH_PACK(type, pack, T, V,
-		  LAUNCH_EACH((norm_apply<T, V>), rows_blocks(&rows) * LAUNCH_THREADS, stream, rows,
+	WITH_TYPE(type, T,
+		  LAUNCH_EACH((norm_apply<T>), rows_blocks(&rows) * LAUNCH_THREADS, stream, rows,
 			      *normed, (const T *)add, relu, (T *)y))
 }
 
@@ -375,8 +369,8 @@ struct terms {
 };
 
 /*
- * Kinds of sums. PLAIN: of columns. WITH_X: also of products with x. AGAIN: like WITH_X, with the
- * ReLU's mask recomputed.
+ * Kinds of sums. PLAIN: of columns, whose number need not be a multiple of a pack. WITH_X: also of
+ * products with x. AGAIN: like WITH_X, with the ReLU's mask recomputed.
  */
 enum { PLAIN, WITH_X, AGAIN };
 
@@ -428,17 +422,14 @@ static __device__ inline void terms_add(const struct terms *terms, const struct 
 	}
 }
 
-/*
- * Sums [channels] or 2 x [channels] columns of a part. If there is only one part, the sums are
- * written to [to].
- */
-template <typename T, int V, int KIND>
+/* Sums [channels] or 2 x [channels] columns of a part. */
+template <typename T, int KIND, int V = KIND == PLAIN ? 1 : PACK<T>>
 static __global__ void __launch_bounds__(LAUNCH_THREADS, KIND == AGAIN ? 3 : 4)
 	sums_of(struct rows rows, struct terms terms, struct partial partial, float *to)
 {
 	constexpr int N = KIND == PLAIN ? (int)SUM_ROWS : (int)SUM_ROWS_BACK;
 	struct place place = rows_place(&rows, V, rows.rows);
-	float *row = rows.parts > 1 ? partial.rows + place.part * partial.columns : to;
+	double *row = partial.rows + place.part * partial.columns;
 	float sums[KIND == PLAIN ? V : 2 * V] = {};
 	struct line<V> line;
 
@@ -459,29 +450,27 @@ static __global__ void __launch_bounds__(LAUNCH_THREADS, KIND == AGAIN ? 3 : 4)
 			row[rows.channels + c] =
 				sum * terms.normed.statistics[1 + rows.channels + c];
 	});
-	if (rows.parts > 1)
-		partial_sums(&partial, place.part, to);
+	partial_sums(&partial, place.part, to);
 }
 
 size_t kernel_sums_bytes(size_t rows, size_t channels)
 {
 	size_t parts = rows < PARTIAL_PARTS ? rows : (size_t)PARTIAL_PARTS;
 
-	return partial_bytes(parts ? parts : 1, 2 * channels, sizeof(double));
+	return partial_bytes(parts ? parts : 1, 2 * channels);
 }
 
 template <int KIND>
 static void sums_launch(void *stream, size_t count, size_t channels, const struct terms *terms,
 			const struct kernel_scratch *scratch, float *sums, enum ddp_type type)
 {
-	int pack = packs_fit(type, channels,
-			     {terms->normed.x, terms->y, terms->dy, terms->more, terms->dz});
+	int pack = KIND == PLAIN ? 1 : pack_count(type);
 	struct rows rows = rows_divide(count, channels, pack, SUM_LEAST, PARTIAL_PARTS);
 	struct partial partial = partial_of(scratch, rows.parts,
 					    KIND == PLAIN ? channels : 2 * channels, rows.slabs);
 
-	WITH_PACK(type, pack, T, V,
-		  LAUNCH_BLOCKS((sums_of<T, V, KIND>), rows_blocks(&rows), LAUNCH_THREADS, stream,
+	WITH_TYPE(type, T,
+		  LAUNCH_BLOCKS((sums_of<T, KIND>), rows_blocks(&rows), LAUNCH_THREADS, stream,
 				rows, *terms, partial, sums))
 }
 
@@ -513,7 +502,7 @@ void kernel_column_sums(void *stream, const void *dy, size_t rows, size_t channe
  * dx = (dz - middle - (x - mean) * slope) * factor; 0 in rows of unused samples. All loads are
  * before the stores, as dx may be equal to x or dz.
  */
-template <typename T, int V, bool AGAIN>
+template <typename T, bool AGAIN, int V = PACK<T>>
 static __global__ void __launch_bounds__(LAUNCH_THREADS, AGAIN ? 3 : 4)
 	norm_back(struct rows rows, size_t image, const struct kernel_order *order,
 		  struct kernel_normed normed, const float *sums, const T *dz, T *dx)
@@ -562,11 +551,11 @@ void kernel_norm_back(void *stream, const struct kernel_norm *norm,
 		      const struct kernel_normed *normed, const float *sums, const void *dz,
 		      void *dx, enum ddp_type type)
 {
-	int pack = packs_fit(type, norm->channels, {normed->x, dz, dx});
-	struct rows rows = rows_divide(batch * norm->rows, norm->channels, pack, LEAST, PARTS);
+	struct rows rows =
+		rows_divide(batch * norm->rows, norm->channels, pack_count(type), LEAST, PARTS);
 
-	WITH_PACK(type, pack, T, V, {
-		auto kernel = normed->shift ? norm_back<T, V, true> : norm_back<T, V, false>;
+	WITH_TYPE(type, T, {
+		auto kernel = normed->shift ? norm_back<T, true> : norm_back<T, false>;
 
 		LAUNCH_EACH(kernel, rows_blocks(&rows) * LAUNCH_THREADS, stream, rows, norm->rows,
 			    order, *normed, sums, (const T *)dz, (T *)dx);

@@ -2,10 +2,10 @@
 /*
  * partial.cuh - sums over many blocks in one launch: the last block adds the parts of all blocks
  *
- * Each of [parts] parts stores a row of [columns] partial sums. Parts are divided into groups. The
- * block of a group that finishes last adds the group's rows in double precision. The last of these
- * blocks adds the sums of the groups. Any block may be the last, but the terms and their order are
- * fixed, so the bits are always the same. No block waits for another one, so the blocks need not
+ * Each of [parts] parts stores a row of [columns] partial sums, in double precision. Parts are
+ * divided into groups. The block of a group that finishes last adds the group's rows. The last of
+ * these blocks adds the sums of the groups. Any block may be the last, but the terms and their order
+ * are fixed, so the bits are always the same. No block waits for another one, so the blocks need not
  * run at the same time.
  */
 #ifndef TRAIN_CUDA_PARTIAL_CUH
@@ -19,7 +19,7 @@
 enum { PARTIAL_PARTS = 512, PARTIAL_GROUPS = KERNEL_TICKETS - 1, PARTIAL_FEW = 16 };
 
 struct partial {
-	float *rows;	/* rows of the parts, of doubles if partial_of() got that size */
+	double *rows;	/* rows of the parts */
 	double *groups; /* sums of the groups, after the rows */
 	unsigned *tickets;
 	size_t columns;
@@ -41,25 +41,19 @@ static inline unsigned partial_members(unsigned parts)
 	return members;
 }
 
-static inline size_t partial_rows_bytes(size_t parts, size_t columns, size_t size)
+/* Bytes of scratch memory for at most [parts]. */
+static inline size_t partial_bytes(size_t parts, size_t columns)
 {
-	return (parts * columns * size + 15) / 16 * 16;
-}
-
-/* Bytes of scratch memory for at most [parts], whose rows have numbers of [size] bytes. */
-static inline size_t partial_bytes(size_t parts, size_t columns, size_t size = sizeof(float))
-{
-	return partial_rows_bytes(parts, columns, size) + PARTIAL_GROUPS * columns * sizeof(double);
+	return (parts + PARTIAL_GROUPS) * columns * sizeof(double);
 }
 
 static inline struct partial partial_of(const struct kernel_scratch *scratch, unsigned parts,
-					size_t columns, unsigned blocks,
-					size_t size = sizeof(float))
+					size_t columns, unsigned blocks)
 {
-	char *memory = (char *)scratch->memory;
+	double *rows = (double *)scratch->memory;
 
-	return {(float *)memory,
-		(double *)(memory + partial_rows_bytes(parts, columns, size)),
+	return {rows,
+		rows + parts * columns,
 		scratch->tickets,
 		columns,
 		parts,
@@ -72,15 +66,23 @@ static __device__ inline unsigned partial_groups(const struct partial *partial)
 	return (partial->parts + partial->members - 1) / partial->members;
 }
 
+/* Sum of [count] numbers of a column of [rows]. */
+static __device__ inline double partial_column(const double *rows, size_t columns, size_t column,
+					       unsigned count)
+{
+	double sum = 0;
+
+	UNROLL_8
+	for (unsigned i = 0; i < count; i++)
+		sum += load_fresh(rows + i * columns + column);
+	return sum;
+}
+
 /*
  * Returns whether this block is the last one. All threads must call this function, after writing
- * the row of [part]. In the last block, partial_total() then returns the sum of each column. [term]
- * is a function of (part, column) that returns a term of the sum. It must read memory with
- * load_fresh().
+ * the row of [part]. In the last block, partial_total() then returns the sum of each column.
  */
-template <typename TERM>
-static __device__ inline bool partial_last(const struct partial *partial, unsigned part,
-					   const TERM &term)
+static __device__ inline bool partial_last(const struct partial *partial, unsigned part)
 {
 	unsigned group = part / partial->members, first = group * partial->members;
 	unsigned end = first + partial->members, groups = partial_groups(partial);
@@ -90,54 +92,32 @@ static __device__ inline bool partial_last(const struct partial *partial, unsign
 		return false;
 	if (groups == 1)
 		return true;
-	for (size_t c = threadIdx.x; c < partial->columns; c += blockDim.x) {
-		double sum = 0;
-
-		UNROLL_8
-		for (unsigned p = first; p < end; p++)
-			sum += term(p, c);
-		partial->groups[group * partial->columns + c] = sum;
-	}
+	for (size_t c = threadIdx.x; c < partial->columns; c += blockDim.x)
+		partial->groups[group * partial->columns + c] = partial_column(
+			partial->rows + first * partial->columns, partial->columns, c, end - first);
 	return last_block(partial->tickets, groups);
 }
 
-template <typename TERM>
-static __device__ inline double partial_total(const struct partial *partial, size_t column,
-					      const TERM &term)
+static __device__ inline double partial_total(const struct partial *partial, size_t column)
 {
 	unsigned groups = partial_groups(partial);
-	double sum = 0;
 
-	if (groups == 1) {
-		UNROLL_8
-		for (unsigned p = 0; p < partial->parts; p++)
-			sum += term(p, column);
-		return sum;
-	}
-	UNROLL_8
-	for (unsigned g = 0; g < groups; g++)
-		sum += load_fresh(partial->groups + g * partial->columns + column);
-	return sum;
+	return groups == 1 ? partial_column(partial->rows, partial->columns, column, partial->parts)
+			   : partial_column(partial->groups, partial->columns, column, groups);
 }
 
 /*
- * Sums the rows. The sums of the first [split] columns are written to [to], those of the other
- * columns to [others]. Returns true in the last block, which writes the sums. All threads must call
- * this function, after writing the row of [part].
+ * Sums the rows. The last block writes the sums of the first [split] columns to [to], and those of
+ * the other columns to [others]. All threads must call this function, after writing the row of
+ * [part].
  */
-static __device__ inline bool partial_sums(const struct partial *partial, unsigned part, float *to,
+static __device__ inline void partial_sums(const struct partial *partial, unsigned part, float *to,
 					   size_t split = SIZE_MAX, float *others = NULL)
 {
-	auto term = [&](unsigned row, size_t column) {
-		return (double)load_fresh(partial->rows + row * partial->columns + column);
-	};
-
-	if (!partial_last(partial, part, term))
-		return false;
+	if (!partial_last(partial, part))
+		return;
 	for (size_t c = threadIdx.x; c < partial->columns; c += LAUNCH_THREADS)
-		*(c < split ? to + c : others + (c - split)) =
-			(float)partial_total(partial, c, term);
-	return true;
+		*(c < split ? to + c : others + (c - split)) = (float)partial_total(partial, c);
 }
 
 /*

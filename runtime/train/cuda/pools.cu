@@ -3,10 +3,9 @@
  * pools.cu - pools, dropout, and max-pools followed by dropout
  *
  * All kernels are bound by memory. Each byte is read and written once. A thread accesses packs of
- * 16 bytes, if the number of channels allows it, and adjacent threads access adjacent packs. A
- * max-pool reads size x size packs per thread, all in flight at the same time. A dropout after the
- * max-pool needs no further memory access and no further launch. Small batches are bound by the
- * launch.
+ * 16 bytes, and adjacent threads access adjacent packs. A max-pool reads size x size packs per
+ * thread, four of them in flight at the same time. A dropout after the max-pool needs no further
+ * memory access and no further launch. Small batches are bound by the launch.
  *
  * Indices have 32 bits, because a division of 64 bits takes five times as long. The engine rejects
  * batches with too many elements for this.
@@ -24,16 +23,17 @@ struct window {
 	uint32_t channel, row, column, image;
 };
 
-/* The window of result [place] of an image with [columns] windows per row. */
+/* The window of result [place] of an image. */
 static __device__ inline struct window window_of(const struct kernel_pool *pool, uint32_t image,
-						 uint32_t place, uint32_t columns)
+						 uint32_t place)
 {
 	uint32_t channels = (uint32_t)pool->channels, index = place / channels;
+	uint32_t columns = (uint32_t)(pool->width / pool->size);
 
 	return {place % channels, index / columns, index % columns, image};
 }
 
-/* Offset of pixel [y], [x] of the window. The pixel may be outside of the image. */
+/* Offset of pixel [y], [x] of the window. */
 static __device__ inline size_t window_pixel(const struct kernel_pool *pool,
 					     const struct window *window, int y, int x)
 {
@@ -135,7 +135,8 @@ static __device__ inline uint32_t share_dropped(const struct draw *draw, struct 
 	return less >> share.element % 32;
 }
 
-template <typename T, int V> static __global__ void drop(struct draw draw, const T *x, T *y)
+template <typename T, int V = PACK<T>>
+static __global__ void drop(struct draw draw, const T *x, T *y)
 {
 	struct share share = share_of<V>(&draw);
 	size_t at = (size_t)share.sample * draw.elements + share.place;
@@ -156,36 +157,33 @@ void kernel_dropout(void *stream, const struct kernel_dropout *dropout,
 		    size_t elements, const void *x, void *y, enum ddp_type type)
 {
 	struct draw draw = draw_of(dropout, order, orders, batch, elements);
-	int pack = packs_fit(type, elements, {x, y});
 
 	if (batch * elements == 0)
 		return;
-	WITH_PACK(type, pack, T, V,
-		  LAUNCH_BLOCKS((drop<T, V>), draw_blocks(&draw, V), LAUNCH_THREADS, stream, draw,
-				(const T *)x, (T *)y))
+	WITH_TYPE(type, T,
+		  LAUNCH_BLOCKS((drop<T>), draw_blocks(&draw, PACK<T>), LAUNCH_THREADS, stream,
+				draw, (const T *)x, (T *)y))
 }
 
 /* --- Max-pool, optionally followed by dropout ---------------------------------------------------- */
 
-/*
- * SIZE 0: any size. NaN is larger than all numbers, and the first of equal values is the maximum.
- */
-template <typename T, int V, int SIZE>
+/* NaN is larger than all numbers, and the first of equal values is the maximum. */
+template <typename T, int V = PACK<T>>
 static __global__ void max_pool(struct kernel_pool pool, struct draw draw, const T *x, T *y,
 				uint8_t *which)
 {
-	const int size = SIZE ? SIZE : pool.size;
 	struct share share = share_of<V>(&draw);
-	struct window window =
-		window_of(&pool, share.sample, share.place, (uint32_t)(pool.width / pool.size));
+	struct window window = window_of(&pool, share.sample, share.place);
 	size_t at = (size_t)share.sample * draw.elements + share.place;
 	pack<uint8_t, V> first = {};
 	float best[V] = {};
+	const int pixels = share.there ? pool.size * pool.size : 0;
 	uint32_t bits;
 
-	for (int k = 0; share.there && k < size * size; k++) {
-		pack<T, V> next =
-			pack_load<V>(x + window_pixel(&pool, &window, k / size, k % size));
+	UNROLL_4
+	for (int k = 0; k < pixels; k++) {
+		pack<T, V> next = pack_load<V>(
+			x + window_pixel(&pool, &window, k / pool.size, k % pool.size));
 
 		UNROLL
 		for (int v = 0; v < V; v++)
@@ -210,25 +208,17 @@ void kernel_max_pool(void *stream, const struct kernel_pool *pool,
 {
 	size_t windows = (size_t)(pool->height / pool->size) * (size_t)(pool->width / pool->size);
 	struct draw draw = draw_of(dropout, order, orders, batch, windows * (size_t)pool->channels);
-	int pack = packs_fit(type, (size_t)pool->channels, {x, y, which});
 
 	if (batch * windows == 0)
 		return;
-	WITH_PACK(type, pack, T, V, {
-		auto kernel = pool->size == 2 ? max_pool<T, V, 2> : max_pool<T, V, 0>;
-
-		LAUNCH_BLOCKS(kernel, draw_blocks(&draw, V), LAUNCH_THREADS, stream, *pool, draw,
-			      (const T *)x, (T *)y, which);
-	})
+	WITH_TYPE(type, T,
+		  LAUNCH_BLOCKS((max_pool<T>), draw_blocks(&draw, PACK<T>), LAUNCH_THREADS, stream,
+				*pool, draw, (const T *)x, (T *)y, which))
 }
 
-/*
- * An image has [rows] x [columns] windows, including incomplete ones, with [each] elements of dx in
- * total.
- */
 struct pool_back {
-	uint32_t rows, columns, each;
-	size_t count; /* elements in all images */
+	uint32_t each; /* results per image */
+	size_t count;  /* results in all images */
 	const void *dy, *y;
 	const uint8_t *which;
 	float scale;
@@ -236,36 +226,26 @@ struct pool_back {
 };
 
 /*
- * A window passes its gradient to the pixel of the maximum, and zeros to the other pixels. Pixels
- * of incomplete windows get zeros. With SUMS, all windows of a thread have the same channels.
+ * A window passes its gradient to the pixel of the maximum, and zeros to the other pixels. If [to]
+ * is not NULL, all windows of a thread have the same channels.
  */
-template <typename T, int V, bool SUMS>
+template <typename T, int V = PACK<T>>
 static __global__ void max_pool_back(struct kernel_pool pool, struct pool_back back,
 				     struct partial partial, float *to)
 {
-	const uint32_t rows = (uint32_t)(pool.height / pool.size);
-	const uint32_t columns = (uint32_t)(pool.width / pool.size);
 	float sums[V] = {};
 
 	for (size_t index = thread_index() * V; index < back.count;
 	     index += (size_t)gridDim.x * blockDim.x * V) {
-		struct window window = window_of(&pool, (uint32_t)index / back.each,
-						 (uint32_t)index % back.each, back.columns);
-		size_t result =
-			((size_t)window.image * rows + window.row) * columns + window.column;
-		size_t from = result * (size_t)pool.channels + window.channel;
-		bool whole = window.row < rows && window.column < columns;
-		pack<T, V> gradients = {}, results = {};
-		pack<uint8_t, V> which = {};
+		struct window window =
+			window_of(&pool, (uint32_t)index / back.each, (uint32_t)index % back.each);
+		pack<T, V> gradients = pack_load<V>((const T *)back.dy + index), results = {};
+		pack<uint8_t, V> which = pack_load<V>(back.which + index);
 
-		if (whole) {
-			gradients = pack_load<V>((const T *)back.dy + from);
-			which = pack_load<V>(back.which + from);
-			if (back.y)
-				results = pack_load<V>((const T *)back.y + from);
-		}
+		if (back.y)
+			results = pack_load<V>((const T *)back.y + index);
 		gradients = pack_of<T, V>([&](int v) {
-			return whole && (!back.y || results[v] > 0) ? gradients[v] * back.scale : 0;
+			return !back.y || results[v] > 0 ? gradients[v] * back.scale : 0;
 		});
 		UNROLL
 		for (int v = 0; v < V; v++)
@@ -274,11 +254,6 @@ static __global__ void max_pool_back(struct kernel_pool pool, struct pool_back b
 			int y = k / pool.size, x = k % pool.size;
 			pack<T, V> out = gradients;
 
-			if (window.row * (uint32_t)pool.size + (uint32_t)y >=
-				    (uint32_t)pool.height ||
-			    window.column * (uint32_t)pool.size + (uint32_t)x >=
-				    (uint32_t)pool.width)
-				continue;
 			UNROLL
 			for (int v = 0; v < V; v++)
 				if (which.numbers[v] != k)
@@ -286,7 +261,7 @@ static __global__ void max_pool_back(struct kernel_pool pool, struct pool_back b
 			pack_store((T *)back.dx + window_pixel(&pool, &window, y, x), out);
 		}
 	}
-	if (!SUMS)
+	if (!to)
 		return;
 	partial_block(sums, (unsigned)pool.channels / V, [&](unsigned v, unsigned lane, float sum) {
 		partial.rows[blockIdx.x * partial.columns + lane * V + v] = sum;
@@ -299,25 +274,20 @@ void kernel_max_pool_back(void *stream, const struct kernel_pool *pool, size_t b
 			  void *dx, const struct kernel_scratch *scratch, float *sums,
 			  enum ddp_type type)
 {
-	uint32_t channels = (uint32_t)pool->channels, size = (uint32_t)pool->size;
-	uint32_t rows = ((uint32_t)pool->height + size - 1) / size;
-	uint32_t columns = ((uint32_t)pool->width + size - 1) / size,
-		 each = rows * columns * channels;
-	struct pool_back back = {rows, columns, each, batch * each, dy, y, which, scale, dx};
-	int pack = packs_fit(type, channels, {dy, which, y, dx});
-	size_t blocks = launch_blocks(back.count / (size_t)pack);
-	bool here = sums && LAUNCH_THREADS % (channels / (unsigned)pack) == 0;
+	size_t channels = (size_t)pool->channels, pack = (size_t)pack_count(type);
+	size_t each =
+		(size_t)(pool->height / pool->size) * (size_t)(pool->width / pool->size) * channels;
+	struct pool_back back = {(uint32_t)each, batch * each, dy, y, which, scale, dx};
+	size_t blocks = launch_blocks(back.count / pack);
+	bool here = sums && LAUNCH_THREADS % (channels / pack) == 0;
 	struct partial partial = {};
 
-	if (here) {
-		blocks = blocks < PARTIAL_PARTS ? blocks : (size_t)PARTIAL_PARTS;
+	blocks = blocks < PARTIAL_PARTS ? blocks : (size_t)PARTIAL_PARTS;
+	if (here)
 		partial = partial_of(scratch, (unsigned)blocks, channels, 1);
-	}
-	WITH_PACK(type, pack, T, V, {
-		auto kernel = here ? max_pool_back<T, V, true> : max_pool_back<T, V, false>;
-
-		LAUNCH_BLOCKS(kernel, blocks, LAUNCH_THREADS, stream, *pool, back, partial, sums);
-	})
+	WITH_TYPE(type, T,
+		  LAUNCH_BLOCKS((max_pool_back<T>), blocks, LAUNCH_THREADS, stream, *pool, back,
+				partial, here ? sums : NULL))
 	if (sums && !here)
 		kernel_column_sums(stream, dx, batch * (size_t)pool->height * (size_t)pool->width,
 				   channels, scratch, sums, type);
@@ -329,7 +299,7 @@ void kernel_max_pool_back(void *stream, const struct kernel_pool *pool, size_t b
  * A thread has one pack of channels of an image. It sums the pack over all rows or, with BACK,
  * writes it to all rows.
  */
-template <typename T, int V, bool BACK>
+template <typename T, bool BACK, int V = PACK<T>>
 static __global__ void average_pool(uint32_t count, uint32_t rows, uint32_t channels, const T *from,
 				    T *to)
 {
@@ -358,11 +328,10 @@ template <bool BACK>
 static void average(void *stream, size_t batch, size_t rows, size_t channels, const void *from,
 		    void *to, enum ddp_type type)
 {
-	int pack = packs_fit(type, channels, {from, to});
-	uint32_t count = (uint32_t)(batch * (channels / (size_t)pack));
+	uint32_t count = (uint32_t)(batch * channels / (size_t)pack_count(type));
 
-	WITH_PACK(type, pack, T, V,
-		  LAUNCH_EACH((average_pool<T, V, BACK>), count, stream, count, (uint32_t)rows,
+	WITH_TYPE(type, T,
+		  LAUNCH_EACH((average_pool<T, BACK>), count, stream, count, (uint32_t)rows,
 			      (uint32_t)channels, (const T *)from, (T *)to))
 }
 

@@ -129,7 +129,7 @@ struct target {
 };
 
 /* Loads all bytes of a thread first, so that their latencies overlap. */
-template <typename T, int V>
+template <typename T, int V = PACK<T>>
 static __global__ void gather(struct kernel_images images, struct kernel_step *step,
 			      const struct kernel_result *results, struct target to)
 {
@@ -168,10 +168,9 @@ void kernel_gather(void *stream, const struct kernel_images *images, struct kern
 		   uint64_t *orders, enum ddp_type type)
 {
 	size_t elements = (size_t)images->channels * (size_t)images->height * (size_t)images->width;
-	int pack = packs_fit(type, elements, {x});
 	struct target to = {x, labels, orders, (uint32_t)batch,
-			    (uint32_t)(elements / (size_t)pack)};
+			    (uint32_t)(elements / (size_t)pack_count(type))};
 
-	WITH_PACK(type, pack, T, V,
-		  LAUNCH_EACH((gather<T, V>), batch * to.packs, stream, *images, step, results, to))
+	WITH_TYPE(type, T,
+		  LAUNCH_EACH((gather<T>), batch * to.packs, stream, *images, step, results, to))
 }
