@@ -210,7 +210,7 @@ static void check_fixed(const struct point *p)
 	struct measured m = measured_new(CHANNELS);
 
 	(void)p;
-	kernel_norm_fixed(stream, &wide_norm, &m.to);
+	kernel_norm_combine(stream, &wide_norm, NULL, 0, &m.to);
 	array_fetch(m.statistics);
 	for (size_t c = 0; c < CHANNELS; c++) {
 		double inverse = 1 / sqrt((double)m.running[1]->values[c] + (double)1e-5f);

@@ -251,13 +251,11 @@ void kernel_norm_measure(void *stream, const struct kernel_norm *norm,
 			 enum ddp_type type);
 /*
  * Combines the moments of [ranks] ranks to statistics, in rank order and in double precision. With
- * one rank the bits equal those of kernel_norm_measure().
+ * one rank the bits equal those of kernel_norm_measure(). If [ranks] is 0, for an evaluation, the
+ * statistics are the running values, which do not change.
  */
 void kernel_norm_combine(void *stream, const struct kernel_norm *norm, const float *moments,
 			 int ranks, const struct kernel_measured *to);
-/* For an evaluation: computes statistics from the running values. */
-void kernel_norm_fixed(void *stream, const struct kernel_norm *norm,
-		       const struct kernel_measured *to);
 /* Operands of y = (x - mean) * inverse * scale + shift. */
 struct kernel_normed {
 	const void *x;

@@ -274,6 +274,12 @@ static __global__ void norm_combine(struct kernel_norm norm, const float *moment
 
 	if (c >= channels)
 		return;
+	if (ranks == 0) {
+		n = 1;
+		mean = (double)to.running_mean[c];
+		m2 = (double)to.running_variance[c];
+		to.running_mean = to.running_variance = NULL;
+	}
 	for (int rank = 0; rank < ranks; rank++, moments += 1 + 2 * channels) {
 		double more = (double)moments[0], all = n + more;
 		double apart = (double)moments[1 + c] - mean;
@@ -291,25 +297,6 @@ void kernel_norm_combine(void *stream, const struct kernel_norm *norm, const flo
 			 int ranks, const struct kernel_measured *to)
 {
 	LAUNCH_EACH(norm_combine, norm->channels, stream, *norm, moments, ranks, *to);
-}
-
-static __global__ void norm_fixed(struct kernel_norm norm, struct kernel_measured to)
-{
-	size_t c = thread_index(), channels = norm.channels;
-
-	if (c >= channels)
-		return;
-	if (c == 0)
-		to.statistics[0] = 0;
-	to.statistics[1 + c] = to.running_mean[c];
-	to.statistics[1 + channels + c] =
-		(float)(1 / sqrt((double)to.running_variance[c] + (double)norm.epsilon));
-}
-
-void kernel_norm_fixed(void *stream, const struct kernel_norm *norm,
-		       const struct kernel_measured *to)
-{
-	LAUNCH_EACH(norm_fixed, norm->channels, stream, *norm, *to);
 }
 
 /* --- Forward pass ----------------------------------------------------------------------------- */

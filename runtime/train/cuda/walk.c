@@ -225,7 +225,7 @@ static int norm_forward(const struct walk *at, struct ddp_error *error)
 	if (engine->mode == PROGRAM_TRAIN)
 		status = measure(at, &to, error);
 	else
-		kernel_norm_fixed(at->stream, &at->unit->norm, &to);
+		kernel_norm_combine(at->stream, &at->unit->norm, NULL, 0, &to);
 	if (status < 0)
 		return status;
 	kernel_norm_apply(at->stream, &at->unit->norm, at->batch, &normed,
