@@ -18,7 +18,7 @@
 #include "net/model.h"
 #include "optim/optim.h"
 
-#define ENGINE_VERSION 8
+#define ENGINE_VERSION 9
 
 struct engine; /* defined by each engine */
 
@@ -105,15 +105,6 @@ struct engine_class {
 	 */
 	int (*open)(struct engine **engine, const struct engine_setup *setup,
 		    struct ddp_error *error);
-
-	/*
-	 * Announces the next steps. [batch] has this rank's samples for all of them: setup->batch
-	 * per step, the remainder in the last step. All ranks announce equally many samples.
-	 * [rates] has the learning rates of the steps. Steps that were not announced are allowed,
-	 * but slower. NULL: not needed. Not called with virtual ranks. Collective.
-	 */
-	int (*expect)(struct engine *engine, const struct batch *batch, const double *rates,
-		      struct ddp_error *error);
 
 	/*
 	 * Runs or enqueues one step over [batch], which may be empty on some ranks. [global]:

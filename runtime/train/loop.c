@@ -17,14 +17,15 @@
 
 /* --- Step ------------------------------------------------------------------------------------ */
 
-/* Gets the next samples of each part, at most [most], and their positions in the epoch's order. */
-static size_t get_samples(struct run *run, size_t most)
+/* Gets the samples of the next step, and their positions in the epoch's order. */
+static size_t get_samples(struct run *run)
 {
 	size_t count = 0;
 
 	for (size_t part = 0; part < run->parts; part++) {
 		uint64_t order = ddp_sampler_order(run->samplers[part]);
-		size_t received = ddp_sampler_take(run->samplers[part], run->indices + count, most);
+		size_t received =
+			ddp_sampler_take(run->samplers[part], run->indices + count, run->batch);
 
 		for (size_t i = 0; i < received; i++)
 			run->orders[count++] = order + i * (uint64_t)run->total_parts;
@@ -119,12 +120,12 @@ static int settle(struct run *run)
 			     run->class->head.name, (unsigned long long)run->pending);
 }
 
-static struct batch get_batch(struct run *run, size_t most)
+static struct batch get_batch(struct run *run)
 {
 	return (struct batch){
 		.indices = run->indices,
 		.orders = run->orders,
-		.count = get_samples(run, most),
+		.count = get_samples(run),
 		.seed = run->seed,
 		.epoch = run->progress.epoch,
 		.augment = !option_flag(run->options, OPTION_NO_AUGMENT),
@@ -148,7 +149,7 @@ static size_t count_new(const struct run *run, const struct batch *batch)
 static int step(struct run *run, uint64_t steps)
 {
 	struct run_progress *progress = &run->progress;
-	struct batch batch = get_batch(run, run->batch);
+	struct batch batch = get_batch(run);
 	struct engine_step done = {.stop = false};
 	double rate = schedule_rate(&run->schedule, progress->epoch, progress->step, steps);
 	int status = run->class->step(run->engine, &batch, batch.count * (size_t)run->world->size,
@@ -282,28 +283,6 @@ static bool is_due(const struct run *run, uint64_t steps)
 
 	return every > 0 && progress->total % every == 0 && progress->step < steps &&
 	       progress->total < run->limit;
-}
-
-static int expect_steps(struct run *run, uint64_t steps)
-{
-	const struct run_progress *progress = &run->progress;
-	uint64_t left = steps - progress->step;
-	struct batch batch;
-	double *rates;
-	int status;
-
-	if (!run->class->expect || run->virtual || left == 0)
-		return 0;
-	rates = ddp_xcalloc(left, sizeof(*rates), "an epoch's rates");
-	for (uint64_t i = 0; i < left; i++)
-		rates[i] =
-			schedule_rate(&run->schedule, progress->epoch, progress->step + i, steps);
-	batch = get_batch(run, run->most);
-	status = run->class->expect(run->engine, &batch, rates, &run->error);
-	free(rates);
-	if (status < 0)
-		return status;
-	return seek(run);
 }
 
 /*
@@ -440,8 +419,6 @@ static int train_epoch(struct run *run)
 	uint64_t steps = run_steps(run);
 	int status = seek(run);
 
-	if (status == 0)
-		status = expect_steps(run, steps);
 	if (status == 0)
 		status = train_steps(run, steps);
 	if (status == 0 && !run->stop.agreed)

@@ -46,7 +46,6 @@ struct run {
 	bool virtual;		       /* --virtual-ranks is set */
 	struct ddp_sampler **samplers; /* one per part */
 	size_t batch, test_batch;      /* samples of each part per step */
-	size_t most; /* capacity of indices and orders per part: an epoch, or a test batch */
 	uint64_t *indices, *orders;
 	uint64_t seed;
 	int threads; /* 0: as many as CPUs */

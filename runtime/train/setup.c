@@ -213,13 +213,11 @@ static int set_batch(struct run *run)
 
 static int create_buffers(struct run *run)
 {
-	size_t epoch = (set_info(run->train)->samples + run->total_parts - 1) / run->total_parts;
-	size_t most = epoch > run->test_batch ? epoch : run->test_batch;
-	size_t count = most * run->parts;
+	size_t step = run->batch * run->parts;
+	size_t count = step > run->test_batch ? step : run->test_batch;
 	struct ddp_sampler_options options = DDP_SAMPLER_OPTIONS_INIT;
 	int status = 0;
 
-	run->most = most;
 	run->indices = ddp_xcalloc(count, sizeof(*run->indices), "the order of samples");
 	run->orders = ddp_xcalloc(count, sizeof(*run->orders), "the order of samples");
 	run->samplers = ddp_xcalloc(run->parts, sizeof(struct ddp_sampler *), "samplers");

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kernels_samples.c - kernel_gather(): images have the same bits as from batch_images(); labels,
- * orders and the start of a step
+ * kernels_samples.c - kernel_gather(): images have the same bits as from batch_images(); labels and
+ * the start of a step
  */
 #include "data/batch.h"
 #include "harness.h"
-#include "optim/loop.h"
 
 /*
  * Number of images in a set of random images, which replaces train/data/set.c; and of samples in a
@@ -115,77 +114,41 @@ static struct kernel_images images_new(const struct job *job)
 	return images;
 }
 
-/* The optimizer's step UPDATES + 1 has corrections[UPDATES + 1 - FIRST_STEP]. */
-enum { SEQUENCE = 3 * KERNEL_SLOTS + 5, UPDATES = 41, FIRST_STEP = 38 };
-static const double rate = 0.123;
-
-static struct kernel_step *step_new(const struct job *job, const uint32_t **indices)
+static struct kernel_step *step_new(const struct job *job)
 {
-	struct optim_correction corrections[UPDATES + 2 - FIRST_STEP] = {{0}};
-	uint32_t narrow[BATCH];
-	struct kernel_step step = {.order = {.count = 77}};
+	const struct kernel_step step = {.next = {.scale = 3, .updates = 41},
+					 .order = {.seed = job->seed,
+						   .epoch = job->epoch,
+						   .count = (uint32_t)job->count,
+						   .augment = job->augment}};
 
-	for (int i = 0; i < BATCH; i++)
-		narrow[i] = (uint32_t)job->indices[i];
-	corrections[UPDATES + 1 - FIRST_STEP] = (struct optim_correction){0.7, 0.3f};
-	*indices = device_new(job->count * sizeof(*narrow), narrow);
-	step.next = (struct kernel_next){
-		.seed = job->seed,
-		.epoch = job->epoch,
-		.sequence = SEQUENCE,
-		.augment = job->augment,
-		.entry = {rate, 0.99f, 0.25f, (uint32_t)job->count},
-		.indices = *indices,
-		.places = device_new(job->count * sizeof(*job->orders), job->orders),
-		.corrections = job->augment ? device_new(sizeof(corrections), corrections) : NULL,
-		.first = FIRST_STEP,
-		.state = {.scale = 3, .updates = UPDATES},
-	};
 	return device_new(sizeof(step), &step);
-}
-
-static void expect_step(const struct job *job, const struct kernel_step *step,
-			const uint32_t *indices)
-{
-	struct kernel_step now;
-
-	device_move(&now, step, sizeof(now));
-	expect(now.order.count == job->count && now.order.share == 0.25f &&
-		       now.order.seed == job->seed && now.order.epoch == job->epoch &&
-		       now.order.stop == job->augment && now.state.scale == 3 &&
-		       now.state.updates == UPDATES && now.next.indices == indices,
-	       "the order of the step is wrong");
-	if (job->augment)
-		expect(now.order.pace.rate == (float)-(rate / 0.7) && now.order.pace.root == 0.3f &&
-			       now.order.pace.shrink == 0.99f,
-		       "the step's learning rate or corrections are wrong");
 }
 
 static void check_job(struct job *job, const struct point *p)
 {
 	struct array *x = array_new(p->type, BATCH * job->set.bytes, 0);
 	struct kernel_images images = images_new(job);
-	const uint32_t *indices;
-	struct kernel_step *step = step_new(job, &indices);
-	struct kernel_result *results = pinned_new(KERNEL_SLOTS * sizeof(*results));
+	struct kernel_step *step = step_new(job), now;
 	int32_t labels[BATCH], *device_labels = device_new(sizeof(labels), NULL);
-	uint64_t orders[BATCH], *device_orders = device_new(sizeof(orders), NULL);
+	uint32_t indices[BATCH];
 
-	results[SEQUENCE % KERNEL_SLOTS].stop = job->augment;
-	kernel_gather(stream, &images, step, results, BATCH, x->data, device_labels, device_orders,
-		      p->type);
+	for (int i = 0; i < BATCH; i++)
+		indices[i] = (uint32_t)job->indices[i];
+	kernel_gather(stream, &images, step, device_new(job->count * sizeof(*indices), indices),
+		      device_new(job->count * sizeof(*job->orders), job->orders), BATCH, x->data,
+		      device_labels, p->type);
 	array_fetch(x);
 	device_move(labels, device_labels, sizeof(labels));
-	device_move(orders, device_orders, sizeof(orders));
+	device_move(&now, step, sizeof(now));
 	expect_all("pixel", x, plain_images(job));
 	for (size_t i = 0; i < BATCH; i++) {
 		bool there = i < job->count;
 
 		expect(labels[i] == (there ? set_label(&job->set, job->indices[i]) : 0),
 		       "label %zu is %d", i, labels[i]);
-		expect(orders[i] == (there ? job->orders[i] : 0), "order %zu is wrong", i);
 	}
-	expect_step(job, step, indices);
+	expect(now.state.scale == 3 && now.state.updates == 41, "the state of the step is wrong");
 }
 
 static void check_gather(const struct point *p)

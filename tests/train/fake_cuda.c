@@ -2,9 +2,9 @@
 /*
  * fake_cuda.c - a GPU engine for tests, which computes with the CPU engine and reports results late
  *
- * The engine returns an error if the trainer makes a forbidden call while steps are in progress, or
- * runs a step that the trainer did not announce. Ranks that share a device use libddp's modules for
- * shared devices, which tests/runtime emulates in host memory. Environment variables:
+ * The engine returns an error if the trainer makes a forbidden call while steps are in progress.
+ * Ranks that share a device use libddp's modules for shared devices, which tests/runtime emulates in
+ * host memory. Environment variables:
  *
  *   FAKE_LAG      a step is reported this number of steps later
  *   FAKE_BURST    number of steps that are reported together
@@ -41,12 +41,6 @@ struct fake {
 	} ring[FAKE_MOST];
 	uint64_t begun, ended; /* number of steps started; number of steps reported */
 	float *kept;	       /* copy of the model before a step that will be skipped */
-	struct {
-		uint64_t *indices, *orders;
-		double *rates;
-		struct batch batch; /* announced steps that have not run yet */
-		size_t steps;	    /* number of announced steps that have run */
-	} announced;
 	char describe[128], device[64];
 };
 
@@ -127,62 +121,6 @@ static int fake_join(struct ddp *ddp, struct ddp_error *error)
 	return status < 0 ? ddp_error_set(error, status, "%s", ddp_error(ddp)) : 0;
 }
 
-/* --- Announced steps -------------------------------------------------------------------------- */
-
-static void forget(struct fake *fake)
-{
-	free(fake->announced.indices);
-	free(fake->announced.orders);
-	free(fake->announced.rates);
-	memset(&fake->announced, 0, sizeof(fake->announced));
-}
-
-static void *copy_of(const void *from, size_t bytes)
-{
-	void *copy = malloc(bytes + 1);
-
-	return copy ? memcpy(copy, from, bytes) : NULL;
-}
-
-static int fake_expect(struct engine *engine, const struct batch *batch, const double *rates,
-		       struct ddp_error *error)
-{
-	struct fake *fake = fake_of(engine);
-	size_t each = fake->setup.batch, bytes = batch->count * sizeof(uint64_t);
-
-	forget(fake);
-	fake->announced.indices = copy_of(batch->indices, bytes);
-	fake->announced.orders = copy_of(batch->orders, bytes);
-	fake->announced.rates = copy_of(rates, (batch->count + each - 1) / each * sizeof(*rates));
-	fake->announced.batch = *batch;
-	fake->announced.batch.indices = fake->announced.indices;
-	fake->announced.batch.orders = fake->announced.orders;
-	if (fake->announced.indices && fake->announced.orders && fake->announced.rates)
-		return 0;
-	return ddp_error_set(error, DDP_ERR_MEMORY, "no memory");
-}
-
-static int check_announced(struct fake *fake, const struct batch *batch, size_t global, double rate,
-			   struct ddp_error *error)
-{
-	struct batch *left = &fake->announced.batch;
-	size_t count = left->count < fake->setup.batch ? left->count : fake->setup.batch;
-	size_t bytes = count * sizeof(uint64_t);
-
-	if (count == 0 || batch->count != count ||
-	    global != count * (size_t)ddp_world(fake->setup.ddp)->size ||
-	    rate != fake->announced.rates[fake->announced.steps] || batch->seed != left->seed ||
-	    batch->epoch != left->epoch || batch->augment != left->augment ||
-	    memcmp(batch->indices, left->indices, bytes) != 0 ||
-	    memcmp(batch->orders, left->orders, bytes) != 0)
-		return ddp_error_set(error, DDP_ERR_ENGINE, "a step that was not announced");
-	left->indices += count;
-	left->orders += count;
-	left->count -= count;
-	fake->announced.steps++;
-	return 0;
-}
-
 /* --- Open and close ------------------------------------------------------------------------- */
 
 static void fake_close(struct engine *engine)
@@ -190,7 +128,6 @@ static void fake_close(struct engine *engine)
 	struct fake *fake = fake_of(engine);
 
 	engine_cpu.close(fake->cpu);
-	forget(fake);
 	free(fake->kept);
 	free(fake);
 }
@@ -295,8 +232,6 @@ static int fake_step(struct engine *engine, const struct batch *batch, size_t gl
 	struct engine_step *mine = &fake->ring[fake->begun % FAKE_MOST].step;
 	int status = check_step(fake, step, error);
 
-	if (status == 0)
-		status = check_announced(fake, batch, global, rate, error);
 	if (skip)
 		copy_model(fake, false);
 	if (status == 0)
@@ -387,7 +322,6 @@ DDP_API const struct engine_class ddp_module = {
 	.devices = fake_devices,
 	.join = fake_join,
 	.open = fake_open,
-	.expect = fake_expect,
 	.step = fake_step,
 	.settle = fake_settle,
 	.evaluate = fake_evaluate,

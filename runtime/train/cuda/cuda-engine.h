@@ -121,7 +121,6 @@ struct engine {
 	struct device_graph *graphs[CUDA_GRAPHS]; /* the second is for CUDA_TWO_GRAPHS only */
 	uint64_t launched, results_read; /* steps enqueued; steps whose results were read */
 	uint64_t updates;		 /* optimizer steps that are known to be done */
-	uint64_t table_step;		 /* step that reads the table sent last */
 	bool pushed;			 /* the next step is the first after a push */
 	bool broken;			 /* a call failed, so no function may wait for the device */
 
@@ -163,8 +162,6 @@ int cuda_fail(const struct engine *engine, int status, struct ddp_error *error);
 
 int cuda_step(struct engine *engine, const struct batch *batch, size_t global, uint64_t step,
 	      double rate, bool stop, struct engine_step *done, struct ddp_error *error);
-int cuda_expect(struct engine *engine, const struct batch *batch, const double *rates,
-		struct ddp_error *error);
 int cuda_settle(struct engine *engine, struct engine_step *done, struct ddp_error *error);
 int cuda_evaluate(struct engine *engine, const struct batch *batch,
 		  struct ddp_evaluation *evaluation, struct ddp_error *error);

@@ -44,29 +44,20 @@ struct kernel_scratch {
 /* --- Step data and results ---------------------------------------------------------------------- */
 
 /*
- * Tables on the device describe the announced steps. They have an entry for each step, and the
- * index in the set and the position in the epoch's order for each sample. The first kernel of a
- * step, kernel_gather(), makes the next entry the current one. The last kernel, kernel_optimize(),
- * advances to the following entry. So a step needs no data from the host, except whether this rank
- * wants to stop.
+ * What the host sends before each step (data.h). Corrections of the rate are computed on the host,
+ * since pow() on the device rounds differently. If steps can be skipped, only the device knows how
+ * many optimizer steps it has done, so there is one element of [paces] for each possible number.
  */
-struct kernel_entry {
-	double rate;
-	float shrink;	/* AdamW: optim_shrink() for this rate */
-	float share;	/* 1 / samples of all ranks */
-	uint32_t count; /* samples of this rank */
-};
-
-/* Corrections are computed on the host, since pow() on the device rounds differently. */
-struct optim_correction;
-
+enum { KERNEL_SLOTS = 16 };
 struct kernel_order {
-	uint64_t seed, epoch;
-	float share;
-	uint32_t count, stop; /* this rank wants to stop */
-	struct {
+	uint64_t seed, epoch, sequence; /* sequence: number of the step, from 1 */
+	uint64_t updates;		/* optimizer steps that are known to be done */
+	float share;			/* 1 / samples of all ranks */
+	uint32_t count;			/* samples of this rank */
+	uint32_t augment, stop;		/* stop: this rank wants to stop */
+	struct kernel_pace {
 		float rate, root, shrink; /* members of struct optim_numbers */
-	} pace;
+	} paces[KERNEL_SLOTS];		  /* [i]: after [updates] + i optimizer steps */
 };
 
 /* State kept from step to step. The scale is 1 without loss scaling. */
@@ -77,39 +68,19 @@ struct kernel_state {
 	uint64_t updates;	      /* optimizer steps done */
 };
 
-struct kernel_next {
-	uint64_t seed, epoch, sequence; /* number of the step, from 1 */
-	uint32_t augment;
-	struct kernel_entry entry;
-	/* On the device: the step's samples, and the entries of the steps after it. */
-	const uint32_t *indices;
-	const uint64_t *places;
-	const struct kernel_entry *following;
-	/*
-	 * Element [i] is for optimizer step first + i. There is one for each possible step: if
-	 * steps can be skipped, only the device knows the number of optimizer steps. NULL: no
-	 * optimizer.
-	 */
-	const struct optim_correction *corrections;
-	uint64_t first;
-	struct kernel_state state;
-};
-
 /*
- * Step data on the device. Only the first and the last kernel of a step write this struct. The
- * other kernels read order and state.
+ * Step data on the device, which the step's samples follow. kernel_gather() copies [next] to
+ * [state], and kernel_optimize() changes [next]. The host sends [order], and [next] after a push.
+ * The other kernels read order and state.
  */
 struct kernel_step {
+	struct kernel_state state, next;
 	struct kernel_order order;
-	struct kernel_state state;
-	struct kernel_next next;
 };
 
 /* Results of the last KERNEL_SLOTS steps, in memory of device_alloc_host(). */
 enum { KERNEL_WORD = 4 }; /* stop, loss, hits, samples, as in model.h's step vector */
-enum { KERNEL_SLOTS = 16 };
 struct kernel_result {
-	uint32_t stop;		 /* written by the host before the step: this rank wants to stop */
 	float word[KERNEL_WORD]; /* sums over all ranks */
 	uint32_t skipped;
 	float scale;
@@ -130,15 +101,14 @@ struct kernel_images {
 };
 
 /*
- * Makes step->next the current step. Writes the images of the step to [x], the labels to [labels],
- * and the positions in the epoch's order to [orders]. Images are cropped and mirrored by
- * ddp_random(), normalised, and in the order N, H, W, C. In f32 their bits equal those of
- * batch_images(). Labels and positions of unused samples are 0. Reads the stop request from the
- * step's slot in [results]; NULL: no request.
+ * Sets step->state. Writes the images of the step to [x] and the labels to [labels]. [indices] and
+ * [orders] are the samples' indices in the set and positions in the epoch's order. Images are
+ * cropped and mirrored by ddp_random(), normalised, and in the order N, H, W, C. In f32 their bits
+ * equal those of batch_images(). Labels of unused samples are 0.
  */
 void kernel_gather(void *stream, const struct kernel_images *images, struct kernel_step *step,
-		   const struct kernel_result *results, size_t batch, void *x, int32_t *labels,
-		   uint64_t *orders, enum ddp_type type);
+		   const uint32_t *indices, const uint64_t *orders, size_t batch, void *x,
+		   int32_t *labels, enum ddp_type type);
 
 /* --- Loss --------------------------------------------------------------------------------------- */
 
@@ -329,9 +299,9 @@ void kernel_norm2(void *stream, const float *gradients, size_t count,
  * [norm2] reports an overflow, the values do not change. [norm2] is NULL if there is neither
  * clipping nor a loss scale. If [narrow] is not NULL, it gets the values in [type].
  *
- * Also ends the step: updates scale and good_steps as ddp_scaler_update() does, advances
- * step->next, and writes [word] and the state to the step's slot of the results in host memory. The
- * result may arrive before the last values are written.
+ * Also ends the step: updates step->next as ddp_scaler_update() does, and writes [word] and the
+ * state to the step's slot of the results in host memory. The result may arrive before the last
+ * values are written.
  */
 struct optim;
 struct kernel_end {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* data.c - copy the data set and the tables of announced steps to the device */
+/* data.c - copy the data set and the data of each step to the device */
 #include "config.h"
 
 #include <inttypes.h>
@@ -10,47 +10,6 @@
 #include "base/xalloc.h"
 #include "data.h"
 #include "optim/loop.h"
-
-/* --- Table of steps ----------------------------------------------------------------------------- */
-
-static size_t steps_of(size_t samples, size_t each)
-{
-	return samples > each ? (samples + each - 1) / each : 1;
-}
-
-/* The table starts with struct kernel_next. The last entry is followed by an entry of zeros. */
-static struct data_layout layout_of(size_t samples, size_t steps)
-{
-	struct data_layout layout;
-
-	layout.entries = sizeof(struct kernel_next);
-	layout.corrections = layout.entries + (steps + 1) * sizeof(struct kernel_entry);
-	layout.places =
-		layout.corrections + (steps + KERNEL_SLOTS) * sizeof(struct optim_correction);
-	layout.indices = layout.places + samples * sizeof(uint64_t);
-	layout.bytes = layout.indices + samples * sizeof(uint32_t);
-	return layout;
-}
-
-static struct kernel_entry *entries(const struct data *data, uint8_t *memory)
-{
-	return (void *)(memory + data->layout.entries);
-}
-
-static struct optim_correction *corrections(const struct data *data, uint8_t *memory)
-{
-	return (void *)(memory + data->layout.corrections);
-}
-
-static uint64_t *places(const struct data *data, uint8_t *memory)
-{
-	return (void *)(memory + data->layout.places);
-}
-
-static uint32_t *indices(const struct data *data, uint8_t *memory)
-{
-	return (void *)(memory + data->layout.indices);
-}
 
 /* --- Open --------------------------------------------------------------------------------------- */
 
@@ -69,14 +28,22 @@ static struct kernel_images images_of(const struct net *net)
 	return images;
 }
 
-/* Sets the device pointers; see device_part(). [table]: bytes of the table. */
-static void divide(struct data *data, size_t samples, size_t table, struct device_parts *parts)
+static uint64_t *orders(struct kernel_step *step)
+{
+	return (void *)(step + 1);
+}
+
+static uint32_t *indices(const struct data *data, struct kernel_step *step)
+{
+	return (void *)(orders(step) + data->setup.batch);
+}
+
+/* Sets the device pointers; see device_part(). */
+static void divide(struct data *data, size_t samples, struct device_parts *parts)
 {
 	data->images.pixels = device_part(parts, samples * data->bytes);
 	data->images.labels = device_part(parts, samples);
-	data->table = device_part(parts, table);
-	data->step = device_part(parts, sizeof(*data->step));
-	data->block.orders = device_part(parts, data->setup.batch * sizeof(uint64_t));
+	data->step = device_part(parts, data->slot_bytes);
 	data->block.labels = device_part(parts, data->setup.batch * sizeof(int32_t));
 }
 
@@ -88,9 +55,8 @@ int data_open(struct data **result, const struct data_setup *setup, struct ddp_e
 	const struct set_info *info = set_info(setup->set);
 	struct data *data = *result = ddp_xcalloc(1, sizeof(*data), "a data set on a GPU");
 	struct device_parts parts = {NULL, 0};
-	size_t samples = setup->samples > setup->batch ? setup->samples : setup->batch;
-	size_t bytes = layout_of(samples, steps_of(samples, setup->batch)).bytes;
-	void *memory, *host;
+	size_t sample = sizeof(uint64_t) + sizeof(uint32_t);
+	void *memory, *slots;
 	char what[640];
 	int status;
 
@@ -99,20 +65,22 @@ int data_open(struct data **result, const struct data_setup *setup, struct ddp_e
 				     "%s: a GPU's kernels count %" PRIu32 " samples at most",
 				     info->title, UINT32_MAX);
 	data->setup = *setup;
-	data->setup.samples = samples;
+	data->slot_bytes = (sizeof(*data->step) + setup->batch * sample + 7) / 8 * 8;
 	data->images = images_of(setup->net);
 	data->bytes = (size_t)info->channels * (size_t)info->height * (size_t)info->width;
 	snprintf(what, sizeof(what), "the images of %s", info->title);
-	divide(data, info->samples, bytes, &parts);
+	divide(data, info->samples, &parts);
 	status = device_alloc(setup->device, &memory, parts.bytes, what, remedy, error);
 	if (status == 0)
-		status = device_alloc_host(setup->device, &host, bytes, "tables of steps", error);
+		status = device_alloc_host(setup->device, &slots, KERNEL_SLOTS * data->slot_bytes,
+					   "the data of steps", error);
 	if (status < 0)
 		return status;
 	parts = (struct device_parts){memory, 0};
-	divide(data, info->samples, bytes, &parts);
-	data->host = host;
+	divide(data, info->samples, &parts);
+	data->slots = slots;
 	data->block.order = &data->step->order;
+	data->block.orders = orders(data->step);
 	return 0;
 }
 
@@ -153,136 +121,67 @@ static int copy_set(struct data *data, struct ddp_error *error)
 
 /* --- Steps -------------------------------------------------------------------------------------- */
 
-static uint64_t place_of(const struct batch *batch, size_t i)
-{
-	return batch->orders ? batch->orders[i] : 0;
-}
-
-static int set_samples(struct data *data, const struct batch *batch, size_t count,
+static int set_samples(const struct data *data, const struct batch *batch, struct kernel_step *slot,
 		       struct ddp_error *error)
 {
 	const struct set_info *info = set_info(data->setup.set);
 
-	for (size_t i = 0; i < count; i++) {
+	for (size_t i = 0; i < batch->count; i++) {
 		if (batch->indices[i] >= info->samples)
 			return ddp_error_set(error, DDP_ERR_ARGUMENT,
 					     "sample %" PRIu64 " of %s does not exist",
 					     batch->indices[i], info->title);
-		indices(data, data->host)[i] = (uint32_t)batch->indices[i];
-		places(data, data->host)[i] = place_of(batch, i);
+		indices(data, slot)[i] = (uint32_t)batch->indices[i];
+		orders(slot)[i] = batch->orders ? batch->orders[i] : 0;
 	}
 	return 0;
 }
 
-static struct kernel_entry entry_of(const struct data *data, size_t count, size_t global,
-				    double rate)
+static struct kernel_order order_of(const struct data *data, const struct batch *batch,
+				    const struct data_step *step)
 {
-	const struct optim *optim = data->setup.optim;
+	struct kernel_order order = {.seed = batch->seed,
+				     .epoch = batch->epoch,
+				     .sequence = step->sequence,
+				     .updates = step->updates,
+				     .share = 1.0f / (float)(step->global > 0 ? step->global : 1),
+				     .count = (uint32_t)batch->count,
+				     .augment = batch->augment,
+				     .stop = step->stop};
 
-	return (struct kernel_entry){.rate = rate,
-				     .shrink = optim ? optim_shrink(optim, rate) : 0,
-				     .share = 1.0f / (float)(global > 0 ? global : 1),
-				     .count = (uint32_t)count};
+	for (uint64_t i = 0; data->setup.optim && i < KERNEL_SLOTS; i++) {
+		struct optim_numbers numbers =
+			optim_numbers_of(data->setup.optim, step->updates + 1 + i, step->rate);
+
+		order.paces[i] = (struct kernel_pace){numbers.rate, numbers.root, numbers.shrink};
+	}
+	return order;
 }
 
-int data_announce(struct data *data, const struct batch *batch, size_t each, const double *rates,
-		  size_t global, struct ddp_error *error)
+int data_send(struct data *data, const struct batch *batch, const struct data_step *step,
+	      struct ddp_error *error)
 {
-	size_t most = data->setup.samples, ranks = (size_t)data->setup.ranks;
-	size_t samples = batch->count <= most ? batch->count : most / each * each;
-	size_t steps = steps_of(samples, each);
+	char *slot = data->slots + step->sequence % KERNEL_SLOTS * data->slot_bytes;
+	struct kernel_step *host = (void *)slot;
+	size_t from = offsetof(struct kernel_step, order);
 	int status = data->is_copied ? 0 : copy_set(data, error);
 
-	data->count = 0;
-	data->layout = layout_of(samples, steps);
 	if (status == 0)
-		status = set_samples(data, batch, samples, error);
+		status = set_samples(data, batch, host, error);
 	if (status < 0)
 		return status;
-	for (size_t i = 0; i < steps; i++) {
-		size_t left = samples - i * each, count = left < each ? left : each;
-
-		entries(data, data->host)[i] =
-			entry_of(data, count, global > 0 ? global : count * ranks, rates[i]);
+	host->order = order_of(data, batch, step);
+	if (step->state) {
+		host->next = *step->state;
+		from = offsetof(struct kernel_step, next);
 	}
-	entries(data, data->host)[steps] = (struct kernel_entry){.count = 0};
-	data->all = (struct kernel_next){
-		.seed = batch->seed, .epoch = batch->epoch, .augment = batch->augment};
-	data->count = steps;
-	data->next = data->sample = 0;
-	data->sent = false;
-	return 0;
+	return device_copy(data->setup.device, DEVICE_COMPUTE, (char *)data->step + from,
+			   slot + from, data->slot_bytes - from, error);
 }
 
-bool data_is_next(const struct data *data, const struct batch *batch, size_t global, double rate)
-{
-	const struct kernel_entry want = entry_of(data, batch->count, global, rate);
-	const struct kernel_next *all = &data->all;
-	const struct kernel_entry *entry = &entries(data, data->host)[data->next];
-
-	if (data->next == data->count || entry->count != want.count || entry->rate != rate ||
-	    entry->share != want.share || all->seed != batch->seed || all->epoch != batch->epoch ||
-	    all->augment != batch->augment)
-		return false;
-	for (size_t i = 0; i < batch->count; i++) {
-		if (indices(data, data->host)[data->sample + i] != batch->indices[i] ||
-		    places(data, data->host)[data->sample + i] != place_of(batch, i))
-			return false;
-	}
-	return true;
-}
-
-/*
- * Computes the corrections for all steps that the table may need, from optimizer step [updates] + 1
- * on.
- */
-static void set_corrections(struct data *data, uint64_t updates)
-{
-	size_t count = data->count - data->next + KERNEL_SLOTS;
-
-	for (size_t i = 0; i < count; i++)
-		corrections(data, data->host)[i] =
-			optim_correction(data->setup.optim, updates + 1 + i);
-	data->all.corrections = corrections(data, data->table);
-	data->all.first = updates + 1;
-}
-
-int data_send(struct data *data, uint64_t sequence, uint64_t updates,
-	      const struct kernel_state *state, struct ddp_error *error)
-{
-	const struct kernel_entry *entry = &entries(data, data->host)[data->next];
-	struct kernel_next *next = (void *)data->host;
-	int status;
-
-	if (data->setup.optim)
-		set_corrections(data, updates);
-	*next = data->all;
-	next->sequence = sequence;
-	next->entry = *entry;
-	next->indices = indices(data, data->table) + data->sample;
-	next->places = places(data, data->table) + data->sample;
-	next->following = entries(data, data->table) + data->next + 1;
-	if (state)
-		next->state = *state;
-	status = device_copy(data->setup.device, DEVICE_COMPUTE, data->table, data->host,
-			     data->layout.bytes, error);
-	if (status == 0)
-		status = device_copy(data->setup.device, DEVICE_COMPUTE, &data->step->next, next,
-				     state ? sizeof(*next) : offsetof(struct kernel_next, state),
-				     error);
-	data->sent = status == 0;
-	return status;
-}
-
-void data_gather(const struct data *data, const struct kernel_result *results, size_t batch,
-		 void *x, enum ddp_type type)
+void data_gather(const struct data *data, size_t batch, void *x, enum ddp_type type)
 {
 	kernel_gather(device_stream(data->setup.device, DEVICE_COMPUTE), &data->images, data->step,
-		      results, batch, x, data->block.labels, data->block.orders, type);
-}
-
-void data_advance(struct data *data)
-{
-	data->sample += entries(data, data->host)[data->next].count;
-	data->next++;
+		      indices(data, data->step), data->block.orders, batch, x, data->block.labels,
+		      type);
 }

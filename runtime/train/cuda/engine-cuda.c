@@ -406,17 +406,15 @@ static int open_set(struct engine *engine, struct data **data, struct set *set,
 {
 	const struct engine_setup *setup = &engine->setup;
 	const struct ddp_world *world = ddp_world(setup->ddp);
-	uint64_t samples = set_info(set)->samples, ranks = (uint64_t)engine->ranks;
-	bool train = data == &engine->train, announced = train && setup->parts == 0;
+	bool train = data == &engine->train;
 	const struct data_setup wanted = {
 		.device = engine->device,
 		.set = set,
 		.net = setup->model->graph->net,
 		.optim = train ? setup->optim : NULL,
 		.batch = train ? setup->batch : engine->piece,
-		.samples = announced ? (samples + ranks - 1) / ranks : 0,
-		.first = samples * (uint64_t)world->local_rank / (uint64_t)world->local_size,
-		.ranks = engine->ranks,
+		.first = set_info(set)->samples * (uint64_t)world->local_rank /
+			 (uint64_t)world->local_size,
 	};
 
 	return data_open(data, &wanted, error);
@@ -558,7 +556,6 @@ const struct engine_class engine_cuda = {
 	.devices = device_list,
 	.join = cuda_join,
 	.open = cuda_open,
-	.expect = cuda_expect,
 	.step = cuda_step,
 	.settle = cuda_settle,
 	.evaluate = cuda_evaluate,

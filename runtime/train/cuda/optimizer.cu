@@ -121,35 +121,31 @@ static __device__ inline bool overflowed(const struct kernel_end &end)
  */
 static __device__ void report_step(const struct kernel_end &end, bool overflow)
 {
-	const struct kernel_next &next = end.step->next;
-	volatile struct kernel_result *result = &end.results[next.sequence % KERNEL_SLOTS];
+	const struct kernel_state &next = end.step->next;
+	uint64_t sequence = end.step->order.sequence;
+	volatile struct kernel_result *result = &end.results[sequence % KERNEL_SLOTS];
 
 	for (int i = 0; i < KERNEL_WORD; i++)
 		result->word[i] = end.word[i];
 	result->skipped = overflow;
-	result->scale = next.state.scale;
-	result->good_steps = next.state.good_steps;
-	result->updates = next.state.updates;
+	result->scale = next.scale;
+	result->good_steps = next.good_steps;
+	result->updates = next.updates;
 	__threadfence_system();
-	result->sequence = next.sequence;
+	result->sequence = sequence;
 }
 
 /*
- * Ends the step. Runs in one thread. Must not change the data of the current step, which other
- * threads still read.
+ * Ends the step. Runs in one thread. Must not change step->state, which other threads still read.
  */
 static __device__ void finish(const struct kernel_end &end, bool overflow)
 {
-	struct kernel_next &next = end.step->next;
+	struct kernel_state &next = end.step->next;
 
-	if (end.norm2 && next.state.interval > 0)
-		scaler_update(&next.state, overflow);
-	next.state.updates += !overflow;
+	if (end.norm2 && next.interval > 0)
+		scaler_update(&next, overflow);
+	next.updates += !overflow;
 	report_step(end, overflow);
-	next.sequence++;
-	next.indices += next.entry.count;
-	next.places += next.entry.count;
-	next.entry = *next.following++;
 }
 
 /* --- Update rules -------------------------------------------------------------------------------- */
@@ -235,7 +231,7 @@ struct rule_adadelta {
 /* --- Step ---------------------------------------------------------------------------------------- */
 
 struct step {
-	struct optim_numbers numbers; /* all numbers except the members of order->pace */
+	struct optim_numbers numbers; /* all numbers except the members of struct kernel_pace */
 	struct kernel_end end;
 	float *values;
 	const float *gradients;
@@ -256,7 +252,8 @@ static __device__ inline float clip_factor(const struct step &step)
 
 template <class RULE, typename T> static __global__ void optimize(struct step step, T *narrow)
 {
-	const struct kernel_order &order = step.end.step->order;
+	const struct kernel_step &now = *step.end.step;
+	const struct kernel_pace &pace = now.order.paces[now.state.updates - now.order.updates];
 	struct optim_numbers numbers = step.numbers;
 	bool overflow = overflowed(step.end);
 
@@ -274,11 +271,11 @@ template <class RULE, typename T> static __global__ void optimize(struct step st
 		for (int s = 0; s < RULE::SLOTS; s++)
 			slot[s] = pack_load<V>(step.slots[s] + at);
 		/* Computed here, while the loads are under way. */
-		inverse = inverse_of(step.end.step->state.scale);
+		inverse = inverse_of(now.state.scale);
 		factor = clip_factor(step);
-		numbers.rate = order.pace.rate;
-		numbers.root = order.pace.root;
-		numbers.shrink = order.pace.shrink;
+		numbers.rate = pace.rate;
+		numbers.root = pace.root;
+		numbers.shrink = pace.shrink;
 		UNROLL
 		for (int v = 0; v < V; v++) {
 			struct element element = {value[v],

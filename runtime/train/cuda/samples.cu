@@ -7,11 +7,8 @@
  * latency is that of two dependent loads, the index and the bytes. During these loads a thread
  * computes its crop, which is equal for all threads of an image.
  */
-#include "data/batch.h"
-extern "C" {
-#include "optim/loop.h"
-}
 #include "cuda-kernels.h"
+#include "data/batch.h"
 #include "gpu/launch.cuh"
 #include "gpu/pack.cuh"
 #include "philox.cuh"
@@ -23,15 +20,15 @@ struct crop {
 };
 
 static __device__ inline struct crop crop_of(const struct kernel_images *images,
-					     const struct kernel_next *next, size_t sample)
+					     const struct kernel_order *order, uint64_t place)
 {
 	uint32_t places = 2 * (uint32_t)images->pad + 1;
 	struct crop crop = {0, 0, false};
 	struct philox_words random;
 
-	if (!next->augment || (images->pad == 0 && !images->flip))
+	if (!order->augment || (images->pad == 0 && !images->flip))
 		return crop;
-	random = philox_random(next->seed, next->epoch, next->places[sample], BATCH_LAYER_CROP, 0);
+	random = philox_random(order->seed, order->epoch, place, BATCH_LAYER_CROP, 0);
 	crop.top = (int)__umulhi(random.words[0], places) - images->pad;
 	crop.left = (int)__umulhi(random.words[1], places) - images->pad;
 	crop.mirrored = images->flip && random.words[2] >> 31;
@@ -95,82 +92,59 @@ static __device__ inline float level_of(const struct kernel_images *images, uint
 	return __fdiv_rn(level, channel_of(images->deviation, channel));
 }
 
-/*
- * Makes the next step the current one. Runs in one thread. Must not change [next], which other
- * threads still read. [results] is volatile because the host writes the stop request.
- */
-static __device__ void begin(struct kernel_step *step, const volatile struct kernel_result *results)
-{
-	const struct kernel_next *next = &step->next;
-	struct kernel_order *order = &step->order;
-
-	if (next->corrections) {
-		const struct optim_correction *correction =
-			&next->corrections[next->state.updates + 1 - next->first];
-
-		order->pace.rate = (float)-(next->entry.rate / correction->first);
-		order->pace.root = correction->root;
-		order->pace.shrink = next->entry.shrink;
-	}
-	order->stop = results ? results[next->sequence % KERNEL_SLOTS].stop : 0;
-	order->seed = next->seed;
-	order->epoch = next->epoch;
-	order->share = next->entry.share;
-	order->count = next->entry.count;
-	step->state = next->state;
-}
-
-/* Destination of a batch. An image has [packs] packs of elements. */
-struct target {
+/* Samples of a batch, and where to write them. An image has [packs] packs of elements. */
+struct batch_memory {
+	const uint32_t *indices;
+	const uint64_t *orders;
 	void *x;
 	int32_t *labels;
-	uint64_t *orders;
 	uint32_t batch, packs;
 };
 
-/* Loads all bytes of a thread first, so that their latencies overlap. */
+/*
+ * Loads all bytes of a thread first, so that their latencies overlap. One thread sets step->state,
+ * which no other thread reads.
+ */
 template <typename T, int V = PACK<T>>
 static __global__ void gather(struct kernel_images images, struct kernel_step *step,
-			      const struct kernel_result *results, struct target to)
+			      struct batch_memory memory)
 {
-	const struct kernel_next *next = &step->next;
 	uint32_t index = (uint32_t)thread_index();
-	uint32_t sample = index / to.packs, element = index % to.packs * V;
-	bool there = sample < to.batch && sample < next->entry.count;
-	uint32_t image = there ? next->indices[sample] : 0;
-	const uint8_t *pixels = images.pixels + (size_t)image * to.packs * V;
+	uint32_t sample = index / memory.packs, element = index % memory.packs * V;
+	bool there = sample < memory.batch && sample < step->order.count;
+	uint32_t image = there ? memory.indices[sample] : 0;
+	const uint8_t *pixels = images.pixels + (size_t)image * memory.packs * V;
 	struct spot spot = spot_of(&images, element);
 	struct crop crop = {0, 0, false};
 	uint8_t bytes[V];
 	int channels[V];
 
 	if (index == 0)
-		begin(step, results);
-	if (sample >= to.batch)
+		step->state = step->next;
+	if (sample >= memory.batch)
 		return;
 	if (there)
-		crop = crop_of(&images, next, sample);
+		crop = crop_of(&images, &step->order, memory.orders[sample]);
 	UNROLL
 	for (int v = 0; v < V; v++, spot = spot_next(&images, spot)) {
 		channels[v] = spot.channel;
 		bytes[v] = there ? pixel_of(&images, pixels, crop, spot) : 0;
 	}
-	pack_store((T *)to.x + (size_t)index * V,
+	pack_store((T *)memory.x + (size_t)index * V,
 		   pack_of<T, V>([&](int v) { return level_of(&images, bytes[v], channels[v]); }));
-	if (element == 0) {
-		to.labels[sample] = there ? images.labels[image] : 0;
-		to.orders[sample] = there ? next->places[sample] : 0;
-	}
+	if (element == 0)
+		memory.labels[sample] = there ? images.labels[image] : 0;
 }
 
 void kernel_gather(void *stream, const struct kernel_images *images, struct kernel_step *step,
-		   const struct kernel_result *results, size_t batch, void *x, int32_t *labels,
-		   uint64_t *orders, enum ddp_type type)
+		   const uint32_t *indices, const uint64_t *orders, size_t batch, void *x,
+		   int32_t *labels, enum ddp_type type)
 {
 	size_t elements = (size_t)images->channels * (size_t)images->height * (size_t)images->width;
-	struct target to = {x, labels, orders, (uint32_t)batch,
-			    (uint32_t)(elements / (size_t)pack_count(type))};
+	struct batch_memory memory = {
+		indices, orders,	  x,
+		labels,	 (uint32_t)batch, (uint32_t)(elements / (size_t)pack_count(type))};
 
 	WITH_TYPE(type, T,
-		  LAUNCH_EACH((gather<T>), batch * to.packs, stream, *images, step, results, to))
+		  LAUNCH_EACH((gather<T>), batch * memory.packs, stream, *images, step, memory))
 }

@@ -60,8 +60,8 @@ static int backwards(struct engine *engine, struct ddp_error *error)
 	engine->mode = PROGRAM_TRAIN;
 	engine->batch = engine->setup.batch;
 	engine->block = engine->train->block;
-	data_gather(engine->train, engine->memory.results, engine->batch,
-		    cuda_value(engine, PROGRAM_IMAGE), engine->setup.type);
+	data_gather(engine->train, engine->batch, cuda_value(engine, PROGRAM_IMAGE),
+		    engine->setup.type);
 	status = cuda_forward(engine, error);
 	if (status < 0)
 		return status;
@@ -270,22 +270,6 @@ static int catch_up(struct engine *engine, size_t most, struct ddp_error *error)
 
 /* --- Data of a step ----------------------------------------------------------------------------- */
 
-/* Calls data_announce() for training, once the device has read the last table. */
-static int announce(struct engine *engine, const struct batch *batch, size_t each,
-		    const double *rates, size_t global, struct ddp_error *error)
-{
-	int status = engine->results_read < engine->table_step ? cuda_wait(engine, error) : 0;
-
-	return status < 0 ? status
-			  : data_announce(engine->train, batch, each, rates, global, error);
-}
-
-int cuda_expect(struct engine *engine, const struct batch *batch, const double *rates,
-		struct ddp_error *error)
-{
-	return break_engine(engine, announce(engine, batch, engine->setup.batch, rates, 0, error));
-}
-
 /* The state for the first step after a push, which is optimizer step [step]. */
 static struct kernel_state first_state(const struct engine *engine, uint64_t step)
 {
@@ -302,45 +286,14 @@ static struct kernel_state first_state(const struct engine *engine, uint64_t ste
 	return state;
 }
 
-/* Sends the table of steps to the device, unless the device has it. */
-static int send(struct engine *engine, uint64_t sequence, uint64_t step, struct ddp_error *error)
-{
-	struct kernel_state state = first_state(engine, step);
-
-	if (engine->pushed)
-		engine->updates = state.updates;
-	else if (engine->train->sent)
-		return 0;
-	engine->table_step = sequence;
-	return data_send(engine->train, sequence, engine->updates, engine->pushed ? &state : NULL,
-			 error);
-}
-
 /* --- Methods -------------------------------------------------------------------------------------- */
 
-static int begin_step(struct engine *engine, const struct batch *batch, size_t global,
-		      uint64_t step, double rate, bool stop, struct ddp_error *error)
+static int begin_step(struct engine *engine, const struct batch *batch,
+		      const struct data_step *step, struct ddp_error *error)
 {
-	struct data *data = engine->train;
-	uint64_t sequence = engine->launched + 1;
-	int status = 0;
+	int status = data_send(engine->train, batch, step, error);
 
-	if (!data_is_next(data, batch, global, rate))
-		status = announce(engine, batch, batch->count, &rate, global > 0 ? global : 1,
-				  error);
-	if (status == 0)
-		status = send(engine, sequence, step, error);
-	if (status < 0)
-		return status;
-	/* The step reads [stop] when it starts. The slot is free: its last result has been read. */
-	engine->memory.results[sequence % KERNEL_SLOTS].stop = stop;
-	status = launch(engine, error);
-	if (status < 0)
-		return status;
-	data_advance(data);
-	engine->launched = sequence;
-	engine->pushed = false;
-	return 0;
+	return status < 0 ? status : launch(engine, error);
 }
 
 /* --- Virtual ranks ------------------------------------------------------------------------------- */
@@ -395,23 +348,18 @@ static int pass(struct engine *engine, double *reduce, struct ddp_error *error)
 
 /*
  * Runs a step over [batch], which has the samples of the parts (virtual ranks) one after the other.
- * Each part gets a separate table.
+ * The parts use the same slot, one after the other, as pass() waits for the device.
  */
-static int begin_parts(struct engine *engine, const struct batch *batch, size_t global,
-		       uint64_t step, double rate, bool stop, double *reduce,
-		       struct ddp_error *error)
+static int begin_parts(struct engine *engine, const struct batch *batch,
+		       const struct data_step *step, double *reduce, struct ddp_error *error)
 {
 	size_t parts = engine->setup.parts;
-	uint64_t sequence = engine->launched + 1;
 	struct batch part = *batch;
 	int status = 0;
 
 	part.count /= parts;
-	engine->memory.results[sequence % KERNEL_SLOTS].stop = stop;
 	for (engine->part = 0; status == 0 && engine->part < parts; engine->part++) {
-		status = announce(engine, &part, part.count, &rate, global > 0 ? global : 1, error);
-		if (status == 0)
-			status = send(engine, sequence, step, error);
+		status = data_send(engine->train, &part, step, error);
 		if (status == 0)
 			status = pass(engine, reduce, error);
 		part.indices += part.count;
@@ -419,13 +367,7 @@ static int begin_parts(struct engine *engine, const struct batch *batch, size_t 
 	}
 	if (status == 0)
 		status = copy_gradients(engine, true, error);
-	if (status == 0)
-		status = optimize(engine, error);
-	if (status < 0)
-		return status;
-	engine->launched = sequence;
-	engine->pushed = false;
-	return 0;
+	return status == 0 ? optimize(engine, error) : status;
 }
 
 static void return_results(struct engine *engine, struct engine_step *done)
@@ -439,17 +381,28 @@ int cuda_step(struct engine *engine, const struct batch *batch, size_t global, u
 {
 	size_t lag = engine->manner == CUDA_BY_CALL ? CUDA_LAG_BY_CALL : CUDA_LAG;
 	double begin = ddp_seconds(), begun = begin, reduce = 0;
+	const struct kernel_state state = first_state(engine, step);
+	struct data_step data = {.sequence = engine->launched + 1,
+				 .global = global,
+				 .rate = rate,
+				 .stop = stop,
+				 .state = engine->pushed ? &state : NULL};
 	int status;
 
 	memset(done, 0, sizeof(*done));
+	if (engine->pushed)
+		engine->updates = state.updates;
+	data.updates = engine->updates;
 	if (engine->setup.parts > 0) {
-		status = begin_parts(engine, batch, global, step, rate, stop, &reduce, error);
+		status = begin_parts(engine, batch, &data, &reduce, error);
 	} else {
-		status = begin_step(engine, batch, global, step, rate, stop, error);
+		status = begin_step(engine, batch, &data, error);
 		begun = ddp_seconds();
 	}
 	if (status < 0)
 		return break_engine(engine, status);
+	engine->launched = data.sequence;
+	engine->pushed = false;
 	status = catch_up(engine, lag, error);
 	if (status < 0)
 		return status;
@@ -564,17 +517,14 @@ int cuda_pull(struct engine *engine, struct ddp_error *error)
 
 static int forward(struct engine *engine, const struct batch *batch, struct ddp_error *error)
 {
-	const double rate = 0;
-	int status = data_announce(engine->test, batch, batch->count, &rate, 1, error);
+	int status = data_send(engine->test, batch, &(struct data_step){.sequence = 1}, error);
 
-	if (status == 0)
-		status = data_send(engine->test, 1, 0, NULL, error);
 	if (status < 0)
 		return status;
 	engine->mode = PROGRAM_TEST;
 	engine->batch = engine->piece;
 	engine->block = engine->test->block;
-	data_gather(engine->test, NULL, engine->batch, cuda_value(engine, PROGRAM_IMAGE),
+	data_gather(engine->test, engine->batch, cuda_value(engine, PROGRAM_IMAGE),
 		    engine->setup.type);
 	return cuda_forward(engine, error);
 }

@@ -27,18 +27,6 @@ struct optim_numbers {
 };
 
 /*
- * AdamW's numbers that depend only on the step: [first] divides the rate, [root] is the member of
- * struct optim_numbers. optim_shrink() computes the number that depends only on the rate. For other
- * optimizers they are 1, 0 and 0.
- */
-struct optim_correction {
-	double first;
-	float root;
-};
-struct optim_correction optim_correction(const struct optim *optim, uint64_t step);
-float optim_shrink(const struct optim *optim, double rate);
-
-/*
  * Computes the numbers for [step] in double, as Python does, and rounds to f32 what PyTorch applies
  * to a tensor. Only shrink, root and rate depend on the step and the rate.
  */

@@ -7,31 +7,18 @@
 #include "loop.h"
 #include "optim.h"
 
-struct optim_correction optim_correction(const struct optim *optim, uint64_t step)
-{
-	if (optim->kind != OPTIM_ADAMW)
-		return (struct optim_correction){1, 0};
-	return (struct optim_correction){1 - pow(optim->beta1, (double)step),
-					 (float)sqrt(1 - pow(optim->beta2, (double)step))};
-}
-
-float optim_shrink(const struct optim *optim, double rate)
-{
-	return optim->kind == OPTIM_ADAMW ? (float)(1 - rate * optim->decay) : 0;
-}
-
 struct optim_numbers optim_numbers_of(const struct optim *optim, uint64_t step, double rate)
 {
-	struct optim_correction correction = optim_correction(optim, step);
 	struct optim_numbers numbers = {.decay = (float)optim->decay,
 					.momentum = (float)optim->momentum,
 					.nesterov = optim->nesterov,
 					.epsilon = (float)optim->epsilon,
-					.shrink = optim_shrink(optim, rate),
-					.root = correction.root,
-					.rate = (float)-(rate / correction.first)};
+					.rate = (float)-rate};
 
 	if (optim->kind == OPTIM_ADAMW) {
+		numbers.rate = (float)-(rate / (1 - pow(optim->beta1, (double)step)));
+		numbers.root = (float)sqrt(1 - pow(optim->beta2, (double)step));
+		numbers.shrink = (float)(1 - rate * optim->decay);
 		numbers.old_factor[0] = (float)optim->beta1;
 		numbers.new_factor[0] = (float)(1 - optim->beta1);
 		numbers.old_factor[1] = (float)optim->beta2;
