@@ -8,10 +8,11 @@ load lib
 setup_file()
 {
 	[ "$(tr "\t" - </proc/sys/net/ipv4/ip_local_port_range)" = 32768-60999 ] || skip "this host has another ip_local_port_range"
-	# TaskProlog exports the SLURM_CONF in the file nN.conf, so that a test can set SLURM_CONF on single nodes.
+	# TaskProlog exports the SLURM_CONF in the file nN.conf, so that a test can set SLURM_CONF on single nodes, and delays the tasks of a node
+	# with a file nN.slow.
 	PROLOG=$(mktemp -d "${TMPDIR:-/tmp}/ddp-test.XXXXXX")
 	export PROLOG
-	printf '#!/bin/sh\nconf=%s/$SLURMD_NODENAME.conf\n[ ! -e "$conf" ] || echo "export SLURM_CONF=$conf"\n' "$PROLOG" >"$PROLOG/prolog"
+	printf '#!/bin/sh\nconf=%s/$SLURMD_NODENAME.conf\n[ ! -e "$conf" ] || echo "export SLURM_CONF=$conf"\n[ ! -e "${conf%%.conf}.slow" ] || sleep 3\n' "$PROLOG" >"$PROLOG/prolog"
 	chmod 755 "$PROLOG" "$PROLOG/prolog"
 	cluster_up --nodes 3 --conf KillOnBadExit=1 --conf SrunPortRange=61000-61099 --conf TaskProlog="$PROLOG/prolog" \
 		--plugin-args ports=62000-62999
@@ -36,7 +37,7 @@ teardown()
 	chown "$(id -u)" "$TOP/ddp.so"
 	chmod 755 "$TOP/ddp.so"
 	! mountpoint -q "$TOP/p-full" || umount "$TOP/p-full"
-	rm -rf "${WORK:?}"/* "$WORK"/.ddp "$PROLOG"/n?.conf "$TOP"/p-*
+	rm -rf "${WORK:?}"/* "$WORK"/.ddp "$PROLOG"/n?.* "$TOP"/p-*
 }
 
 # check OPTION...: runs ddp-info --check in $TOP, as the user that runs the tests.
@@ -420,7 +421,10 @@ host()
 	mkdir "$TOP/p-base/cwd"
 	plugin_arguments "ports=62000-62999 rdzv=$TOP/p-base/%u"
 	slurmd_n2 "mount --bind '$TOP/p-base' '$TOP/p-base' && mount -o remount,ro,bind '$TOP/p-base'"
+	# n2 refuses the step, and so ends it before the other nodes have been checked.
+	touch "$PROLOG/n1.slow" "$PROLOG/n3.slow"
 	check
+	rm "$PROLOG"/n?.slow
 	same "$rc" 1
 	row WRONG n2 node 'node n2 does not share .* \(tasks cannot write in it: Read-only file system\)'
 	row ok 'n\[1,3\]' step 'srun --ddp made the task a rank, and the directory is shared'
