@@ -115,6 +115,12 @@ int ddp_template_check(const char *template, const char *what, struct ddp_messag
 					"%s=%.200s: '%c' cannot be part of a rendezvous URL; "
 					"choose another directory",
 					what, template, *p);
+		/* No shell expands an #SBATCH line, plugstack.conf, or the '~' of --ddp-rdzv=~/DIR. */
+		if (*p == '$' || (*p == '~' && p == template))
+			return ddp_fail(message,
+					"%s=%.200s: '%c' is not expanded; write the path, with %%u "
+					"for the user's name and %%j for the job id",
+					what, template, *p);
 		if (*p == '%' && !is_placeholder(*++p))
 			return ddp_fail(message,
 					"%s=%.200s: '%%' must be followed by j (job), s (step), "

@@ -109,8 +109,9 @@ static int parse_memory(const char *text, const char *what, uint64_t *memory,
 
 	if (n < 2 || (text[n - 1] != 'M' && text[n - 1] != 'G') ||
 	    ddp_parse_number_n(text, n - 1, 1, UINT32_MAX / unit, &number) < 0)
-		return ddp_fail(message, "%s=%.100s is no amount of memory such as 80G or 81559M",
-				what, text);
+		return ddp_fail(message,
+				"%s=%.100s is not an amount of memory such as 80G or 81559M", what,
+				text);
 	*memory = number * unit;
 	return 0;
 }

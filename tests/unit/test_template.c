@@ -25,6 +25,8 @@ static const struct {
 	{"", "--ddp-rdzv|empty|give a directory"},
 	{"/a?b", "--ddp-rdzv=/a?b|'?'|choose another directory"},
 	{"/a#b", "--ddp-rdzv=/a#b|'#'|choose another directory"},
+	{"~/a", "--ddp-rdzv=~/a|'~' is not expanded|%u"},
+	{"/scratch/$USER", "--ddp-rdzv=/scratch/$USER|'$' is not expanded|%u"},
 	{"/a%", "--ddp-rdzv=/a%|%|j (job)"},
 	{"/a%%b", "--ddp-rdzv=/a%%b|s (step)"},
 	{"/a%x", "--ddp-rdzv=/a%x|u (user)"},
