@@ -5,7 +5,7 @@
  *     srun -N2 --ddp ddp-ranks
  *
  * Every rank writes a row to the rendezvous directory, and rank 0 prints all rows. The program is also
- * an example of how to use the variables of ddp(7) in C.
+ * an example of how to use the variables of slurm-ddp(7) in C.
  */
 #include <errno.h>
 #include <stdbool.h>

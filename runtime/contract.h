@@ -2,7 +2,7 @@
 /*
  * contract.h - what the plugin guarantees to the processes of a job
  *
- * The contract has two parts: environment variables (contract.def; ddp(7) explains them), and the
+ * The contract has two parts: environment variables (contract.def; slurm-ddp(7) explains them), and the
  * layout of one directory on shared storage. The plugin writes both and the runtime reads both. The
  * two have no other interface.
  */

@@ -37,7 +37,7 @@
  * handle's status. ddp_world(), ddp_error(), ddp_status() and ddp_log() work. Memory of
  * ddp_arena_create() and ddp_shared_create() stays shared with the parent; the child may read it.
  *
- * VARIABLES. ddp(7) lists the environment variables that ddp_init() reads.
+ * VARIABLES. slurm-ddp(7) lists the environment variables that ddp_init() reads.
  *
  * VERSIONS. A program that was built with libddp.so.1 works with every later libddp.so.1, without a
  * new build. Until the soname changes, a release may only

@@ -2,7 +2,7 @@
 /*
  * frameworks.h - what the share of a GPU is told to each framework
  *
- * The one table is frameworks.def: the plugin sets what it says, ddp(7) prints it.
+ * The one table is frameworks.def: the plugin sets what it says, slurm-ddp(7) prints it.
  */
 #ifndef DDP_FRAMEWORKS_H
 #define DDP_FRAMEWORKS_H

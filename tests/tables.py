@@ -60,7 +60,7 @@ Manual page: `ddp-train(1)`.
 
 ## Variables that the ranks get
 
-Manual page: `man 7 ddp`.
+Manual page: `man 7 slurm-ddp`.
 
 @CONTRACT_TABLE@
 

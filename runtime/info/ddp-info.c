@@ -62,7 +62,7 @@ static const char usage[] =
 	"                           see ddp-info(1)\n"
 	"\n"
 	"Exit status: 0 no errors; 1 wrong sums or a WRONG verdict, or stdout cannot be written;\n"
-	"2 invalid options; 3 warnings, with --strict; 65 and above an error of libddp, see ddp(7).\n";
+	"2 invalid options; 3 warnings, with --strict; 65 and above an error of libddp, see slurm-ddp(7).\n";
 
 /*
  * Parse a number of bytes from 4 to 1G, with an optional K, M or G. Returns 0 for any other text.

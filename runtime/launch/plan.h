@@ -3,7 +3,7 @@
  * plan.h - decisions of the plugin for one task
  *
  * plan.c turns the facts of a task into a list of changes to its environment and a list of notes to
- * print. It does no I/O and changes nothing itself, so that every rule of ddp(7) can be tested
+ * print. It does no I/O and changes nothing itself, so that every rule of slurm-ddp(7) can be tested
  * without Slurm.
  */
 #ifndef DDP_PLAN_H

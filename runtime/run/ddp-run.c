@@ -151,12 +151,12 @@ static void warn_of_limits(const struct launch *launch)
 	if (launch->stdout_to_file)
 		fprintf(stderr,
 			"ddp-run: --hang %s: srun writes output to a file, which ddp-run does not read: only heartbeats count, see "
-			"DDP_HEARTBEAT in ddp(7), and without them no hang is detected\n",
+			"DDP_HEARTBEAT in slurm-ddp(7), and without them no hang is detected\n",
 			hang);
 	else if (launch->stderr_to_file)
 		fprintf(stderr,
 			"ddp-run: --hang %s: srun writes stderr to a file, which ddp-run does not read: only stdout and heartbeats count, see "
-			"DDP_HEARTBEAT in ddp(7)\n",
+			"DDP_HEARTBEAT in slurm-ddp(7)\n",
 			hang);
 }
 

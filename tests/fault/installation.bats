@@ -88,7 +88,7 @@ decodes()
 	done
 	grep -qx "#define DDP_VERSION \"$VERSION\"" "$DIR/copy/include/ddp.h"
 	[ "$(PKG_CONFIG_PATH=$(dirname "$(find "$DIR/copy" -name ddp.pc)") pkg-config --modversion ddp)" = "$VERSION" ]
-	grep -q "^\.TH DDP 7 \"\" \"slurm-ddp $VERSION\"" "$DIR/copy/share/man/man7/ddp.7"
+	grep -q "^\.TH SLURM-DDP 7 \"\" \"slurm-ddp $VERSION\"" "$DIR/copy/share/man/man7/slurm-ddp.7"
 	[[ $("$DIR/venv/bin/pip" --disable-pip-version-check show slurm-ddp) == *"Version: $VERSION"* ]]
 	# the latest release in the changelog
 	[ "$(sed -n 's/^## \[\([0-9].*\)\].*/\1/p' "$SRC/CHANGELOG.md" | head -n 1)" = "$VERSION" ]

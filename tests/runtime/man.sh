@@ -49,7 +49,7 @@ diff "$work/errors" "$work/page-errors" >"$work/diff" || fail "errors differ: < 
 $(cat "$work/diff")"
 
 if command -v groff >/dev/null; then
-	for file in "$page" "$top/runtime/info/ddp-info.1" "${top_builddir:?}/runtime/ddp.7" \
+	for file in "$page" "$top/runtime/info/ddp-info.1" "${top_builddir:?}/runtime/slurm-ddp.7" \
 		"$top_builddir/runtime/launch/ddp-exec.1" "$top_builddir/runtime/train/ddp-train.1"; do
 		test -f "$file" || { fail "$file does not exist"; continue; }
 		groff -man -ww -z "$file" 2>"$work/groff"
