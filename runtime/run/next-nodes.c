@@ -23,6 +23,7 @@ enum {
 	ASK_AGAIN = 5,	  /* seconds between queries */
 	STEPS_LIMIT = 10, /* seconds for Slurm to list steps */
 	ANSWER_LIMIT = 8, /* seconds for a node that did not answer before */
+	LATE_LIMIT = 20,  /* seconds for a node that did not answer, if too few nodes are left */
 	CLAIMS = 20	  /* maximum number of claims until no other ddp-run claims the same node */
 };
 
@@ -355,6 +356,40 @@ static bool claim_usable(struct launch *launch, const struct node_list *all,
 	return !conflict;
 }
 
+/* Returns the number of nodes of [all] that are neither in [gone] nor in [silent]. */
+static size_t count_left(const struct node_list *all, const struct node_list *gone,
+			 const struct node_list *silent)
+{
+	size_t count = 0;
+
+	for (size_t i = 0; i < all->count; i++)
+		count += !nodes_have(gone, all->name[i]) && !nodes_have(silent, all->name[i]);
+	return count;
+}
+
+/*
+ * Add the nodes that did not answer to [gone]. If too few nodes are left, probe them again first: nodes
+ * that are overloaded, or whose file system stalls, answer late. The processes of the step that such a
+ * node still has are killed.
+ */
+static void add_silent(const struct launch *launch, const struct attempt *attempt,
+		       const struct node_list *all, struct node_list *gone)
+{
+	const struct node_list *silent = &attempt->silent;
+	struct nodes_answers said = {.with_ranks = 0};
+
+	if (silent->count == 0 || count_left(all, gone, silent) >= launch->first.count) {
+		add_all(gone, silent);
+		return;
+	}
+	nodes_probe(silent, attempt->job, attempt->step, true, LATE_LIMIT, &said);
+	for (size_t i = 0; i < silent->count; i++)
+		if (!nodes_have(&said.silent, silent->name[i]))
+			fprintf(stderr, "ddp-run: node %s answers now\n", silent->name[i]);
+	add_all(gone, &said.silent);
+	nodes_answers_free(&said);
+}
+
 /*
  * Set launch->usable: first the remaining nodes of the last attempt, then spare nodes, and finally
  * the nodes to avoid.
@@ -393,9 +428,9 @@ static void find_usable(struct launch *launch, const struct attempt *attempt)
 	add_all(&launch->bad, lost);
 	add_all(&launch->bad, &attempt->silent);
 	add_all(&gone, lost);
-	add_all(&gone, &attempt->silent);
 	add_all(&gone, &attempt->unable);
 	add_all(&gone, &launch->failed);
+	add_silent(launch, attempt, &all, &gone);
 	for (int i = 0; i < CLAIMS && !claim_usable(launch, &all, last, &gone); i++)
 		attempt_wait(fmod(ddp_seconds() * 1e3, 1) * CLAIM_AGAIN);
 	nodes_answers_free(&said);

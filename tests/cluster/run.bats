@@ -1437,6 +1437,27 @@ lose_on()
 }
 
 # bats test_tags=lost
+@test "a node that does not answer is used again if too few nodes are left and it answers later" {
+	local slurmd
+	[ "$(id -u)" -eq 0 ] || skip "to stop a slurmd needs root"
+	touch "$WORK/lost"
+	slurmd=$(pgrep -f "^slurmd .*$MINICLUSTER_DIR/.* -N n4$")
+	{
+		within 100 sleep_there 4 61
+		kill -STOP "$slurmd"
+		touch "$WORK/here.lost.0"
+		within 100 grep -q '^ddp-run: node n4 does not answer$' "$WORK/job.out" || true
+		sleep 4
+		kill -CONT "$slurmd"
+	} 3>&- &
+	batch --hang 8 bash -c '[ "$DDP_RESTART" -eq 0 ] || exit 0; '"$awake 61"
+	wait
+	same "$rc" 0
+	has "$out" '^ddp-run: node n4 answers now$'
+	same "$(report 0 kind next_nodes)" '"node" ["n1", "n2", "n3", "n4"]'
+}
+
+# bats test_tags=lost
 @test "a spare replaces a drained node, and a node whose rank failed first in two attempts in a row" {
 	{
 		within 60 test -e "$WORK/here.0.1"
