@@ -626,6 +626,8 @@ void facts_read(struct facts *facts, const struct attempt *attempt)
 	add_tasks(facts, &attempt->said);
 	for (size_t i = 0; i < attempt->silent.count; i++)
 		node_at(facts, attempt->silent.name[i])->silent = true;
+	for (size_t i = 0; i < attempt->said.lost.count; i++)
+		node_at(facts, attempt->said.lost.name[i])->failed = true;
 	for (size_t i = 0; i < attempt->said.missed.count; i++)
 		node_at(facts, attempt->said.missed.name[i])->missed = true;
 	for (size_t i = 0; i < attempt->said.stepd_lost.count; i++)

@@ -71,6 +71,7 @@ struct facts_rank {
 struct facts_node {
 	char name[FACTS_NAME];
 	bool silent;	 /* the node did not answer ddp-run's probe */
+	bool failed;	 /* srun reports that the node has failed */
 	bool missed;	 /* srun could not start tasks on the node */
 	bool stepd_lost; /* srun lost the node's slurmstepd */
 	const char *state, *reason;

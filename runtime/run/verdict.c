@@ -183,7 +183,7 @@ static bool is_lost(const struct facts *facts, const struct facts_rank *rank)
 {
 	const struct facts_node *node = find_node(facts, rank);
 
-	return node && node->silent;
+	return node && (node->silent || node->failed);
 }
 
 /* Returns the first rank whose node is lost; -1: none. */

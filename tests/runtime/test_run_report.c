@@ -65,6 +65,7 @@ static const struct row {
 	const char *text[10], *never[4], *json[10], *point;
 	bool lost;	    /* srun has lost a slurmstepd */
 	const char *silent; /* a node that does not answer */
+	const char *failed; /* a node that has failed, as srun reports */
 } rows[] = {
 	{"an exception that @record caught",
 	 ATTEMPT(EXIT, 4, TASK(2, "n2", EXIT, 1, 10.5), TASK(0, "n1", EXIT, 1, 10.6),
@@ -207,6 +208,18 @@ static const struct row {
 	  "responding\", \"oom_kills\": 0}"},
 	 "rank 1, lost with its node",
 	 .silent = "n2"},
+	{"a failed node, after the other ranks ended with status 0",
+	 ATTEMPT(NODE, 2),
+	 {{"task-0", "n1 4711\n"},
+	  {"task-1", "n2 4712\n"},
+	  {"nodes.txt",
+	   "NodeName=n2 State=DOWN+NOT_RESPONDING Reason=Not responding [slurm@2026-11-23T13:00:00]\n"}},
+	 {"\nrank 1 on n2, pid 4712, failed first: lost with its node\n",
+	  "\nnode n2: Slurm says DOWN+NOT_RESPONDING (Not responding)\n"},
+	 {"rank 0 on n1"},
+	 {"\"first\": {\"rank\": 1, \"node\": \"n2\""},
+	 "rank 1, lost with its node",
+	 .failed = "n2"},
 	{"a hang: a rank that is stopped",
 	 ATTEMPT(HANG, 3, TASK(0, "n1", SIGNAL, 15, 10.5)),
 	 {{"proc-0.txt",
@@ -453,6 +466,8 @@ TEST_ROWS(test_report, rows)
 		attempt.said.count++;
 	if (row->silent)
 		nodes_add(&attempt.silent, row->silent);
+	if (row->failed)
+		nodes_add(&attempt.said.lost, row->failed);
 	for (int i = 0; i < ROWS(row->files) && row->files[i].name; i++)
 		if (strcmp(row->files[i].name, "nodes.txt") == 0)
 			snprintf(nodes, sizeof(nodes), "%s", row->files[i].text);
@@ -477,6 +492,7 @@ TEST_ROWS(test_report, rows)
 	fclose(file);
 	ck_assert_str_eq(screen, text.data);
 	nodes_free(&attempt.silent);
+	nodes_free(&attempt.said.lost);
 	release(&attempt);
 	ddp_text_free(&text);
 	ddp_text_free(&json);
