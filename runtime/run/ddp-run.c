@@ -107,6 +107,7 @@ static struct run_past describe(const struct attempt *attempt)
 	struct run_past past = {.end = attempt->end,
 				.status = attempt->status,
 				.forced = attempt->said.forced,
+				.refused = attempt->said.refused,
 				.took = attempt->ended - attempt->started,
 				.left = job.left_s,
 				.saved = newest_checkpoint(failed)};

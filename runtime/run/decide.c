@@ -47,7 +47,8 @@ static bool is_stuck(const struct run_past *past, int count)
 	if (count < RUN_SAME)
 		return false;
 	for (int i = 0; i < RUN_SAME; i++)
-		if (past[i].end == RUN_END_NODE || past[i].again)
+		if (past[i].end == RUN_END_NODE || past[i].again ||
+		    (past[i].refused && last->saved >= 0))
 			return false;
 	if (last->saved >= 0)
 		return last->saved <= past[0].saved;

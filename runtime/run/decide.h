@@ -51,6 +51,7 @@ struct run_past {
 	int status;	 /* srun's exit status */
 	bool forced;	 /* a signal ended srun, and ddp-run received none */
 	bool again;	 /* the step was refused, but a retry may succeed */
+	bool refused;	 /* a node refused the step, so no rank ran */
 	char point[512]; /* where the attempt ended, see failure_point(); "": unknown */
 	char node[128];	 /* node of the first rank that failed; "": unknown */
 	double took;	 /* duration of the attempt, in seconds */

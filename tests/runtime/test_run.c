@@ -35,6 +35,11 @@
 		.end = RUN_END_##end_, .status = 1, .point = "p", .saved = saved_ \
 	}
 
+#define NO_RANK(saved_)                                                                          \
+	{                                                                                        \
+		.end = RUN_END_EXIT, .status = 1, .point = "p", .refused = true, .saved = saved_ \
+	}
+
 #define LEFT(took_, left_)                                                                  \
 	{                                                                                   \
 		.end = RUN_END_EXIT, .status = 3, .saved = -1, .took = took_, .left = left_ \
@@ -78,6 +83,10 @@ static const struct decide_row {
 	{"refused attempts between failures at the same point",
 	 {9, 0, false},
 	 {SAVED(EXIT, 10), {.end = RUN_END_REFUSED, .again = true, .saved = 10}, SAVED(EXIT, 10)},
+	 WANT(RESTART, 1, 4)},
+	{"nodes refused two attempts of three without a newer checkpoint",
+	 {9, 0, false},
+	 {SAVED(EXIT, 10), NO_RANK(10), NO_RANK(10)},
 	 WANT(RESTART, 1, 4)},
 	{"refused until the last restart",
 	 {2, 0, false},
