@@ -10,6 +10,8 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <netdb.h>
+#include <netinet/in.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -275,17 +277,20 @@ void info_card_fill(struct info_card *card, const struct ddp_world *world)
 enum { CONNECT_SECONDS = 3 };
 
 /*
- * Returns a socket that listens on the endpoint, or -1 if the port is in use or the address does
- * not belong to this host.
+ * Returns a socket that listens on the port of [address], or -1 if the port is in use. As PyTorch's
+ * store, it listens on all addresses of this host, since MASTER_ADDR may belong to another one.
  */
 static int listen_at(const struct addrinfo *address)
 {
 	int one = 1, fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	struct sockaddr_storage any = {0};
 
 	if (fd < 0)
 		return -1;
+	/* The family and the port are the first members for IPv4 and IPv6. */
+	memcpy(&any, address->ai_addr, offsetof(struct sockaddr_in, sin_addr));
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-	if (bind(fd, address->ai_addr, address->ai_addrlen) == 0 && listen(fd, 64) == 0)
+	if (bind(fd, (struct sockaddr *)&any, address->ai_addrlen) == 0 && listen(fd, 64) == 0)
 		return fd;
 	close(fd);
 	return -1;
@@ -307,7 +312,7 @@ static int connect_to(const struct addrinfo *address)
 }
 
 /*
- * On rank 0, listen on an address of MASTER_ADDR and return the socket. On other ranks, try to
+ * On rank 0, listen on MASTER_PORT and return the socket. On other ranks, try to
  * connect and return -1.
  */
 static int try_endpoint(struct info_card *card)
