@@ -589,7 +589,7 @@ static bool have_written(struct run *run)
 	have = nodes_have_written(&run->programs, &now, &rank);
 	if (have && !run->reported_written)
 		fprintf(stderr,
-			"ddp-run: rank %d of step %s writes bytes without a newline, which Slurm holds back: they count as output\n",
+			"ddp-run: rank %d of step %s writes bytes that srun does not pass on, such as a line without a newline: they count as output\n",
 			rank, run->step);
 	run->reported_written = run->reported_written || have;
 	free(now.all);

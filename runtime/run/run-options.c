@@ -132,7 +132,7 @@ static bool set(struct run_options *options, int id, const char *from, const cha
 	if (row->kind == KIND_TEXT) {
 		if (*text)
 			return true;
-		fprintf(stderr, "ddp-run: %s: give a %s\n", from, row->argument);
+		fprintf(stderr, "ddp-run: %s: the value %s is missing\n", from, row->argument);
 		return false;
 	}
 	if (row->kind == KIND_FLAG) {
@@ -225,7 +225,7 @@ int run_options_parse(struct run_options *options, char **argv)
 		} else if (!value && run_option_rows[id].kind != KIND_WORDS) {
 			value = at[1];
 			if (!value) {
-				fprintf(stderr, "ddp-run: %s: give a %s\n", from,
+				fprintf(stderr, "ddp-run: %s: the value %s is missing\n", from,
 					run_option_rows[id].argument);
 				return EXIT_USAGE;
 			}

@@ -14,7 +14,7 @@ teardown() { end_jobs; rm -rf "${WORK:?}"/* "$WORK"/.ddp; }
 	for case in tqdm lightning dots; do
 		try mc ddp-run --restarts 0 --hang 12 -N2 --ntasks-per-node=1 python3 "$PY/hangs.py" "$case" 20
 		same "$case: $rc" "$case: 0"
-		same "$(count_lines "$err" '^ddp-run: rank 0 of step .* writes bytes without a newline')" 1
+		same "$(count_lines "$err" '^ddp-run: rank 0 of step .* writes bytes that srun does not pass on')" 1
 	done
 }
 

@@ -225,7 +225,7 @@ first_failures()
 	for wrong in '--restarts x true|--restarts x: give a whole number from 0 on' \
 		'--hang 5y true|--hang 5y: give seconds, or a number with s, m or h' \
 		'--min-nodes 0 true|--min-nodes 0: give a whole number from 1 on' \
-		'--requeue=1 true|--requeue takes no value: remove =1' '--logs|--logs: give a DIR' \
+		'--requeue=1 true|--requeue takes no value: remove =1' '--logs|--logs: the value DIR is missing' \
 		'--restarts 1|no program given: ddp-run \[OPTION...\] \[SRUN.S OPTION...\] program'; do
 		# shellcheck disable=SC2086
 		try "$DDP_RUN" ${wrong%|*}
