@@ -112,19 +112,6 @@ static void check_same(const struct duo *duo, const struct model *want,
 	RANK_CHECK(got->hits == wanted->hits && got->loss == wanted->loss);
 }
 
-/*
- * Whether the graph has, for each bucket, a copy to the host and a count. With a GPU for each rank,
- * the graph has a sum and a count instead.
- */
-static bool has_copies(const struct duo *duo, const struct duo *apart)
-{
-	size_t nodes = cuda_nodes(duo->engine), others = cuda_nodes(apart->engine);
-
-	if (rows[row].sync_norm)
-		return nodes == 0;
-	return rows[row].wire == DDP_F32 ? nodes == others : nodes > 0;
-}
-
 static int share_gpu(int rank)
 {
 	struct engine_step wanted, got, more;
@@ -140,7 +127,7 @@ static int share_gpu(int rank)
 		RANK_CHECK(ddp_device_captures(apart.shop.ddp) &&
 			   !ddp_device_captures(duo.shop.ddp));
 		check_same(&duo, apart.model, &wanted, &got, "on one GPU");
-		RANK_CHECK(has_copies(&duo, &apart));
+		RANK_CHECK(cuda_nodes(duo.engine) == 0);
 		start_again(&duo);
 	}
 	got = train(&duo, 5 + rank, RESUMED);
@@ -160,56 +147,6 @@ TEST_LOOP(test_one_gpu, 0, unit_rows(4, ROWS(rows)))
 {
 	row = _i;
 	ranks_run("4", share_gpu);
-}
-
-/* Arguments of the engine's last ddp_gradients_place(), for places_again(). */
-static struct {
-	void *memory, *stream;
-	uint64_t *progress;
-} placed;
-
-int __real_ddp_gradients_place(struct ddp_gradients *gradients, void *memory, void *stream,
-			       uint64_t *progress);
-int __wrap_ddp_gradients_place(struct ddp_gradients *gradients, void *memory, void *stream,
-			       uint64_t *progress);
-
-int __wrap_ddp_gradients_place(struct ddp_gradients *gradients, void *memory, void *stream,
-			       uint64_t *progress)
-{
-	placed.memory = memory;
-	placed.stream = stream;
-	placed.progress = progress;
-	return __real_ddp_gradients_place(gradients, memory, stream, progress);
-}
-
-/* The graph of a step stays valid if the program places the same memory again. */
-static int places_again(int rank)
-{
-	struct engine_step wanted, got = {0}, done;
-	struct duo apart, duo;
-
-	row = find_row("two buckets");
-	open_world(&apart, "apart", (char)('a' + rank));
-	wanted = train(&apart, rank, SHARED_STEPS);
-	open_world(&duo, "shared", 'a');
-	duo_engine(&duo);
-	for (int step = 0; step < SHARED_STEPS; step++) {
-		done = duo_steps(&duo, true, 1, 0.01);
-		duo_add(&got, &done);
-		RANK_OK(duo.shop.ddp, ddp_gradients_place(duo.model->gradients, placed.memory,
-							  placed.stream, placed.progress));
-	}
-	RANK_CHECK(cuda_nodes(duo.engine) > 0);
-	duo_pull(&duo);
-	check_same(&duo, apart.model, &wanted, &got, "placed again");
-	duo_close(&duo);
-	duo_close(&apart);
-	return 0;
-}
-
-TEST(test_placed_again)
-{
-	ranks_run("2", places_again);
 }
 
 /* Numbers of ranks for which the sums are enqueued differently. */

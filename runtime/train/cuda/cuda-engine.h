@@ -9,7 +9,7 @@
  * A step is a sequence of kernels over memory at fixed addresses. The first step is enqueued
  * directly, so that libraries load and NCCL connects. The second step is captured into a graph,
  * which all further steps launch. Values that differ between steps are in device memory (data.h).
- * If gradients are summed in host memory, a step has two graphs, with the sums between them.
+ * If a step has sums in host memory, every step is enqueued directly, call by call.
  */
 #ifndef TRAIN_CUDA_ENGINE_H
 #define TRAIN_CUDA_ENGINE_H
@@ -74,20 +74,6 @@ struct cuda_memory {
 	uint64_t *progress;	       /* number of summed buckets */
 };
 
-/* How the second and later steps are enqueued. */
-enum cuda_manner {
-	CUDA_ONE_GRAPH, /* the whole step is one graph */
-	/*
-	 * two graphs, with sums through host memory in between: up to the backward pass, and the
-	 * optimizer
-	 */
-	CUDA_TWO_GRAPHS,
-	/* no graph, because BatchNorm or virtual ranks need sums in the middle of a step */
-	CUDA_BY_CALL,
-};
-
-enum { CUDA_GRAPHS = 2 };
-
 struct engine {
 	struct engine_setup setup;
 	struct device *device;
@@ -109,7 +95,6 @@ struct engine {
 	enum program_mode mode;
 	size_t batch; /* images */
 	struct data_block block;
-	bool finish_later; /* the backward pass does not wait for the sums; the caller does */
 	/*
 	 * Gradients are copied to the host after the backward pass, and not summed bucket by
 	 * bucket.
@@ -117,8 +102,8 @@ struct engine {
 	bool by_host;
 	size_t part; /* index of the virtual rank */
 
-	enum cuda_manner manner;
-	struct device_graph *graphs[CUDA_GRAPHS]; /* the second is for CUDA_TWO_GRAPHS only */
+	bool by_call; /* steps are enqueued call by call, as they have sums in host memory */
+	struct device_graph *graph;	 /* a step; NULL before the second step, and if by_call */
 	uint64_t launched, results_read; /* steps enqueued; steps whose results were read */
 	uint64_t updates;		 /* optimizer steps that are known to be done */
 	bool pushed;			 /* the next step is the first after a push */

@@ -201,12 +201,13 @@ static int alloc_kinds(struct engine *engine, struct ddp_error *error)
 }
 
 /*
- * Passes memory and stream for the gradients to libddp. If there is no graph, the stream is
- * COMPUTE, as for the sums of BatchNorm, so that all sums are in one order.
+ * Passes memory and stream for the gradients to libddp. If BatchNorm's sums are in host memory too,
+ * the stream is COMPUTE, as for these, so that all sums are in one order.
  */
 static int place_gradients(struct engine *engine, struct ddp_error *error)
 {
-	enum device_stream stream = engine->manner == CUDA_BY_CALL ? DEVICE_COMPUTE : DEVICE_REDUCE;
+	bool one_order = engine->by_call && engine->sync_norm;
+	enum device_stream stream = one_order ? DEVICE_COMPUTE : DEVICE_REDUCE;
 
 	if (engine->setup.parts > 0)
 		return 0;
@@ -443,12 +444,8 @@ static int open_all(struct engine *engine, struct ddp_error *error)
 	    (status = create_units(engine, error)) < 0 ||
 	    (engine->ranks > 1 && (status = cuda_join(engine->setup.ddp, error)) < 0))
 		return status;
-	if (engine->setup.parts > 0)
-		engine->manner = CUDA_BY_CALL;
-	else if (engine->ranks == 1 || ddp_device_captures(engine->setup.ddp))
-		engine->manner = CUDA_ONE_GRAPH;
-	else
-		engine->manner = engine->sync_norm ? CUDA_BY_CALL : CUDA_TWO_GRAPHS;
+	engine->by_call = engine->setup.parts > 0 ||
+			  (engine->ranks > 1 && !ddp_device_captures(engine->setup.ddp));
 	if ((status = alloc_kinds(engine, error)) < 0 ||
 	    (status = place_gradients(engine, error)) < 0 ||
 	    (status = open_sets(engine, error)) < 0)
@@ -468,7 +465,7 @@ static void close_device(struct engine *engine)
 }
 
 /*
- * Destroys graphs first, as they contain collectives of the communicator. If a rank was lost,
+ * Destroys the graph first, as it contains collectives of the communicator. If a rank was lost,
  * libddp aborts its sums, so that they end. If work on the device does not end, the objects of CUDA
  * are not freed.
  */
@@ -477,15 +474,14 @@ static void cuda_close(struct engine *engine)
 	if (!engine)
 		return;
 	/*
-	 * Only check for a lost rank here: ncclCommAbort() may be called only after the graphs with
-	 * the communicator's collectives were destroyed.
+	 * Only check for a lost rank here: ncclCommAbort() may be called only after the graph with
+	 * the communicator's collectives was destroyed.
 	 */
 	if (engine->ranks > 1 && !engine->broken)
 		engine->broken = ddp_device_check(engine->setup.ddp) < 0;
 	if (!engine->broken)
 		cuda_wait(engine, NULL);
-	for (int i = 0; i < CUDA_GRAPHS; i++)
-		device_graph_destroy(engine->graphs[i]);
+	device_graph_destroy(engine->graph);
 	if (engine->broken && engine->ranks > 1)
 		(void)ddp_device_free(engine->setup.ddp, NULL);
 	if (device_is_idle(engine->device))
@@ -541,11 +537,7 @@ static uint64_t cuda_used(const struct engine *engine)
 
 size_t cuda_nodes(const struct engine *engine)
 {
-	size_t nodes = 0;
-
-	for (int i = 0; i < CUDA_GRAPHS; i++)
-		nodes += engine->graphs[i] ? device_graph_nodes(engine->graphs[i]) : 0;
-	return nodes;
+	return engine->graph ? device_graph_nodes(engine->graph) : 0;
 }
 
 const struct engine_class engine_cuda = {

@@ -9,7 +9,7 @@
 
 extern const struct engine_class engine_cuda;
 
-/* Number of nodes in the graphs that a step launches; 0: not captured yet. */
+/* Number of nodes in the graph of a step; 0: not captured. */
 size_t cuda_nodes(const struct engine *engine);
 
 #endif /* TRAIN_CUDA_ENGINE_CUDA_H */

@@ -66,7 +66,7 @@ static int backwards(struct engine *engine, struct ddp_error *error)
 	if (status < 0)
 		return status;
 	status = cuda_backward(engine, error);
-	return status == 0 && !engine->finish_later ? finish_sums(engine, error) : status;
+	return status == 0 && !engine->by_host ? finish_sums(engine, error) : status;
 }
 
 /* Enqueues a whole step on COMPUTE and REDUCE. */
@@ -77,38 +77,22 @@ static int enqueue(struct engine *engine, struct ddp_error *error)
 	return status == 0 ? optimize(engine, error) : status;
 }
 
-static int capture(struct engine *engine, int (*part)(struct engine *, struct ddp_error *),
-		   struct device_graph **result, struct ddp_error *error)
+static int capture(struct engine *engine, struct ddp_error *error)
 {
 	struct device_graph *graph = NULL;
 	int status = device_capture_begin(engine->device, error), end;
 
 	if (status < 0)
 		return status;
-	status = part(engine, error);
+	status = enqueue(engine, error);
 	end = device_capture_end(engine->device, &graph, status < 0 ? NULL : error);
 	if (status == 0)
 		status = end;
 	if (status == 0)
-		*result = graph;
+		engine->graph = graph;
 	else
 		device_graph_destroy(graph);
 	return status;
-}
-
-/*
- * Captures both graphs before the first launch. A capture may wait for the device. If the device
- * then waited for a sum that another rank has not enqueued yet, the ranks might hang.
- */
-static int capture_all(struct engine *engine, struct ddp_error *error)
-{
-	bool two = engine->manner == CUDA_TWO_GRAPHS;
-	int status;
-
-	engine->finish_later = two;
-	status = capture(engine, two ? backwards : enqueue, &engine->graphs[0], error);
-	engine->finish_later = false;
-	return status == 0 && two ? capture(engine, optimize, &engine->graphs[1], error) : status;
 }
 
 /*
@@ -119,16 +103,11 @@ static int launch(struct engine *engine, struct ddp_error *error)
 {
 	int status = 0;
 
-	if (engine->launched == 0 || engine->manner == CUDA_BY_CALL)
+	if (engine->launched == 0 || engine->by_call)
 		return enqueue(engine, error);
-	if (!engine->graphs[0])
-		status = capture_all(engine, error);
-	if (status == 0)
-		status = device_launch(engine->device, engine->graphs[0], error);
-	if (status < 0 || engine->manner == CUDA_ONE_GRAPH)
-		return status;
-	status = finish_sums(engine, error);
-	return status == 0 ? device_launch(engine->device, engine->graphs[1], error) : status;
+	if (!engine->graph)
+		status = capture(engine, error);
+	return status == 0 ? device_launch(engine->device, engine->graph, error) : status;
 }
 
 /* --- Wait for results ---------------------------------------------------------------------------- */
@@ -206,12 +185,12 @@ static void add_result(struct engine *engine, const struct kernel_result *result
 }
 
 /*
- * Returns an error if a sum was aborted, after which the stream continues with wrong values. With
- * one graph no check is needed: a failed sum stops the step, so no result arrives.
+ * Returns an error if a sum was aborted, after which the stream continues with wrong values. With a
+ * graph no check is needed: a failed sum stops the step, so no result arrives.
  */
 static int check_sums(struct engine *engine, struct ddp_error *error)
 {
-	if (engine->manner == CUDA_ONE_GRAPH || engine->setup.parts > 0)
+	if (!engine->by_call || engine->setup.parts > 0)
 		return 0;
 	return cuda_fail(engine, ddp_device_check(engine->setup.ddp), error);
 }
@@ -327,9 +306,9 @@ static int pass(struct engine *engine, double *reduce, struct ddp_error *error)
 	double begin;
 	int status;
 
-	engine->finish_later = engine->by_host = true;
+	engine->by_host = true;
 	status = backwards(engine, error);
-	engine->finish_later = engine->by_host = false;
+	engine->by_host = false;
 	/*
 	 * Wait with a time limit before the copy: a copy to memory that is not pinned waits in the
 	 * driver, without a limit.
@@ -379,7 +358,7 @@ static void return_results(struct engine *engine, struct engine_step *done)
 int cuda_step(struct engine *engine, const struct batch *batch, size_t global, uint64_t step,
 	      double rate, bool stop, struct engine_step *done, struct ddp_error *error)
 {
-	size_t lag = engine->manner == CUDA_BY_CALL ? CUDA_LAG_BY_CALL : CUDA_LAG;
+	size_t lag = engine->by_call ? CUDA_LAG_BY_CALL : CUDA_LAG;
 	double begin = ddp_seconds(), begun = begin, reduce = 0;
 	const struct kernel_state state = first_state(engine, step);
 	struct data_step data = {.sequence = engine->launched + 1,

@@ -249,9 +249,9 @@ static int sum_over_ranks(const struct walk *at, const float **sums, struct ddp_
 	if (*sums != all)
 		status = copy(at, all, *sums, count * sizeof(float), error);
 	/* During a capture, REDUCE must be part of the graph before COMPUTE can wait for it. */
-	if (status == 0 && engine->manner != CUDA_BY_CALL)
+	if (status == 0 && !engine->by_call)
 		status = device_order(engine->device, DEVICE_REDUCE, DEVICE_COMPUTE, error);
-	if (status == 0 && engine->manner != CUDA_BY_CALL)
+	if (status == 0 && !engine->by_call)
 		status = device_order(engine->device, DEVICE_COMPUTE, DEVICE_REDUCE, error);
 	if (status == 0)
 		status = cuda_fail(engine,
