@@ -43,6 +43,11 @@ struct kernel_scratch {
 
 /* --- Step data and results ---------------------------------------------------------------------- */
 
+/* Numbers of the optimizer for one step: members of struct optim_numbers. */
+struct kernel_pace {
+	float rate, root, shrink;
+};
+
 /*
  * What the host sends before each step (data.h). Corrections of the rate are computed on the host,
  * since pow() on the device rounds differently. If steps can be skipped, only the device knows how
@@ -50,14 +55,12 @@ struct kernel_scratch {
  */
 enum { KERNEL_SLOTS = 16 };
 struct kernel_order {
-	uint64_t seed, epoch, sequence; /* sequence: number of the step, from 1 */
-	uint64_t updates;		/* optimizer steps that are known to be done */
-	float share;			/* 1 / samples of all ranks */
-	uint32_t count;			/* samples of this rank */
-	uint32_t augment, stop;		/* stop: this rank wants to stop */
-	struct kernel_pace {
-		float rate, root, shrink; /* members of struct optim_numbers */
-	} paces[KERNEL_SLOTS];		  /* [i]: after [updates] + i optimizer steps */
+	uint64_t seed, epoch, sequence;		/* sequence: number of the step, from 1 */
+	uint64_t updates;			/* optimizer steps that are known to be done */
+	float share;				/* 1 / samples of all ranks */
+	uint32_t count;				/* samples of this rank */
+	uint32_t augment, stop;			/* stop: this rank wants to stop */
+	struct kernel_pace paces[KERNEL_SLOTS]; /* [i]: after [updates] + i optimizer steps */
 };
 
 /* State kept from step to step. The scale is 1 without loss scaling. */
