@@ -186,21 +186,31 @@ static const struct {
 	int count; /* of algorithms */
 	enum ddp_type type;
 	bool exact;
-	const char *
-		want; /* of conv1: forward, weights; of conv2: forward and, without a list, data, weights */
+	/*
+	 * of conv0: forward, weights; of conv1: forward, data, weights; of conv2: forward and,
+	 * without a list, data, weights
+	 */
+	const char *want;
 	int lists;
 } choices[] = {
-	{"plain C", 5, DDP_F32, false, "direct direct direct", 1},
-	{"oneDNN, AVX2", 5, DDP_F32, false, "direct direct direct", 1},
-	{"oneDNN, AVX512_CORE", 5, DDP_F32, false, "direct direct winograd", 1},
-	{"oneDNN, AVX10_1_512", 5, DDP_F32, false, "direct direct winograd", 1},
-	{"oneDNN, AVX512_CORE_AMX", 5, DDP_F32, false, "direct direct winograd", 1},
+	{"plain C", 5, DDP_F32, false, "direct direct direct direct direct direct", 1},
+	{"oneDNN, AVX2", 5, DDP_F32, false, "direct direct direct direct direct direct", 1},
+	{"oneDNN, AVX512_CORE", 5, DDP_F32, false, "direct direct direct direct direct winograd",
+	 1},
+	{"oneDNN, AVX10_1_512", 5, DDP_F32, false, "direct direct direct direct direct winograd",
+	 1},
+	{"oneDNN, AVX512_CORE_AMX", 5, DDP_F32, false,
+	 "direct direct direct direct direct winograd", 1},
 	{"oneDNN, AVX512_CORE_AMX", 5, DDP_F32, true, "", 0},
-	{"oneDNN, AVX512_CORE_BF16", 4, DDP_BF16, false, "direct direct direct", 1},
-	{"oneDNN, AVX512_CORE_AMX", 4, DDP_BF16, false, "direct2 direct2 direct direct direct", 0},
+	{"oneDNN, AVX512_CORE_BF16", 4, DDP_BF16, false,
+	 "direct direct direct direct direct direct", 1},
+	{"oneDNN, AVX512_CORE_AMX", 4, DDP_BF16, false,
+	 "direct2 direct2 direct direct direct direct direct direct", 0},
 	/* a library without Winograd, and one with a single algorithm */
-	{"oneDNN, AVX512_CORE_AMX", 4, DDP_F32, false, "direct direct direct", 1},
-	{"oneDNN, AVX512_CORE_AMX", 1, DDP_BF16, false, "direct direct direct direct direct", 0},
+	{"oneDNN, AVX512_CORE_AMX", 4, DDP_F32, false, "direct direct direct direct direct direct",
+	 1},
+	{"oneDNN, AVX512_CORE_AMX", 1, DDP_BF16, false,
+	 "direct direct direct direct direct direct direct direct", 0},
 };
 
 TEST_ROWS(test_engine, choices)
@@ -213,14 +223,15 @@ TEST_ROWS(test_engine, choices)
 static int alike(int rank)
 {
 	(void)rank;
-	expect("oneDNN, AVX512_CORE_AMX", 5, DDP_F32, false, "direct direct winograd", 1);
+	expect("oneDNN, AVX512_CORE_AMX", 5, DDP_F32, false,
+	       "direct direct direct direct direct winograd", 1);
 	return 0;
 }
 
 static int apart(int rank)
 {
 	expect(rank == 1 ? "oneDNN, AVX2" : "oneDNN, AVX512_CORE", 5, DDP_F32, false,
-	       "direct direct direct", 1);
+	       "direct direct direct direct direct direct", 1);
 	return 0;
 }
 

@@ -46,8 +46,8 @@ static int both(int rank)
 	duo.setup.sync_norm = rows[row].sync_norm;
 	duo.setup.type = rows[row].type;
 	duo_engines(&duo);
-	want = duo_steps(&duo, false, STEPS, 0.01);
-	got = duo_steps(&duo, true, STEPS, 0.01);
+	want = duo_steps(&duo, false, STEPS, 1e-3);
+	got = duo_steps(&duo, true, STEPS, 1e-3);
 	RANK_CHECK(got.steps == want.steps && got.samples == want.samples);
 	RANK_CHECK(rows[row].most > 1e-3 || got.hits == want.hits);
 	RANK_CHECK(fabs(got.loss - want.loss) <= rows[row].most * want.loss);

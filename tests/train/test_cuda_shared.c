@@ -83,7 +83,7 @@ static struct engine_step train(struct duo *duo, int seed, int count)
 
 	ranks_number("DDP_SEED", seed);
 	duo_engine(duo);
-	report = duo_steps(duo, true, count, 0.01);
+	report = duo_steps(duo, true, count, 1e-3);
 	duo_pull(duo);
 	return report;
 }
