@@ -150,7 +150,7 @@ static const struct {
 	enum ddp_type type;
 	double most[ROWS(nets)]; /* largest distance of gradients from those in f32 */
 } types[] = {
-	{"bf16", DDP_BF16, {0.1, 0.15, 0.15, 0.1}},
+	{"bf16", DDP_BF16, {0.1, 0.15, 0.15, 0.05}},
 	{"fp16", DDP_F16, {0.06, 0.06, 0.06, 0.01}},
 };
 

@@ -49,7 +49,7 @@ struct kernel_pace {
 };
 
 /*
- * What the host sends before each step (data.h). Corrections of the rate are computed on the host,
+ * Data that the host sends before each step (data.h). Corrections of the rate are computed there,
  * since pow() on the device rounds differently. If steps can be skipped, only the device knows how
  * many optimizer steps it has done, so there is one element of [paces] for each possible number.
  */
