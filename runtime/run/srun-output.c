@@ -455,6 +455,17 @@ static bool counts(const struct rank_error *error)
 	return error->kind != LINE_IGNORED && (error->parsed_prefix >= 0 || error->prefix < 0);
 }
 
+/* Whether [line] is one of the frames of a traceback. The package rich draws a box around these. */
+static bool is_frame(const char *line)
+{
+	static const char *const beginnings[] = {" ", "\t", "│", "╰"};
+
+	for (size_t i = 0; i < sizeof(beginnings) / sizeof(beginnings[0]); i++)
+		if (strncmp(line, beginnings[i], strlen(beginnings[i])) == 0)
+			return true;
+	return false;
+}
+
 /* Parse a line of a traceback that is not its first line. Returns as rank_error_parse(). */
 static bool parse_traceback(struct rank_error *error, const char *line)
 {
@@ -466,7 +477,7 @@ static bool parse_traceback(struct rank_error *error, const char *line)
 			error->state = ERROR_OUTSIDE;
 		return false;
 	}
-	if (!*line || *line == ' ' || *line == '\t')
+	if (!*line || is_frame(line))
 		return false;
 	error->state = error->state == ERROR_GROUP ? ERROR_GROUP_NAMED : ERROR_OUTSIDE;
 	return counts(error) && set_error(error, LINE_TRACEBACK, line, strlen(line));

@@ -858,6 +858,10 @@ static const struct error_row {
 	 "Traceback (most recent call last):\nKeyError: 1\n\nDuring handling\n\n"
 	 "Traceback (most recent call last):\n    | re.A\nValueError: b\n",
 	 -1, LINE_TRACEBACK, "ValueError: b", -1},
+	{"an exception in rich's box",
+	 "[rank1]: ╭──── Traceback (most recent call last) ────╮\n[rank1]: │ a.py:3 in f │\n"
+	 "[rank1]: ╰────────────╯\n[rank1]: ValueError: b\n",
+	 -1, LINE_TRACEBACK, "ValueError: b", 1},
 	{"an exception of a DataLoader worker",
 	 "[rank0]: Traceback (most recent call last):\n[rank0]: ValueError: Caught ValueError in "
 	 "DataLoader worker process 0.\n[rank0]: Original Traceback (most recent call last):\n"
