@@ -110,8 +110,14 @@ def others():
             dist.all_gather_into_tensor(whole := torch.empty(size * 7, dtype=dtype), numbers(7, dtype), group)
             return whole
 
+        def all_gather_coalesced(group):
+            parts = [[torch.empty(7, dtype=dtype), torch.empty(2, dtype=dtype)] for _ in range(size)]
+            dist.all_gather_coalesced(parts, [numbers(7, dtype), numbers(2, dtype)], group)
+            return [part for of_rank in parts for part in of_rank]
+
         both(all_gather)
         both(all_gather_single)
+        both(all_gather_coalesced)
         part = torch.empty(7, dtype=dtype)
         dist.reduce_scatter_tensor(part, numbers(7 * size, dtype))
         dist.all_reduce(whole := numbers(7 * size, dtype), group=GLOO)
@@ -141,6 +147,11 @@ def unsupported():
         lambda: dist.all_reduce(torch.ones(3, dtype=torch.int8)),
         lambda: dist.all_reduce(torch.ones(3), ReduceOp.PRODUCT),
         lambda: dist.all_reduce(torch.ones(3, dtype=torch.int32), ReduceOp.AVG),
+        lambda: dist.all_reduce(torch.ones(3).to_sparse()),
+        lambda: dist.all_reduce(torch.ones(3, device="meta")),
+        lambda: dist.all_gather([torch.ones(3)], torch.ones(3)),
+        lambda: dist.all_gather([torch.ones(3)] * dist.get_world_size(), torch.ones(1)),
+        lambda: dist.reduce_scatter(torch.ones(3), [torch.ones(3 + r) for r in range(dist.get_world_size())]),
         lambda: dist.send(torch.ones(3), (dist.get_rank() + 1) % dist.get_world_size()),
     ):
         try:
@@ -214,7 +225,7 @@ def ddp():
 
 
 def ddp_options():
-    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
     both(lambda group: train(group, find_unused_parameters=True, extra=lambda step: step % 2 == 0))
@@ -224,6 +235,9 @@ def ddp_options():
     both(lambda group: train(group, uneven=True))
     both(lambda group: train(
         group, wrap=lambda model, group: model.register_comm_hook(group, default_hooks.bf16_compress_hook)))
+    # Callbacks of this hook start collectives and wait for them. gloo does not order those of several buckets.
+    train(None, wrap=lambda model, group: model.register_comm_hook(
+        powerSGD_hook.PowerSGDState(group, start_powerSGD_iter=2), powerSGD_hook.powerSGD_hook))
     both(lambda group: train(group, optimizer=lambda model, group: ZeroRedundancyOptimizer(
         model.parameters(), torch.optim.Adam, process_group=group, lr=0.01)))
 

@@ -163,8 +163,13 @@ class ProcessGroupDDP(ProcessGroup):
                 self._libddp.ddp_abort(self._handle, b"%s", f"{type(error).__name__}: {error}".encode())
                 raise
 
+        for t in tensors:
+            if t.layout is not torch.strided or t.device.type not in ("cpu", "cuda"):
+                raise RuntimeError(f"the backend ddp has no {t.layout} tensors on {t.device.type}; {_USE_GLOO}")
         work = _Work(self._on_device(call, tensors[0].device) if tensors and tensors[0].is_cuda else call, tensors)
-        if getattr(opts, "asyncOp", True) or not (self._last is None or self._last.is_completed()):
+        if threading.current_thread() is self._thread:
+            work.run()  # a callback of a work starts it, and may wait for it; the order is the same on all ranks
+        elif getattr(opts, "asyncOp", True) or not (self._last is None or self._last.is_completed()):
             self._last = work
             self._pending.put(work)
         else:
@@ -257,6 +262,14 @@ class ProcessGroupDDP(ProcessGroup):
                     f"and the tensor of one rank has {part.numel()} of {part.dtype}"
                 )
 
+    def _check_lists(self, lists, tensors):
+        for parts, one in zip(lists, tensors):
+            if len(parts) != self._size or any(p.shape != one.shape or p.dtype != one.dtype for p in parts):
+                raise RuntimeError(
+                    f"the backend ddp needs a list of {self._size} tensors of shape {tuple(one.shape)} and {one.dtype}, "
+                    f"one for each rank; for unequal shapes {_USE_GLOO}"
+                )
+
     def allreduce(self, tensors, opts):
         op = self._operation(opts, tensors)
         return self._start(lambda t: self._all_reduce(t, t, op), tensors, tensors, opts=opts)
@@ -271,7 +284,12 @@ class ProcessGroupDDP(ProcessGroup):
         return self._start(lambda t, target: self._all_reduce(t, target, op), tensors, tensors, targets, opts=opts)
 
     def allgather(self, outputs, inputs, opts=None):
+        self._check_lists(outputs, inputs)
         return self._start(self._gather, outputs[0], inputs, outputs, opts=opts)
+
+    def allgather_coalesced(self, outputs, inputs, opts=None):
+        """Gather each tensor of [inputs] in the lists [outputs], which hold such tensors of one rank each."""
+        return self.allgather([list(parts) for parts in zip(*outputs)], inputs, opts)
 
     def allgather_into_tensor_coalesced(self, outputs, inputs, opts=None):
         self._check_sizes(inputs, outputs)
@@ -281,10 +299,15 @@ class ProcessGroupDDP(ProcessGroup):
         return self.allgather_into_tensor_coalesced([output], [input], opts)
 
     def gather(self, outputs, inputs, opts):
-        return self._start(self._gather, inputs, inputs, outputs if opts.rootRank == self._rank else [[]], opts=opts)
+        if opts.rootRank != self._rank:
+            return self._start(self._gather, inputs, inputs, [[]], opts=opts)
+        self._check_lists(outputs, inputs)
+        return self._start(self._gather, inputs, inputs, outputs, opts=opts)
 
     def scatter(self, outputs, inputs, opts):
         root = opts.rootRank
+        if root == self._rank:
+            self._check_lists(inputs, outputs)
         return self._start(lambda o, i: self._scatter(o, i, root), outputs, outputs, inputs or [[]], opts=opts)
 
     def reduce_scatter_tensor_coalesced(self, outputs, inputs, opts):
@@ -296,6 +319,7 @@ class ProcessGroupDDP(ProcessGroup):
         return self.reduce_scatter_tensor_coalesced([output], [input], opts)
 
     def reduce_scatter(self, outputs, inputs, opts):
+        self._check_lists(inputs, outputs)
         return self.reduce_scatter_tensor_coalesced(outputs, [torch.stack(parts) for parts in inputs], opts)
 
     def barrier(self, opts=None):
@@ -308,7 +332,6 @@ class ProcessGroupDDP(ProcessGroup):
         return self._start(None, [], [])
 
     allreduce_coalesced = allreduce
-    allgather_coalesced = allgather
     # Newer names, and those that a program in C++ calls.
     all_gather_single, all_gather_single_coalesced = _allgather_base, allgather_into_tensor_coalesced
     reduce_scatter_single, reduce_scatter_single_coalesced = _reduce_scatter_base, reduce_scatter_tensor_coalesced
