@@ -59,6 +59,11 @@ def all_reduce():
     total = numbers(1000, torch.float32)
     dist.all_reduce(total, group=GLOO)
     torch.testing.assert_close(mean, total / dist.get_world_size())
+    size = dist.get_world_size()
+    dist.all_reduce(quotient := torch.tensor([size - 1, -1]) * (dist.get_rank() == 0), ReduceOp.AVG)
+    assert quotient.tolist() == [0, 0], quotient
+    dist.all_reduce(quotient := torch.tensor([7, -7]), ReduceOp.AVG)
+    assert quotient.tolist() == [7, -7], quotient
     columns = numbers(12, torch.float32).view(3, 4).t()  # not contiguous
     rows = columns.contiguous()
     dist.all_reduce(columns)
@@ -146,7 +151,7 @@ def unsupported():
     for call in (
         lambda: dist.all_reduce(torch.ones(3, dtype=torch.int8)),
         lambda: dist.all_reduce(torch.ones(3), ReduceOp.PRODUCT),
-        lambda: dist.all_reduce(torch.ones(3, dtype=torch.int32), ReduceOp.AVG),
+        lambda: dist.all_reduce(torch.tensor([True]), ReduceOp.AVG),
         lambda: dist.all_reduce(torch.ones(3).to_sparse()),
         lambda: dist.all_reduce(torch.ones(3, device="meta")),
         lambda: dist.all_gather([torch.ones(3)], torch.ones(3)),

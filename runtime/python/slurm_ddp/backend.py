@@ -208,7 +208,8 @@ class ProcessGroupDDP(ProcessGroup):
         code = _lib.MAX if recv.dtype is torch.bool and op == ReduceOp.SUM else _OPS[op]
         self._call("all_reduce", recv, source.data_ptr(), target.data_ptr(), target.numel(), _TYPES[recv.dtype], code)
         if op == ReduceOp.AVG:
-            target.div_(self._size)
+            # Integers are divided as by NCCL. Lightning averages them if the backend is not named gloo.
+            target.div_(self._size, rounding_mode=None if target.is_floating_point() else "trunc")
         if target is not recv:
             recv.copy_(target)
 
@@ -250,7 +251,7 @@ class ProcessGroupDDP(ProcessGroup):
         """Return the operation of [opts], after a check that libddp has it for [tensors]."""
         op = opts.reduceOp.op
         for t in tensors:
-            if op not in _OPS or t.dtype not in _TYPES or (op == ReduceOp.AVG and not t.is_floating_point()):
+            if op not in _OPS or t.dtype not in _TYPES or (op == ReduceOp.AVG and t.dtype is torch.bool):
                 raise RuntimeError(f"the backend ddp has no {op.name} of {t.dtype}; {_USE_GLOO}")
         return op
 
