@@ -93,7 +93,7 @@ int ddp_gpu_count(struct ddp_error *error)
 	if (driver == 0 || result == cudaErrorStubLibrary)
 		return ddp_error_set(error, DDP_ERR_UNSUPPORTED,
 				     "no CUDA driver on this node (libcuda.so.1): run on a node "
-				     "with a GPU, or without device memory");
+				     "with a GPU, or on CPUs");
 	if (result == cudaErrorInsufficientDriver)
 		return ddp_error_set(
 			error, DDP_ERR_UNSUPPORTED,

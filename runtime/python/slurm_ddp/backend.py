@@ -160,7 +160,7 @@ class ProcessGroupDDP(ProcessGroup):
             except DistBackendError:
                 raise
             except Exception as error:  # of this rank alone
-                self._libddp.ddp_abort(self._handle, b"%s", f"{type(error).__name__}: {error}".encode())
+                self._libddp.ddp_abort(self._handle, b"%s", f"{type(error).__name__}: {error}".rstrip(": ").encode())
                 raise
 
         for t in tensors:
