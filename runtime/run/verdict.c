@@ -458,6 +458,45 @@ static void set_awaited(struct facts_rank *rank)
 	    rank->stack.line[0] ? ": " : "", rank->stack.line);
 }
 
+/* Returns the number of ranks that wait in the Python line [line]; -1: a rank waits in none. */
+static int count_in_line(const struct facts *facts, const char *line)
+{
+	int count = 0;
+
+	for (int i = 0; i < facts->size; i++) {
+		const struct stack *stack = &facts->ranks[i].stack;
+
+		if (stack->place != STACK_WAITS || !stack->line[0])
+			return -1;
+		count += strcmp(stack->line, line) == 0;
+	}
+	return count;
+}
+
+/*
+ * Returns the last of the ranks that wait in the Python line in which fewest ranks wait, if all
+ * ranks wait, and sets [other] to a rank that waits in another line; -1: all wait in one line.
+ */
+static int find_apart(const struct facts *facts, int *other)
+{
+	int apart = -1, fewest = facts->size;
+
+	for (int i = 0; i < facts->size; i++) {
+		int count = count_in_line(facts, facts->ranks[i].stack.line);
+
+		if (count < 0)
+			return -1;
+		if (count < facts->size && count <= fewest) {
+			fewest = count;
+			apart = i;
+		}
+	}
+	for (int i = 0; i < facts->size && apart >= 0; i++)
+		if (strcmp(facts->ranks[i].stack.line, facts->ranks[apart].stack.line) != 0)
+			*other = i;
+	return apart;
+}
+
 /* Returns the first rank that failed, but not because of another one, and did not exit; -1: none. */
 static int find_raised(const struct facts *facts)
 {
@@ -473,8 +512,9 @@ static int find_raised(const struct facts *facts)
 static void judge_hang(struct facts *facts)
 {
 	struct facts_rank *ranks = facts->ranks;
-	int stopped = -1, blocked = -1, missing = find_missing(facts), silent = find_silent(facts),
-	    awaited = find_awaited(facts), raised = find_raised(facts);
+	int stopped = -1, blocked = -1, other = -1, missing = find_missing(facts),
+	    silent = find_silent(facts), awaited = find_awaited(facts), raised = find_raised(facts),
+	    apart = find_apart(facts, &other);
 
 	for (int i = facts->size - 1; i >= 0; i--) {
 		/* Hung ranks end when the step is ended, so their ends do not show the cause. */
@@ -499,6 +539,9 @@ static void judge_hang(struct facts *facts)
 	else if ((facts->first = blocked) >= 0)
 		set(&ranks[blocked], false,
 		    "it waits in the kernel, usually for a disk or a file server");
+	else if ((facts->first = apart) >= 0)
+		set(&ranks[apart], false, "it waits in %s, and rank %d in %s",
+		    ranks[apart].stack.line, other, ranks[other].stack.line);
 }
 
 /* Whether the step was ended from outside, so that no rank failed. */

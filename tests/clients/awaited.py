@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """awaited.py HOW: two ranks with gloo, of which rank 0 waits for rank 1 in an all-reduce.
 
-sleep: rank 1 sleeps in its own function. thread: rank 1 raises an exception, and a thread keeps it from exiting.
+sleep: rank 1 sleeps in its own function. thread: rank 1 raises an exception, and a thread keeps it from exiting. other: rank 1
+waits for a message that rank 0 does not send.
 """
 import datetime
 import sys
@@ -25,6 +26,8 @@ def main(how):
     if rank == 1 and how == "thread":
         threading.Thread(target=load_samples).start()
         raise ValueError("the loss is not finite")
+    if rank == 1 and how == "other":
+        dist.recv(torch.ones(10), 0)
     if rank == 1:
         load_samples()
     dist.all_reduce(torch.ones(10), async_op=True).wait()

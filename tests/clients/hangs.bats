@@ -48,6 +48,12 @@ hangs()
 	! command -v py-spy >/dev/null || has "$text" ': load_samples \(.*awaited.py:[0-9]+\)$'
 }
 
+@test "ranks that wait in different lines: both lines are named" {
+	command -v py-spy >/dev/null || skip "gdb shows no line: py-spy is not installed"
+	run_once --hang 12 -N2 --ntasks-per-node=1 python3 "$PY/awaited.py" other
+	has "$text" '^rank 1 on n2, pid [0-9]+: it waits in recv \(.*distributed_c10d.py:[0-9]+\), and rank 0 in main \(.*awaited.py:[0-9]+\)$'
+}
+
 @test "a hang, while a thread keeps a rank from exiting after an exception" {
 	run_once --hang 12 --exit-limit 0 -N2 --ntasks-per-node=1 python3 "$PY/awaited.py" thread
 	same "$(field kind first.rank first.message)" "hang 1 ValueError: the loss is not finite"
