@@ -377,8 +377,11 @@ static void add_silent(const struct launch *launch, const struct attempt *attemp
 {
 	const struct node_list *silent = &attempt->silent;
 	struct nodes_answers said = {.with_ranks = 0};
+	size_t least = (size_t)launch->options.number[RUN_OPTION_MIN_NODES];
 
-	if (silent->count == 0 || count_left(all, gone, silent) >= launch->first.count) {
+	if (least == 0)
+		least = launch->first.count;
+	if (silent->count == 0 || count_left(all, gone, silent) >= least) {
 		add_all(gone, silent);
 		return;
 	}
