@@ -312,8 +312,8 @@ static int connect_to(const struct addrinfo *address)
 }
 
 /*
- * On rank 0, listen on MASTER_PORT and return the socket. On other ranks, try to
- * connect and return -1.
+ * On rank 0, listen on MASTER_PORT and return the socket. On other ranks, try to connect and return
+ * -1.
  */
 static int try_endpoint(struct info_card *card)
 {

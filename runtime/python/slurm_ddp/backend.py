@@ -300,9 +300,10 @@ class ProcessGroupDDP(ProcessGroup):
         return self.allgather_into_tensor_coalesced([output], [input], opts)
 
     def gather(self, outputs, inputs, opts):
-        if opts.rootRank != self._rank:
-            return self._start(self._gather, inputs, inputs, [[]], opts=opts)
-        self._check_lists(outputs, inputs)
+        if opts.rootRank == self._rank:
+            self._check_lists(outputs, inputs)
+        else:
+            outputs = [[]]
         return self._start(self._gather, inputs, inputs, outputs, opts=opts)
 
     def scatter(self, outputs, inputs, opts):
