@@ -237,7 +237,7 @@ int ddp_file_write(const char *path, const struct iovec *parts, int count, unsig
 	if (getrandom(&random, sizeof(random), 0) != sizeof(random))
 		return ddp_error_errno(error, DDP_ERR_FILE, "cannot write %s: getrandom", path);
 	if (!name_temporary(temporary, target, random))
-		return ddp_error_set(error, DDP_ERR_FILE, "%.100s...: the path is too long", path);
+		return ddp_error_set(error, DDP_ERR_FILE, "the path %.100s... is too long", path);
 	fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, (mode_t)(mode ? mode : 0600));
 	if (fd < 0)
 		return ddp_error_errno(error, DDP_ERR_FILE, "cannot create %s", temporary);
@@ -298,7 +298,7 @@ int ddp_file_read(const char *path, size_t limit, char **data, size_t *size,
 	}
 	if (!S_ISREG(info.st_mode) || info.st_size < 0 || (uintmax_t)info.st_size > limit) {
 		status = ddp_error_set(error, DDP_ERR_FORMAT,
-				       "%s: not a plain file of at most %zu bytes", path, limit);
+				       "%s is not a plain file of at most %zu bytes", path, limit);
 		goto out;
 	}
 	buffer = malloc((size_t)info.st_size + 1);
@@ -360,7 +360,7 @@ int ddp_file_mkdirs(const char *path, unsigned mode, struct ddp_error *error)
 	char part[PATH_MAX];
 
 	if (snprintf(part, sizeof(part), "%s", path) >= (int)sizeof(part))
-		return ddp_error_set(error, DDP_ERR_FILE, "%.100s...: the path is too long", path);
+		return ddp_error_set(error, DDP_ERR_FILE, "the path %.100s... is too long", path);
 	for (char *slash = *part ? strchr(part + 1, '/') : NULL; slash;
 	     slash = strchr(slash + 1, '/')) {
 		*slash = '\0';

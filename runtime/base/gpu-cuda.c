@@ -13,15 +13,16 @@
 
 /* --- Errors ------------------------------------------------------------------------------------ */
 
-#define DRAIN "drain the node, and reset or replace the GPU"
-#define LOG                                                                           \
-	"see the kernel's log: Xid 13 or 31 is a defect of the program; Xid 48, 79, " \
-	"94, 95 or 119: " DRAIN
-#define EXCLUSIVE                                                                                    \
-	"another process has it, in an exclusive compute mode: use another GPU, or set the default " \
-	"mode (nvidia-smi -c DEFAULT), in which ranks can share it"
-#define REBUILD "build with --enable-all-gpus, or with this GPU in NVCC_ARCH"
-#define MPS "ask whoever runs the MPS daemon of this node"
+#define DRAIN "Drain the node, and reset or replace the GPU."
+#define LOG                                                                                  \
+	"Read the kernel's log: Xid 13 or 31 is a defect of the program. After Xid 48, 79, " \
+	"94, 95 or 119, drain the node, and reset or replace the GPU."
+#define EXCLUSIVE                                                                              \
+	"Another process uses this GPU in an exclusive compute mode. Use another GPU, or set " \
+	"the default mode (nvidia-smi -c DEFAULT), in which ranks can share it."
+#define REBUILD "Build with --enable-all-gpus, or with this GPU in NVCC_ARCH."
+#define ASK "Ask the user who runs the MPS daemon of this node."
+#define CROWD "Run fewer ranks on this GPU, or ask the user who runs the MPS daemon of this node."
 
 /* Advice that is missing in CUDA's own texts. A number is used if older toolkits lack its name. */
 static const struct advice {
@@ -29,8 +30,8 @@ static const struct advice {
 	const char *text;
 } advices[] = {
 	{cudaErrorMemoryAllocation, DDP_ERR_MEMORY,
-	 "end other programs on it, use less memory, or run fewer ranks on this GPU"},
-	{cudaErrorInsufficientDriver, DDP_ERR_UNSUPPORTED, "install a newer driver"},
+	 "End other programs on this GPU, use less memory, or run fewer ranks on it."},
+	{cudaErrorInsufficientDriver, DDP_ERR_UNSUPPORTED, "Install a newer driver."},
 	{cudaErrorNoKernelImageForDevice, DDP_ERR_UNSUPPORTED, REBUILD},
 	{cudaErrorUnsupportedPtxVersion, DDP_ERR_UNSUPPORTED, REBUILD},
 	{cudaErrorJitCompilerNotFound, DDP_ERR_UNSUPPORTED, REBUILD},
@@ -44,15 +45,16 @@ static const struct advice {
 	{cudaErrorLaunchFailure, DDP_ERR_ENGINE, LOG},
 	{cudaErrorUnknown, DDP_ERR_ENGINE, LOG},
 	{cudaErrorSystemNotReady, DDP_ERR_ENGINE,
-	 "nvidia-fabricmanager or another service of the driver is not running on this node"},
+	 "Start nvidia-fabricmanager or another service of the driver, which does not run here."},
 	{cudaErrorSystemDriverMismatch, DDP_ERR_ENGINE,
-	 "the driver was updated under a running kernel module: reboot the node"},
-	{cudaErrorMpsConnectionFailed, DDP_ERR_ENGINE, MPS},
-	{cudaErrorMpsRpcFailure, DDP_ERR_ENGINE, MPS},
-	{cudaErrorMpsServerNotReady, DDP_ERR_ENGINE, MPS},
-	{cudaErrorMpsMaxClientsReached, DDP_ERR_ENGINE, "run fewer ranks on this GPU, or " MPS},
-	{cudaErrorMpsMaxConnectionsReached, DDP_ERR_ENGINE, "run fewer ranks on this GPU, or " MPS},
-	{810 /* MpsClientTerminated */, DDP_ERR_ENGINE, "another process of the MPS daemon failed"},
+	 "The driver was updated under a running kernel module. Reboot the node."},
+	{cudaErrorMpsConnectionFailed, DDP_ERR_ENGINE, ASK},
+	{cudaErrorMpsRpcFailure, DDP_ERR_ENGINE, ASK},
+	{cudaErrorMpsServerNotReady, DDP_ERR_ENGINE, ASK},
+	{cudaErrorMpsMaxClientsReached, DDP_ERR_ENGINE, CROWD},
+	{cudaErrorMpsMaxConnectionsReached, DDP_ERR_ENGINE, CROWD},
+	{810 /* MpsClientTerminated */, DDP_ERR_ENGINE,
+	 "Another process of the MPS daemon failed."},
 };
 
 int ddp_gpu_error(const char *who, cudaError_t result, struct ddp_error *error, const char *format,
@@ -74,7 +76,7 @@ int ddp_gpu_error(const char *who, cudaError_t result, struct ddp_error *error, 
 	va_end(arguments);
 	return ddp_error_set(error, advice->status, "%s: %s: %s (%s, %d)%s%s", who, what,
 			     cudaGetErrorString(result), cudaGetErrorName(result), (int)result,
-			     *advice->text ? "; " : "", advice->text);
+			     *advice->text ? ". " : "", advice->text);
 }
 
 /* --- Visible GPUs ------------------------------------------------------------------------- */
@@ -92,19 +94,18 @@ int ddp_gpu_count(struct ddp_error *error)
 	(void)cudaRuntimeGetVersion(&runtime);
 	if (driver == 0 || result == cudaErrorStubLibrary)
 		return ddp_error_set(error, DDP_ERR_UNSUPPORTED,
-				     "no CUDA driver on this node (libcuda.so.1): run on a node "
-				     "with a GPU, or on CPUs");
+				     "this node has no CUDA driver (libcuda.so.1). Use a node "
+				     "with a GPU, or CPUs.");
 	if (result == cudaErrorInsufficientDriver)
 		return ddp_error_set(
 			error, DDP_ERR_UNSUPPORTED,
-			"the driver of this node supports CUDA %d.%d, this program needs "
-			"%d.%d or newer: install a newer driver, or build with an "
-			"older toolkit",
+			"the driver of this node supports CUDA %d.%d, but this program needs "
+			"%d.%d or newer. Install a newer driver, or build with an older toolkit.",
 			driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
 	if (result == cudaSuccess || result == cudaErrorNoDevice)
 		return ddp_error_set(error, DDP_ERR_UNSUPPORTED,
-				     "no GPU is visible (CUDA_VISIBLE_DEVICES is %s): ask Slurm "
-				     "for one, as with --gres=gpu:1",
+				     "no GPU is visible (CUDA_VISIBLE_DEVICES is %s). Request one "
+				     "from Slurm, as with --gres=gpu:1.",
 				     !visible	? "not set"
 				     : *visible ? visible
 						: "empty");
@@ -122,8 +123,8 @@ int ddp_gpu_check(const char *engine, const char *who, int index, struct ddp_err
 	if (index >= 0 && index < count)
 		return 0;
 	return ddp_error_set(error, DDP_ERR_ENVIRONMENT,
-			     "%s is to use device %d, but %d %s here "
-			     "(CUDA_VISIBLE_DEVICES is %s); set DDP_DEVICE to use another",
+			     "%s is to use device %d, but %d %s here (CUDA_VISIBLE_DEVICES is "
+			     "%s). Set DDP_DEVICE to use another.",
 			     who, index, count, count == 1 ? "is" : "are",
 			     visible ? visible : "not set");
 }

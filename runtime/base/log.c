@@ -34,8 +34,9 @@ int ddp_log_open(struct ddp_log *log, struct ddp_error *error)
 		return 0;
 	}
 	return ddp_error_set(error, DDP_ERR_ENVIRONMENT,
-			     "DDP_LOG=%s: use error, warning, info or debug, with + before it for "
-			     "all ranks, and :subsystem,... after it for these subsystems only",
+			     "DDP_LOG=%s is not valid. Use error, warning, info or debug, with + "
+			     "before it for all ranks, and :subsystem,... after it for these "
+			     "subsystems only.",
 			     text);
 }
 

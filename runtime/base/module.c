@@ -26,7 +26,7 @@ static const char *check_head(const struct ddp_module_head *head, const char *na
 		return "a module with another name or kind";
 	if (head->version != version || head->size != size ||
 	    strcmp(head->release, PACKAGE_VERSION) != 0)
-		return "built with another release of libddp; install both from one build";
+		return "built with another release of libddp. Install both from one build.";
 	return NULL;
 }
 
@@ -99,8 +99,8 @@ const void *ddp_module_open(const char *name, const char *kind, uint32_t version
 		const char *why = dlerror();
 
 		ddp_error_set(error, DDP_ERR_UNSUPPORTED,
-			      "no engine %s: %s; install it, or set DDP_MODULES to the directory "
-			      "that has ddp_%s.so",
+			      "there is no engine %s: %s. Install it, or set DDP_MODULES to the "
+			      "directory that has ddp_%s.so",
 			      name, why ? why : path, name);
 		return NULL;
 	}
@@ -108,7 +108,7 @@ const void *ddp_module_open(const char *name, const char *kind, uint32_t version
 	wrong = head ? check_head(head, name, kind, version, size) : "not a module of libddp";
 	if (wrong) {
 		dlclose(opening.handle);
-		ddp_error_set(error, DDP_ERR_UNSUPPORTED, "module %s: %s", path, wrong);
+		ddp_error_set(error, DDP_ERR_UNSUPPORTED, "module %s is %s", path, wrong);
 		return NULL;
 	}
 	if (log)

@@ -64,7 +64,7 @@ int ddp_setting_seconds(enum ddp_setting setting, double *seconds, struct ddp_er
 
 	if (!read_decimal(text, &value) || !(value > 0) || value > 1e9)
 		return ddp_error_set(error, DDP_ERR_ENVIRONMENT,
-				     "%s=%s: must be a number of seconds above 0",
+				     "%s=%s is not a number of seconds above 0",
 				     ddp_setting_info(setting)->name, text);
 	*seconds = value;
 	return 0;
@@ -89,6 +89,6 @@ int ddp_setting_word(enum ddp_setting setting, const char *const *words, int *in
 			used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s",
 						 i ? ", " : "", words[i]);
 	}
-	return ddp_error_set(error, DDP_ERR_ENVIRONMENT, "%s=%s: must be one of %s",
+	return ddp_error_set(error, DDP_ERR_ENVIRONMENT, "%s=%s is not one of %s",
 			     ddp_setting_info(setting)->name, text, list);
 }

@@ -43,7 +43,7 @@ int ddp_simd_choose(enum ddp_simd *simd, struct ddp_error *error)
 	if (word >= 0) {
 		if (!simd_works((enum ddp_simd)word))
 			return ddp_error_set(error, DDP_ERR_ENVIRONMENT,
-					     "DDP_SIMD=%s: this CPU does not have it",
+					     "this CPU does not support DDP_SIMD=%s",
 					     simd_names[word]);
 		*simd = (enum ddp_simd)word;
 		return 0;

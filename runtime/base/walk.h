@@ -90,13 +90,13 @@ static inline int ddp_walk_check(struct ddp_walk *walk, int fd)
 		return fd;
 	else if (st.st_mode & S_IWOTH)
 		ddp_walk_fail(walk, EPERM,
-			      "%s is writable for everybody and not sticky (chmod o-w or +t it), "
-			      "anybody could replace the rendezvous",
+			      "%s is writable for everybody and not sticky, so anybody could "
+			      "replace the rendezvous (chmod o-w or chmod +t prevents that)",
 			      walk->at);
 	else if (st.st_mode & S_IWGRP)
 		ddp_walk_fail(walk, EPERM,
-			      "%s is writable for group %u and not sticky (chmod g-w or +t it), "
-			      "its members could replace the rendezvous",
+			      "%s is writable for group %u and not sticky, so the group's members "
+			      "could replace the rendezvous (chmod g-w or chmod +t prevents that)",
 			      walk->at, st.st_gid);
 	else
 		return fd;

@@ -52,14 +52,29 @@ void *ddp_xcalloc(size_t count, size_t size, const char *what)
 	return memory;
 }
 
-void *ddp_xaligned(size_t alignment, size_t bytes, const char *what)
+void *ddp_xgrow(void *old, size_t count, size_t *capacity, size_t size, const char *what)
 {
-	size_t whole = bytes ? (bytes + alignment - 1) / alignment * alignment : alignment;
-	void *memory = fits(bytes, 1) ? aligned_alloc(alignment, whole) : NULL;
+	void *new;
+
+	if (count < *capacity)
+		return old;
+	*capacity = 2 * count + 16;
+	new = ddp_xcalloc(*capacity, size, what);
+	if (count > 0)
+		memcpy(new, old, count * size);
+	free(old);
+	return new;
+}
+
+void *ddp_xaligned(size_t bytes, const char *what)
+{
+	enum { LINE = 64 };
+	size_t whole = (bytes + LINE) / LINE * LINE;
+	void *memory = fits(bytes, 1) ? aligned_alloc(LINE, whole) : NULL;
 
 	if (!memory)
 		end(bytes, 1, what);
-	return memory;
+	return memset(memory, 0, whole);
 }
 
 char *ddp_xstrdup(const char *text, const char *what)

@@ -19,9 +19,14 @@
 void *ddp_xcalloc(size_t count, size_t size, const char *what)
 	__attribute__((malloc, returns_nonnull));
 
-/* Returns [bytes] of uninitialized memory at a multiple of [alignment], a power of two. */
-void *ddp_xaligned(size_t alignment, size_t bytes, const char *what)
-	__attribute__((malloc, returns_nonnull));
+/*
+ * Returns [old], an array of [count] elements of [size] bytes, with space for at least one more, and
+ * updates its [capacity]. Elements after the first [count] are zero if [old] grew.
+ */
+void *ddp_xgrow(void *old, size_t count, size_t *capacity, size_t size, const char *what);
+
+/* Returns [bytes] zero bytes at a multiple of 64, a cache line; zeros follow up to the next one. */
+void *ddp_xaligned(size_t bytes, const char *what) __attribute__((malloc, returns_nonnull));
 
 char *ddp_xstrdup(const char *text, const char *what) __attribute__((malloc, returns_nonnull));
 

@@ -33,7 +33,7 @@ int ddp_agree_size(struct ddp *ddp, const char *what, size_t bytes)
 	if (status < 0 || limits[0] == ~limits[1])
 		return status;
 	return ddp_error_set(&ddp->error, DDP_ERR_MISMATCH,
-			     "%s: %lld bytes on one rank, %lld on another", what,
+			     "%s got %lld bytes on one rank, but %lld on another", what,
 			     (long long)limits[0], (long long)~limits[1]);
 }
 
@@ -402,7 +402,7 @@ int ddp_all_reduce_scaled(struct ddp *ddp, const void *send, void *recv, size_t 
 
 	if (!ddp_type_size(type) || op >= DDP_OP_COUNT)
 		return ddp_refuse(ddp, DDP_CALL_REFUSED_ALL_REDUCE, DDP_ERR_ARGUMENT,
-				  "no type %d or operation %d", (int)type, (int)op);
+				  "type %d or operation %d does not exist", (int)type, (int)op);
 	status = begin(&step, ddp, call, 0);
 	return status < 0 ? status : end(&step, all_reduce(&step, send, recv, scale));
 }
@@ -451,7 +451,7 @@ int ddp_broadcast(struct ddp *ddp, void *buffer, size_t bytes, int root)
 
 	if (root < 0 || root >= ddp->world.size)
 		return ddp_refuse(ddp, DDP_CALL_REFUSED_BROADCAST, DDP_ERR_ARGUMENT,
-				  "root %d of %d ranks", root, ddp->world.size);
+				  "root %d is not one of %d ranks", root, ddp->world.size);
 	status = begin(&step, ddp, call, root);
 	return status < 0 ? status : end(&step, broadcast(&step, buffer, bytes, root));
 }
@@ -521,7 +521,8 @@ int ddp_all_gather(struct ddp *ddp, const void *send, void *recv, size_t bytes)
 
 	if (__builtin_mul_overflow(bytes, (size_t)ddp->world.size, &total))
 		return ddp_refuse(ddp, DDP_CALL_REFUSED_ALL_GATHER, DDP_ERR_ARGUMENT,
-				  "%zu bytes of each of %d ranks", bytes, ddp->world.size);
+				  "%zu bytes of each of %d ranks are too many", bytes,
+				  ddp->world.size);
 	status = begin(&step, ddp, call, 0);
 	return status < 0 ? status : end(&step, all_gather(&step, send, recv, bytes));
 }

@@ -95,6 +95,7 @@ int ddp_compare(struct ddp *ddp, const char *what, const struct ddp_items *items
 		status = ddp_barrier(ddp);
 	if (status < 0)
 		return status;
-	return ddp_fail_with(ddp, DDP_ERR_MISMATCH, "%s %zu: rank 0 has %s, rank %d has %s", what,
-			     place, first, differing, other);
+	return ddp_fail_with(ddp, DDP_ERR_MISMATCH,
+			     "%s %zu differs: rank 0 has %s, but rank %d has %s", what, place,
+			     first, differing, other);
 }

@@ -60,7 +60,6 @@ struct ddp {
 	/* this rank's column; its size is 0 if this rank exchanges no messages with other groups */
 	struct ddp_column column;
 	int *column_ranks;
-	void *column_scratch;
 	struct ddp_arena *arenas;
 	struct ddp_device *device;
 	const struct ddp_device_engine *device_engine;

@@ -30,7 +30,7 @@
 #define KEY_ADDRESS "address"
 #define KEY_NOT_SHARED "not-shared"
 
-enum { COLUMN_SCRATCH = 4 << 20, CACHE_LINE = 64 };
+enum { CACHE_LINE = 64 };
 
 /* --- Published data ---------------------------------------------------------------------- */
 
@@ -152,7 +152,7 @@ static int do_without_sharing(struct ddp *ddp)
 	if (ddp->sharing == DDP_SHARING_ON)
 		return ddp_error_set(
 			&ddp->error, ddp->error.status,
-			"%.800s; with DDP_LOCAL=auto the ranks of %.63s use %s instead",
+			"%.800s. With DDP_LOCAL=auto the ranks of %.63s use %s instead.",
 			ddp->not_shared, ddp->identity.host, ddp_setting_get(DDP_SET_DDP_WIDE));
 	ddp->shares = false;
 	ddp_error_clear(&ddp->error);
@@ -243,7 +243,9 @@ static int get_card(struct ddp *ddp, int rank, struct ddp_card *card)
 
 	if (status == 0 && size != sizeof(*card))
 		status = ddp_error_set(&ddp->error, DDP_ERR_MISMATCH,
-				       "rank %d runs another release of libddp", rank);
+				       "rank %d runs another release of libddp. Install one "
+				       "release on all nodes.",
+				       rank);
 	card->host[sizeof(card->host) - 1] = '\0';
 	card->failure[sizeof(card->failure) - 1] = '\0';
 	if (status == 0 && *card->failure)
@@ -497,8 +499,8 @@ static int join_column(struct ddp *ddp)
 	if (topology->groups == 1 || place->member >= topology->columns)
 		return 0;
 	ddp->column_ranks = calloc((size_t)topology->groups, sizeof(int));
-	ddp->column_scratch = aligned_alloc(CACHE_LINE, COLUMN_SCRATCH);
-	if (!ddp->column_ranks || !ddp->column_scratch)
+	ddp->column.scratch = aligned_alloc(CACHE_LINE, DDP_COLUMN_SCRATCH);
+	if (!ddp->column_ranks || !ddp->column.scratch)
 		return ddp_error_set(&ddp->error, DDP_ERR_MEMORY, "no memory for %d groups",
 				     topology->groups);
 	for (int group = 0; group < topology->groups; group++)
@@ -509,8 +511,6 @@ static int join_column(struct ddp *ddp)
 	ddp->column.simd = ddp->simd;
 	ddp->column.name = ddp_rank_name;
 	ddp->column.owner = ddp;
-	ddp->column.scratch = ddp->column_scratch;
-	ddp->column.scratch_bytes = COLUMN_SCRATCH;
 	return 0;
 }
 
@@ -575,7 +575,7 @@ void ddp_leave_world(struct ddp *ddp, bool clean)
 	ddp_topology_destroy(ddp->topology);
 	ddp->topology = NULL;
 	free(ddp->column_ranks);
-	free(ddp->column_scratch);
+	free(ddp->column.scratch);
 	ddp->column_ranks = NULL;
-	ddp->column_scratch = NULL;
+	ddp->column.scratch = NULL;
 }

@@ -71,11 +71,11 @@ static void log_slow_rank(struct ddp *ddp, int rank, const struct ddp_pace *pace
 
 	if (localtime_r(&slow->since, &date))
 		strftime(since, sizeof(since), "%F %T", &date);
-	snprintf(
-		text, sizeof(text),
-		"%.*s is slow: it spent %.1f s of the last %.1f s between collectives, the median of the other ranks is %.1f s; since %s",
-		128, ddp_rank_name(ddp, rank), pace->between / 1e3, pace->all / 1e3, median / 1e3,
-		since);
+	snprintf(text, sizeof(text),
+		 "%.*s is slow: it spent %.1f s of the last %.1f s between collectives, and the "
+		 "median of the other ranks is %.1f s (since %s)",
+		 128, ddp_rank_name(ddp, rank), pace->between / 1e3, pace->all / 1e3, median / 1e3,
+		 since);
 	ddp_recorder_set_slow(ddp->recorder, text);
 	if (slow->logged_ms && now - slow->logged_ms < LOG_PERIOD)
 		return;

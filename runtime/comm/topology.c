@@ -52,11 +52,13 @@ static int check_card(const struct ddp_card *cards, int rank, int size, struct d
 
 	if (card->sharing < 0 || card->sharing > DDP_SHARING_OFF)
 		return ddp_error_set(error, DDP_ERR_MISMATCH,
-				     "rank %d on %s runs another release of libddp", rank,
-				     card->host);
+				     "rank %d on %s runs another release of libddp. Install one "
+				     "release on all nodes.",
+				     rank, card->host);
 	if (card->sharing != cards[0].sharing)
 		return ddp_error_set(error, DDP_ERR_MISMATCH,
-				     "DDP_LOCAL differs: rank %d on %s has %s, rank 0 on %s has %s",
+				     "DDP_LOCAL differs: rank %d on %s has %s, but rank 0 on %s "
+				     "has %s",
 				     rank, card->host, ddp_sharing_words[card->sharing],
 				     cards[0].host, ddp_sharing_words[cards[0].sharing]);
 	if (card->node_rank < 0 || card->node_rank >= card->node_count ||
@@ -64,8 +66,8 @@ static int check_card(const struct ddp_card *cards, int rank, int size, struct d
 	    card->local_rank < 0 || card->local_rank >= card->local_size || card->local_size > size)
 		return ddp_error_set(
 			error, DDP_ERR_MISMATCH,
-			"rank %d on %s says it is local rank %d of %d on node %d of %d, "
-			"rank 0 on %s says there are %d nodes for %d ranks",
+			"rank %d on %s says it is local rank %d of %d on node %d of %d, but rank "
+			"0 on %s says there are %d nodes for %d ranks",
 			rank, card->host, card->local_rank, card->local_size, card->node_rank,
 			card->node_count, cards[0].host, cards[0].node_count, size);
 	return 0;

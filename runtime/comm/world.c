@@ -120,9 +120,9 @@ static int copy_options(struct ddp *ddp, const struct ddp_options *given,
 		return 0;
 	if (given->size < least || given->size > sizeof(*options))
 		return ddp_error_set(&ddp->error, DDP_ERR_ARGUMENT,
-				     "ddp_init: options of %zu bytes, this libddp has %zu: begin "
-				     "with DDP_OPTIONS_INIT, and use a libddp that is not older "
-				     "than the ddp.h of the program",
+				     "ddp_init: the options have %zu bytes, but those of this "
+				     "libddp have %zu. Begin with DDP_OPTIONS_INIT, and use a "
+				     "libddp that is not older than the program's ddp.h.",
 				     given->size, sizeof(*options));
 	memcpy(options, given, given->size);
 	return 0;

@@ -20,8 +20,9 @@ static int refuse_versions(const struct ddp_gpu *a, const struct ddp_gpu *b,
 			   struct ddp_error *error)
 {
 	return ddp_error_set(error, DDP_ERR_MISMATCH,
-			     "rank %d on %.*s has NCCL %d.%d.%d, rank %d on %.*s has %d.%d.%d: "
-			     "install the same on all nodes, or load the same module or container",
+			     "rank %d on %.*s has NCCL %d.%d.%d, but rank %d on %.*s has "
+			     "%d.%d.%d. Install the same version on all nodes, or load the same "
+			     "module or container.",
 			     a->rank, TEXT(a->host), a->version / 10000, a->version / 100 % 100,
 			     a->version % 100, b->rank, TEXT(b->host), b->version / 10000,
 			     b->version / 100 % 100, b->version % 100);

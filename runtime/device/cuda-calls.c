@@ -142,7 +142,7 @@ int ddp_cuda_convert(void *stream, void *to, enum ddp_type to_type, const void *
 		     enum ddp_type from_type, size_t count, float factor, struct ddp_error *error)
 {
 	if (!ddp_wire_kernel_convert)
-		return no_kernels("a mean, or another type on the wire,", error);
+		return no_kernels("a mean or a conversion", error);
 	if (count == 0)
 		return 0;
 	ddp_wire_kernel_convert(stream, to, to_type, from, from_type, count, factor);

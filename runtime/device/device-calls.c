@@ -216,8 +216,8 @@ static int open_device(struct ddp *ddp, struct ddp_gpu *gpu)
 
 	if (ddp->identity.device < 0)
 		return ddp_error_set(&ddp->error, DDP_ERR_ENVIRONMENT,
-				     "no device is visible to this rank; ask Slurm for one "
-				     "(--gres=gpu:N or --gres=shard:N)");
+				     "no device is visible to this rank. Request one from Slurm "
+				     "(--gres=gpu:N or --gres=shard:N).");
 	status = open_engine(ddp, "nccl", gpu);
 	if (status < 0) {
 		without = ddp->error;
@@ -489,8 +489,8 @@ static int check_share(struct ddp *ddp, size_t bytes)
 	return ddp_error_set(
 		&ddp->error, DDP_ERR_MEMORY,
 		"cannot allocate %.0f MiB of device memory: this rank's share is %.0f MiB "
-		"(DDP_SHARE=%.3g), of which %.0f MiB are in use; request more shards "
-		"(--gres=shard:N), or run fewer ranks on the GPU",
+		"(DDP_SHARE=%.3g), of which %.0f MiB are in use. Request more shards "
+		"(--gres=shard:N), or run fewer ranks on the GPU.",
 		MIB(bytes), MIB(limit), ddp->identity.share, MIB(used));
 }
 

@@ -249,7 +249,7 @@ static void close_device(struct ddp_device *device)
 		return;
 	if (!ddp_bounded_try(end, &device, sizeof(device), CLOSE_SECONDS)) {
 		ddp_log_print(device->log, DDP_LEVEL_WARNING, "gpu",
-			      "device %d: work on it does not end and is abandoned", device->index);
+			      "work on device %d does not end and is abandoned", device->index);
 		return;
 	}
 	free(device);

@@ -131,9 +131,9 @@ static DDP_FORMAT(4, 5) int nccl_error(const struct ddp_device *device, ncclResu
 	vsnprintf(what, sizeof(what), format, arguments);
 	va_end(arguments);
 	last = ncclGetLastError(NULL);
-	return ddp_error_set(error, status, "%s: %s: NCCL reports: %s%s%s", device->who, what,
-			     ncclGetErrorString(result), last && *last ? ": " : "",
-			     last ? last : "");
+	return ddp_error_set(error, status, "%s: %s failed, because NCCL reports %s%s%s",
+			     device->who, what, ncclGetErrorString(result),
+			     last && *last ? ": " : "", last ? last : "");
 }
 
 /*
@@ -169,8 +169,7 @@ static int check_health(struct ddp_device *device, struct ddp_error *error)
 			result = ncclInternalError;
 		if (result != ncclInProgress)
 			nccl_error(device, result, &device->failure,
-				   "an operation of the communicator of %d ranks failed",
-				   device->size);
+				   "an operation of the communicator of %d ranks", device->size);
 	}
 	status = device->failure.status;
 	if (status && error)
@@ -398,12 +397,12 @@ static int report_late(struct ddp_device *device, const struct ddp_watch *watch,
 					     ? "if a captured collective is pending in it, "
 					       "a rank did not launch its graph"
 					     : "no collective is pending in it");
-	return ddp_error_set(
-		error, DDP_ERR_TIMEOUT,
-		"%s: " WORK " among %d ranks has been pending for "
-		"%.1f s (limit %g s): a rank did not call it; NCCL does not report which one",
-		device->who, WORK_OF(oldest), device->size,
-		(double)(ddp_now() - oldest.since) * 1e-9, watch->limit);
+	return ddp_error_set(error, DDP_ERR_TIMEOUT,
+			     "%s: " WORK
+			     " among %d ranks has been pending for %.1f s (limit %g s), because a "
+			     "rank did not call it. NCCL does not report which rank.",
+			     device->who, WORK_OF(oldest), device->size,
+			     (double)(ddp_now() - oldest.since) * 1e-9, watch->limit);
 }
 
 /* Wait until device->waited has completed. [error] must not be NULL. */
@@ -503,8 +502,8 @@ static void check_call(struct ddp_device *device, struct observed *call)
 	if (ddp_watch_check(&call->watch, NULL) == 0)
 		return;
 	ddp_error_set(&failure, DDP_ERR_TIMEOUT,
-		      "%s: " WORK " among %d ranks could not be enqueued "
-		      "in %g s: NCCL waits for a rank that did not call it",
+		      "%s: " WORK " among %d ranks could not be enqueued in %g s, because NCCL "
+		      "waits for a rank that did not call it",
 		      device->who, WORK_OF(work), device->size, device->limit);
 	(void)fail(device, DDP_ERR_TIMEOUT, &failure, NULL);
 	(void)begin_abort(device);
@@ -574,7 +573,7 @@ static int form(struct joining *joining, ncclComm_t *comm)
 	if (!nccl_error(device, result, &said, "creating the communicator of %d ranks",
 			device->size))
 		return 0;
-	return ddp_error_set(&joining->error, said.status, "%s; NCCL_DEBUG=INFO prints more",
+	return ddp_error_set(&joining->error, said.status, "%s. Set NCCL_DEBUG=INFO to see more.",
 			     said.text);
 }
 
@@ -642,9 +641,10 @@ static int join_all(struct ddp_device *device, struct joining *joining,
 	if (status == DDP_ERR_TIMEOUT && !error->text[0])
 		return ddp_error_set(
 			error, status,
-			"%s: NCCL did not create the communicator of %d ranks in %g s; all %d ranks had "
-			"started, so a rank has ended or hangs, or NCCL uses a network that does not connect "
-			"them (NCCL_SOCKET_IFNAME is %s; NCCL_DEBUG=INFO prints more)",
+			"%s: NCCL did not create the communicator of %d ranks in %g s. All %d "
+			"ranks had started, so a rank has ended or hangs, or NCCL uses a network "
+			"that does not connect them (NCCL_SOCKET_IFNAME is %s). Set "
+			"NCCL_DEBUG=INFO to see more.",
 			device->who, device->size, watch->limit, device->size,
 			interface ? interface : "unset");
 	if (!status && joining->error.status)
@@ -852,7 +852,8 @@ static void close_device(struct ddp_device *device)
 		return;
 	if (!stop_threads(device)) {
 		ddp_log_print(device->log, DDP_LEVEL_WARNING, "nccl",
-			      "device %d: a call into NCCL hangs and is abandoned", device->index);
+			      "a call into NCCL on device %d hangs and is abandoned",
+			      device->index);
 		return;
 	}
 	free_memory_list(device, false);
@@ -894,7 +895,8 @@ static int open_device(struct ddp_device **device, struct ddp_gpu *gpu, int rank
 	if (version < OLDEST)
 		return ddp_error_set(
 			error, DDP_ERR_UNSUPPORTED,
-			"engine nccl: libnccl.so.2 is version %d.%d.%d, 2.24.3 or newer is needed",
+			"libnccl.so.2 is version %d.%d.%d, but the engine nccl needs 2.24.3 or "
+			"newer",
 			version / 10000, version / 100 % 100, version % 100);
 	new = calloc(1, sizeof(*new));
 	if (!new)

@@ -266,7 +266,7 @@ static int worker_create(struct ddp_gradients *gradients)
 		pthread_mutex_destroy(&worker->mutex);
 		free(worker);
 		return ddp_fail_with(gradients->ddp, DDP_ERR_SYSTEM,
-				     "gradients: starting the communication thread: %s",
+				     "gradients: cannot start the communication thread: %s",
 				     strerror(rc));
 	}
 	gradients->worker = worker;
@@ -335,18 +335,18 @@ static int check_options(struct ddp_error *error, const struct ddp_gradients_opt
 {
 	if (options->type != DDP_F32 && options->type != DDP_F64)
 		return ddp_error_set(error, DDP_ERR_ARGUMENT,
-				     "the type of the views is DDP_F32 or DDP_F64");
+				     "the type of the views must be DDP_F32 or DDP_F64");
 	if (options->device && options->type != DDP_F32)
 		return ddp_error_set(error, DDP_ERR_ARGUMENT,
-				     "on a device the type of the views is DDP_F32");
+				     "on a device the type of the views must be DDP_F32");
 	if (options->wire != options->type && options->wire != DDP_BF16 && options->wire != DDP_F16)
 		return ddp_error_set(error, DDP_ERR_ARGUMENT,
-				     "the type on the wire is that of the views, "
-				     "DDP_BF16 or DDP_F16");
+				     "the type on the wire must be that of the views, DDP_BF16 or "
+				     "DDP_F16");
 	if (options->virtual_ranks > 0 && options->wire != options->type)
 		return ddp_error_set(error, DDP_ERR_ARGUMENT,
-				     "virtual ranks are summed as doubles: the "
-				     "type on the wire is that of the views");
+				     "virtual ranks are summed as doubles, so the type on the "
+				     "wire must be that of the views");
 	if (options->virtual_ranks > 0 && options->device)
 		return ddp_error_set(error, DDP_ERR_UNSUPPORTED,
 				     "virtual ranks are summed in host memory, "
@@ -360,8 +360,8 @@ static int read_options(struct ddp_error *error, const struct ddp_gradients_opti
 	*options = (struct ddp_gradients_options)DDP_GRADIENTS_OPTIONS_INIT;
 	if (given && !is_known(given->size))
 		return ddp_error_set(error, DDP_ERR_ARGUMENT,
-				     "options of %zu bytes, not %zu: "
-				     "begin with DDP_GRADIENTS_OPTIONS_INIT",
+				     "the options have %zu bytes, not %zu. Begin with "
+				     "DDP_GRADIENTS_OPTIONS_INIT.",
 				     given->size, sizeof(*given));
 	if (given)
 		memcpy(options, given, given->size);
@@ -372,7 +372,7 @@ static int check_parameters(struct ddp_error *error, const struct ddp_parameter 
 			    size_t count)
 {
 	if (count == 0)
-		return ddp_error_set(error, DDP_ERR_ARGUMENT, "no parameters");
+		return ddp_error_set(error, DDP_ERR_ARGUMENT, "there are no parameters");
 	for (size_t i = 0; i < count; i++) {
 		if (!parameters[i].name)
 			return ddp_error_set(error, DDP_ERR_ARGUMENT, "parameter %zu has no name",
@@ -389,8 +389,9 @@ static int lay_out(struct ddp_gradients *gradients, const struct ddp_gradients_o
 	int status;
 
 	if (options->exact > count)
-		return ddp_error_set(error, DDP_ERR_ARGUMENT, "%zu exact parameters of %zu",
-				     options->exact, count);
+		return ddp_error_set(error, DDP_ERR_ARGUMENT,
+				     "exact is %zu, but there are %zu parameters", options->exact,
+				     count);
 	if (first == 0)
 		first = limit < DDP_BUCKET_FIRST_BYTES ? limit : DDP_BUCKET_FIRST_BYTES;
 	status = ddp_layout_create(&gradients->layout, parameters, count, gradients->size, first,
@@ -650,7 +651,8 @@ int ddp_gradients_place(struct ddp_gradients *gradients, void *memory, void *str
 		return status;
 	if (!gradients->device || !memory)
 		return ddp_refuse(ddp, DDP_CALL_REFUSED_GRADIENTS_PLACE, DDP_ERR_ARGUMENT, "%s",
-				  memory ? "not created for a device" : "memory is NULL");
+				  memory ? "the gradients were not created for a device"
+					 : "memory is NULL");
 	if (several && !joined)
 		return ddp_refuse(ddp, DDP_CALL_REFUSED_GRADIENTS_PLACE, DDP_ERR_STATE,
 				  "gradients on devices need ddp_device_join(), or "
@@ -766,10 +768,12 @@ static int fail_parameter(struct ddp_gradients *gradients, int status, const cha
  */
 static int expect_memory(struct ddp_gradients *gradients, bool device, bool finish)
 {
-	const char *why = gradients->device == device ? "device memory needs ddp_gradients_place()"
-			  : device ? "for host memory call ddp_gradients_ready() and _finish()"
-				   : "for device memory call ddp_gradients_ready_on() and "
-				     "_finish_on()";
+	const char *why = gradients->device == device ? "the device memory was not placed. Call "
+							"ddp_gradients_place() first."
+			  : device		      ? "the gradients are in host memory. Call "
+							"ddp_gradients_ready() and _finish()."
+						      : "the gradients are in device memory. Call "
+							"ddp_gradients_ready_on() and _finish_on().";
 
 	int status = ddp_check_process(gradients->ddp);
 

@@ -184,7 +184,8 @@ int ddp_all_reduce_moments(struct ddp *ddp, double *count, float *mean, float *m
 	int status;
 
 	if (!(*count >= 0))
-		return ddp_fail_with(ddp, DDP_ERR_ARGUMENT, "moments: a count of %g", *count);
+		return ddp_fail_with(ddp, DDP_ERR_ARGUMENT,
+				     "moments: the count is %g, but must be 0 or more", *count);
 	mine = malloc(bytes);
 	all = calloc(size, bytes);
 	if (!mine || !all) {

@@ -47,13 +47,13 @@ static int refuse(struct ddp *ddp, size_t ranks)
 
 	if (ranks > DDP_VIRTUAL_MOST)
 		return ddp_report(ddp, DDP_ERR_ARGUMENT,
-				  "gradients: %zu virtual ranks: must be at most %d", ranks,
-				  DDP_VIRTUAL_MOST);
+				  "gradients: %zu virtual ranks are too many. Use at most %d.",
+				  ranks, DDP_VIRTUAL_MOST);
 	while (less > size || ranks % less != 0)
 		less--;
 	return ddp_report(ddp, DDP_ERR_ARGUMENT,
-			  "gradients: %zu ranks cannot share %zu virtual ranks evenly: start %zu "
-			  "rank%s, or use %zu virtual ranks",
+			  "gradients: %zu ranks cannot share %zu virtual ranks evenly. Start %zu "
+			  "rank%s, or use %zu virtual ranks.",
 			  size, ranks, less, less == 1 ? "" : "s",
 			  (ranks + size - 1) / size * size);
 }

@@ -121,13 +121,13 @@ static int check_leftover(const struct ddp_view *view, struct ddp_error *error)
 
 	if (!ddp_variable_get(view->env, STEP_VARIABLE) || !view->in_step)
 		return 0;
-	return ddp_error_set(
-		error, DDP_ERR_ENVIRONMENT,
-		"srun --ddp prepared this step, but the plugin did not run on node "
-		"%.64s (" STEP_VARIABLE " is still set): slurm-ddp is not "
-		"installed on that node, or the plugstack.conf there does not load it; "
-		"install it there, or start the step with srun --no-ddp",
-		node ? node : view->around->hostname);
+	return ddp_error_set(error, DDP_ERR_ENVIRONMENT,
+			     "srun --ddp prepared this step, but the plugin did not run on node "
+			     "%.64s (" STEP_VARIABLE
+			     " is still set). Install slurm-ddp on that node, check "
+			     "that the plugstack.conf there loads ddp.so, or start the "
+			     "step with srun --no-ddp.",
+			     node ? node : view->around->hostname);
 }
 
 /* Returns whether RANK and WORLD_SIZE still have the values that an outer --ddp step set. */
@@ -199,7 +199,7 @@ static int read_job(const struct ddp_view *view, struct ddp_identity *id, struct
 
 	if (!job || strlen(job) >= sizeof(id->job))
 		return ddp_error_set(error, DDP_ERR_ENVIRONMENT,
-				     "DDP_JOB%s%.100s %s; start the program with srun --ddp",
+				     "DDP_JOB%s%.100s %s. Start the program with srun --ddp.",
 				     job ? "=" : "", job ? job : "",
 				     job ? "is too long" : "is missing");
 	strcpy(id->job, job);
@@ -273,7 +273,7 @@ static int check_components(const struct ddp_view *view, int size, struct ddp_er
 			return 0;
 	return ddp_error_set(
 		error, DDP_ERR_ENVIRONMENT,
-		"SLURM_HET_SIZE=%lld: the ranks of a heterogeneous step cannot find each other. "
+		"the ranks of a heterogeneous step (SLURM_HET_SIZE=%lld) cannot find each other. "
 		"Start the program on all nodes of one component, with --het-group=N.",
 		(long long)components);
 }
@@ -352,8 +352,8 @@ static int read_local_size(const struct ddp_view *view, struct ddp_identity *id,
 		return 0;
 	return ddp_error_set(
 		error, DDP_ERR_ENVIRONMENT,
-		"%s=%.100s does not contain task %d on node %d; start the program with "
-		"srun, or unset SLURM_STEP_ID to run it alone",
+		"%s=%.100s does not contain task %d on node %d. Start the program with srun, or "
+		"unset SLURM_STEP_ID to run it alone.",
 		ranks ? "SLURM_GTIDS" : "SLURM_STEP_TASKS_PER_NODE",
 		ranks  ? ranks
 		: list ? list
@@ -750,7 +750,8 @@ static int check_others(const struct ddp_view *view, const struct ddp_identity *
 			continue;
 		return ddp_error_set(error, DDP_ERR_ENVIRONMENT,
 				     "%s set %s=%.32s and %s=%.32s, but %s%s this process is rank "
-				     "%d of %d; let srun start all ranks, or unset these variables",
+				     "%d of %d. Let srun start all ranks, or unset these "
+				     "variables.",
 				     others[i].launcher, rank, ddp_variable_get(view->env, rank),
 				     size, ddp_variable_get(view->env, size),
 				     alone ? "without them" : "for ",
@@ -827,8 +828,9 @@ static int check_given(const struct ddp_options *options, const struct ddp_ident
 	if (!options->job || strlen(options->job) >= sizeof(identity->job) || !options->directory ||
 	    strlen(options->directory) >= sizeof(identity->directory))
 		return ddp_error_set(error, DDP_ERR_ARGUMENT,
-				     "ddp_init: with world_size, the options need a job of less "
-				     "than %zu bytes and a directory of less than %zu bytes",
+				     "ddp_init: options with a world_size need a job and a "
+				     "directory. Set job to less than %zu bytes, and directory to "
+				     "less than %zu bytes.",
 				     sizeof(identity->job), sizeof(identity->directory));
 	if (options->rank < 0 || options->local_rank < 0 || options->node_rank < 0)
 		return ddp_error_set(error, DDP_ERR_ARGUMENT,

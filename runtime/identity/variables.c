@@ -47,7 +47,7 @@ int ddp_variable_number(char *const *env, const char *name, int64_t most, int64_
 	if (ddp_digits_read(text, strlen(text), most, value))
 		return 1;
 	return ddp_error_set(error, DDP_ERR_ENVIRONMENT,
-			     "%s=%.100s is not a number from 0 to %lld; correct or unset it", name,
+			     "%s=%.100s is not a number from 0 to %lld. Correct or unset it.", name,
 			     text, (long long)most);
 }
 
@@ -91,7 +91,7 @@ int ddp_variable_share(char *const *env, const char *name, double *value, struct
 	if (!read_fraction(text, &share))
 		return ddp_error_set(error, DDP_ERR_ENVIRONMENT,
 				     "%s=%.100s is not a share of a device, above 0 and at most "
-				     "1; correct or unset it",
+				     "1. Correct or unset it.",
 				     name, text);
 	*value = share;
 	return 1;
@@ -136,8 +136,8 @@ int ddp_numbers_read(const struct ddp_view *view, const char *const *names, int 
 			const char *value = ddp_variable_get(view->env, other);
 
 			return ddp_error_set(error, DDP_ERR_ENVIRONMENT,
-					     "%s is missing, but %s=%.100s is set; start the "
-					     "program with srun, or unset %s",
+					     "%s is missing, but %s=%.100s is set. Start the "
+					     "program with srun, or unset %s.",
 					     names[i], other, value ? value : "", other);
 		}
 	}
@@ -156,7 +156,7 @@ int ddp_numbers_check(const char *const *names, const struct ddp_identity *id,
 	for (int i = 0; i < DDP_NUMBERS; i += 2)
 		if (values[i] >= values[i + 1])
 			return ddp_error_set(error, DDP_ERR_ENVIRONMENT,
-					     "%s=%d is not below %s=%d; correct both", names[i],
+					     "%s=%d is not below %s=%d. Correct both.", names[i],
 					     values[i],
 					     i == DDP_NUMBER_LOCAL_RANK ? local : names[i + 1],
 					     values[i + 1]);
@@ -168,8 +168,8 @@ int ddp_numbers_check(const char *const *names, const struct ddp_identity *id,
 	    (id->node_count == 1) == (id->local_size == id->size))
 		return 0;
 	return ddp_error_set(error, DDP_ERR_ENVIRONMENT,
-			     "%s=%d ranks on %s=%d nodes contradict %s=%d on this node; correct "
-			     "these variables",
+			     "%s=%d ranks on %s=%d nodes contradict %s=%d on this node. Correct "
+			     "these variables.",
 			     names[DDP_NUMBER_SIZE], id->size, names[DDP_NUMBER_NODE_COUNT],
 			     id->node_count, local, id->local_size);
 }
@@ -203,8 +203,8 @@ static int join(char path[static PATH_MAX], const char *base, const char *name,
 	path[0] = '\0';
 	return ddp_error_set(
 		error, DDP_ERR_ENVIRONMENT,
-		"the path %.100s.../%.100s is too long; set DDP_RENDEZVOUS to a shorter "
-		"one that all nodes share",
+		"the path %.100s.../%.100s is too long. Set DDP_RENDEZVOUS to a shorter path that "
+		"all nodes share.",
 		base, name);
 }
 

@@ -202,8 +202,8 @@ static int check_layout(struct ddp_group *group, struct ddp_error *error)
 	if (group->segment.bytes != bytes || group->head->slot_bytes != sizeof(struct ddp_slot) ||
 	    group->head->size != (uint32_t)group->size)
 		return ddp_error_set(error, DDP_ERR_SYSTEM,
-				     "it has %zu bytes for %u ranks, not %zu for %d: the versions "
-				     "of libddp differ",
+				     "the memory has %zu bytes for %u ranks, not %zu for %d. "
+				     "Install one release of libddp on all nodes",
 				     group->segment.bytes, group->head->size, bytes, group->size);
 	return 0;
 }
@@ -353,14 +353,14 @@ static int region_segment(struct ddp_group *group, struct ddp_region *region, ch
 	    __builtin_mul_overflow(region->stride, (size_t)group->size, &bytes) ||
 	    __builtin_add_overflow(bytes, region->first, &bytes) || bytes > INT64_MAX)
 		return ddp_error_set(error, DDP_ERR_MEMORY,
-				     "shared memory of %zu bytes for each of %d ranks is too much",
+				     "%zu bytes of shared memory for each of %d ranks are too many",
 				     region->bytes, group->size);
 	status = ddp_segment_create(segment, group, bytes, region->first, ticket, error);
 	for (int m = 1; m < group->size && status == 0; m++)
 		if (group->links[m] >= 0 &&
 		    ddp_passing_send(group->links[m], ddp_segment_token(segment), segment->fd) < 0)
 			status = ddp_error_errno(error, DDP_ERR_SYSTEM,
-						 "passing its descriptor to rank %d",
+						 "cannot pass a descriptor to rank %d",
 						 group->ranks[m]);
 	return status;
 }
@@ -382,9 +382,9 @@ static int region_agree(struct ddp_group *group, struct report *report,
 	for (int m = 0; m < group->size; m++) {
 		other = (const void *)ddp_step_buffer(group, m, group->step);
 		if (other->status < 0)
-			return ddp_error_set(error, other->status, "an arena on rank %d: %.*s",
-					     group->ranks[m], DDP_ERROR_SIZE - 1,
-					     other->error.text);
+			return ddp_error_set(error, other->status,
+					     "the arena failed on rank %d: %.*s", group->ranks[m],
+					     DDP_ERROR_SIZE - 1, other->error.text);
 	}
 	memcpy(report, ddp_step_buffer(group, 0, group->step), sizeof(*report));
 	report->ticket[sizeof(report->ticket) - 1] = '\0';

@@ -180,11 +180,11 @@ static int set_timeout_error(const struct ddp_group *group, const struct ddp_wat
 						 missing ? ", " : "", group->ranks[m]);
 		missing++;
 	}
-	format_call(group, " ", has_started || all ? "did not go on in" : "did not arrive in",
+	format_call(group, " ", has_started || all ? "did not continue" : "did not arrive in",
 		    where);
 	return ddp_error_set(cause, DDP_ERR_TIMEOUT, "rank%s %s on %s%s in %g s (%d of %d did)",
 			     missing > 1 ? "s" : "", list, group->host,
-			     *where ? where : " did not come to the group", watch->limit,
+			     *where ? where : " did not join the group", watch->limit,
 			     group->size - missing, group->size);
 }
 
@@ -438,7 +438,7 @@ static int call_mismatch(struct ddp_group *group, int member, struct ddp_error *
 
 	format_notice(group, group->index, parity, first);
 	format_notice(group, member, parity, second);
-	ddp_error_set(&cause, DDP_ERR_MISMATCH, "rank %d on %s %s %s, rank %d %s %s",
+	ddp_error_set(&cause, DDP_ERR_MISMATCH, "rank %d on %s %s %s, but rank %d %s %s",
 		      group->ranks[group->index], group->host, ddp_call_verb(group->call->kind),
 		      first, group->ranks[member],
 		      ddp_call_verb(group->slots[member]->notices[parity].kind), second);
@@ -462,7 +462,7 @@ int ddp_group_check_refusals(const struct ddp_group *group, uint64_t made, struc
 		format_notice(group, m, next % DDP_LINES, refusal);
 		return ddp_error_set(error, DDP_ERR_MISMATCH,
 				     "rank %d on %s calls %s after %llu collectives on device "
-				     "memory, rank %d made %llu",
+				     "memory, but rank %d made %llu",
 				     group->ranks[m], group->host, refusal,
 				     (unsigned long long)notice->count, group->ranks[group->index],
 				     (unsigned long long)made);

@@ -506,7 +506,7 @@ int ddp_passing_connect(struct ddp_group *group, const struct ddp_socket *socket
 						    group->ranks[0], group->host, watch->limit);
 	errno = number;
 	ddp_error_errno(error, DDP_ERR_SYSTEM, "%s %s/%s",
-			connected ? "receiving a descriptor over" : "connecting to",
+			connected ? "cannot receive a descriptor over" : "cannot connect to",
 			group->directory, socket->name);
 	errno = number;
 	return DDP_ERR_SYSTEM;

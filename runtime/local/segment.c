@@ -118,14 +118,16 @@ static int make_file(struct ddp_segment *segment, size_t bytes, struct ddp_error
 	if (segment->fd < 0 && (errno == EPERM || errno == ENOSYS))
 		return ddp_error_set(
 			error, DDP_ERR_SYSTEM,
-			"shared memory: memfd_create: %m; a security policy forbids it "
-			"(podman --security-opt seccomp=unconfined allows it)");
+			"a security policy forbids memfd_create(), which shared memory needs: %m. "
+			"In podman, use --security-opt seccomp=unconfined");
 	if (segment->fd < 0)
-		return ddp_error_errno(error, DDP_ERR_SYSTEM, "shared memory: memfd_create");
+		return ddp_error_errno(error, DDP_ERR_SYSTEM,
+				       "cannot make shared memory: memfd_create");
 	if (ftruncate(segment->fd, (off_t)bytes) < 0)
-		return ddp_error_errno(error, DDP_ERR_SYSTEM, "shared memory of %zu bytes", bytes);
+		return ddp_error_errno(error, DDP_ERR_SYSTEM,
+				       "cannot make shared memory of %zu bytes", bytes);
 	if (fcntl(segment->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
-		return ddp_error_errno(error, DDP_ERR_SYSTEM, "shared memory: sealing it");
+		return ddp_error_errno(error, DDP_ERR_SYSTEM, "cannot seal shared memory");
 	return 0;
 }
 
@@ -163,15 +165,16 @@ int ddp_segment_create(struct ddp_segment *segment, const struct ddp_group *grou
 
 	*segment = (struct ddp_segment){.fd = -1};
 	if (getrandom(token, sizeof(token), 0) != sizeof(token))
-		return ddp_error_errno(error, DDP_ERR_SYSTEM, "shared memory: getrandom");
+		return ddp_error_errno(error, DDP_ERR_SYSTEM,
+				       "cannot make shared memory: getrandom");
 	/* A group of one member needs no file. A container may forbid memfds. */
 	status = group->size > 1 ? make_file(segment, bytes, error) : 0;
 	if (status < 0)
 		goto fail;
 	segment->base = map_aligned(segment->fd, bytes, alignment);
 	if (!segment->base) {
-		status = ddp_error_errno(error, DDP_ERR_SYSTEM, "shared memory: mapping %zu bytes",
-					 bytes);
+		status = ddp_error_errno(error, DDP_ERR_SYSTEM,
+					 "cannot map %zu bytes of shared memory", bytes);
 		goto fail;
 	}
 	segment->bytes = bytes;
@@ -279,8 +282,7 @@ static int check_file(int fd, const char *path, const struct ticket *ticket,
 	    head.token[0] != ticket->token[0] || head.token[1] != ticket->token[1] ||
 	    head.bytes != ticket->bytes)
 		return ddp_error_set(error, DDP_ERR_SYSTEM,
-				     "%s is not this memory, but a file in another pid namespace",
-				     path);
+				     "%s is another file, in another pid namespace", path);
 	return 0;
 }
 
@@ -297,11 +299,11 @@ static int open_proc(const struct ticket *ticket, struct ddp_error *error)
 		return ddp_error_set(error,
 				     own && own == ticket->pids ? DDP_ERR_PEER : DDP_ERR_SYSTEM,
 				     own && own == ticket->pids
-					     ? "its process %d has ended"
-					     : "its process %d is in another pid namespace",
+					     ? "process %d has ended"
+					     : "process %d is in another pid namespace",
 				     ticket->pid);
 	if (fd < 0)
-		return ddp_error_errno(error, DDP_ERR_SYSTEM, "opening %s", path);
+		return ddp_error_errno(error, DDP_ERR_SYSTEM, "cannot open %s", path);
 	status = check_file(fd, path, ticket, error);
 	if (status == 0)
 		return fd;
@@ -314,19 +316,19 @@ static const char *remedy(int number)
 {
 	switch (number) {
 	case 0:
-		return "separate containers need a rendezvous directory that all of them mount "
-		       "(srun --ddp makes one)";
+		return "Start the program with srun --ddp, and mount its rendezvous directory in "
+		       "all containers";
 	case ENOENT:
 	case ECONNREFUSED:
 	case ESTALE:
-		return "mount this directory of the host in every container (podman -v, "
+		return "Mount this directory of the host in every container (podman -v, "
 		       "Charliecloud and Apptainer -b, pyxis --container-mounts)";
 	case EACCES:
 	case EPERM:
-		return "a security policy forbids it (podman --security-opt label=disable "
-		       "--security-opt seccomp=unconfined allow it)";
+		return "A security policy forbids this. In podman, use --security-opt "
+		       "label=disable --security-opt seccomp=unconfined";
 	default:
-		return "check the limits of the container";
+		return "Check the limits of the container";
 	}
 }
 
@@ -345,7 +347,8 @@ static int open_segment(struct ddp_group *group, const struct ticket *ticket, bo
 	if (!own && group->links[0] >= 0) {
 		fd = ddp_passing_receive(group, ticket->token);
 		return fd >= 0 ? fd
-			       : ddp_error_errno(error, DDP_ERR_SYSTEM, "receiving a descriptor");
+			       : ddp_error_errno(error, DDP_ERR_SYSTEM,
+						 "cannot receive a descriptor");
 	}
 	if (proc_first)
 		opened = open_proc(ticket, &proc);
@@ -362,7 +365,7 @@ static int open_segment(struct ddp_group *group, const struct ticket *ticket, bo
 	}
 	if (!*ticket->socket.name && number) {
 		errno = number;
-		ddp_error_errno(&socket, DDP_ERR_SYSTEM, "a socket of rank %d in %s",
+		ddp_error_errno(&socket, DDP_ERR_SYSTEM, "rank %d cannot make a socket in %s",
 				group->ranks[0], group->directory);
 	}
 	if (!proc_first)
@@ -371,7 +374,7 @@ static int open_segment(struct ddp_group *group, const struct ticket *ticket, bo
 		return opened;
 	if (opened != DDP_ERR_SYSTEM || own)
 		return ddp_error_set(error, opened, "%s", proc.text);
-	return ddp_error_set(error, DDP_ERR_SYSTEM, "%.300s%s%.200s; %s", socket.text,
+	return ddp_error_set(error, DDP_ERR_SYSTEM, "%.300s%s%.200s. %s", socket.text,
 			     *socket.text ? "; " : "", proc.text, remedy(number));
 }
 
@@ -384,7 +387,8 @@ int ddp_segment_attach(struct ddp_segment *segment, struct ddp_group *group, con
 	*segment = (struct ddp_segment){.fd = -1};
 	if (!read_ticket(&ticket, text))
 		return ddp_error_set(error, DDP_ERR_SYSTEM,
-				     "its ticket is not valid: do the versions of libddp differ?");
+				     "the ticket of the memory is not valid. Install one release "
+				     "of libddp on all nodes");
 	segment->shared = ticket.pid == getpid() && ticket.pids == ddp_pid_namespace();
 	fd = open_segment(group, &ticket, segment->shared, watch, error);
 	if (fd < 0)
@@ -400,7 +404,8 @@ int ddp_segment_attach(struct ddp_segment *segment, struct ddp_group *group, con
 		segment->base = map_aligned(fd, ticket.bytes, alignment);
 	}
 	if (!segment->base)
-		status = ddp_error_errno(error, DDP_ERR_SYSTEM, "mapping %zu bytes", ticket.bytes);
+		status = ddp_error_errno(error, DDP_ERR_SYSTEM, "cannot map %zu bytes",
+					 ticket.bytes);
 out:
 	close(fd);
 	return status;
@@ -415,7 +420,8 @@ int ddp_segment_touch(void *memory, size_t bytes, struct ddp_error *error)
 	if (madvise((char *)memory - ((uintptr_t)memory - begin), length, MADV_POPULATE_WRITE) == 0)
 		return 0;
 	if (errno != EINVAL && errno != ENOSYS)
-		return ddp_error_errno(error, DDP_ERR_MEMORY, "pages for %zu bytes", bytes);
+		return ddp_error_errno(error, DDP_ERR_MEMORY,
+				       "cannot allocate the pages of %zu bytes", bytes);
 	/*
 	 * For Linux before 5.14. The operation is atomic, so it keeps data that a peer writes at
 	 * the same time.

@@ -128,18 +128,19 @@ static int check_options(const struct ddp_sampler_options *options, struct ddp_e
 {
 	if (options->size != sizeof(*options))
 		return ddp_error_set(error, DDP_ERR_ARGUMENT,
-				     "sampler: options of %zu bytes, not %zu: "
-				     "begin with DDP_SAMPLER_OPTIONS_INIT",
+				     "sampler: the options have %zu bytes, not %zu. Begin with "
+				     "DDP_SAMPLER_OPTIONS_INIT.",
 				     options->size, sizeof(*options));
 	if (options->ranks < 1 || options->rank < 0 || options->rank >= options->ranks)
-		return ddp_error_set(error, DDP_ERR_ARGUMENT, "sampler: no rank %d of %d",
-				     options->rank, options->ranks);
+		return ddp_error_set(error, DDP_ERR_ARGUMENT,
+				     "sampler: rank %d of %d does not exist", options->rank,
+				     options->ranks);
 	if (options->exact && options->drop_last)
 		return ddp_error_set(error, DDP_ERR_ARGUMENT,
 				     "sampler: exact and drop_last exclude each other");
 	/* With fewer samples, no position overflows. */
 	if (options->samples > UINT64_MAX / 4)
-		return ddp_error_set(error, DDP_ERR_ARGUMENT, "sampler: %llu samples",
+		return ddp_error_set(error, DDP_ERR_ARGUMENT, "sampler: %llu samples are too many",
 				     (unsigned long long)options->samples);
 	return 0;
 }
@@ -250,7 +251,7 @@ int ddp_sampler_seek(struct ddp_sampler *sampler, uint64_t epoch, uint64_t posit
 	if (position > samples)
 		return ddp_error_set(error, DDP_ERR_ARGUMENT,
 				     "sampler: position %llu of epoch %llu is beyond its %llu "
-				     "samples; is this another data set?",
+				     "samples. Check whether this is another data set.",
 				     (unsigned long long)position, (unsigned long long)epoch,
 				     (unsigned long long)samples);
 	start(sampler, epoch, position);

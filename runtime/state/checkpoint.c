@@ -101,7 +101,7 @@ static int check_tensors_agree(struct ddp *ddp, const struct ddp_tensor *tensors
 	struct ddp_error own = {DDP_OK, ""};
 	int status = ddp_agree(ddp, check_items(&given, &own), own.text);
 
-	return status < 0 ? status : ddp_compare(ddp, "the ranks' tensors differ in place", &items);
+	return status < 0 ? status : ddp_compare(ddp, "checkpoint item", &items);
 }
 
 /*
@@ -272,7 +272,7 @@ static void checkpoint_sweep(const char *directory, const struct ddp_log *log)
 			continue;
 		if (unlinkat(dirfd(dir), entry->d_name, 0) == 0)
 			ddp_log_print(log, DDP_LEVEL_INFO, "state",
-				      "removed %s/%s: its writer was killed", directory,
+				      "removed %s/%s, because its writer was killed", directory,
 				      entry->d_name);
 		else if (errno != ENOENT)
 			ddp_log_print(log, DDP_LEVEL_WARNING, "state", "cannot remove %s/%s: %s",
@@ -290,7 +290,7 @@ int ddp_checkpoint_path(char *path, size_t size, const char *directory, uint64_t
 
 	make_name(name, step);
 	if ((size_t)snprintf(path, size, "%s/%s", directory, name) >= size)
-		return ddp_error_set(error, DDP_ERR_FILE, "%.100s...: the path is too long",
+		return ddp_error_set(error, DDP_ERR_FILE, "the path %.100s... is too long",
 				     directory);
 	return 0;
 }
@@ -336,8 +336,8 @@ int ddp_checkpoint_write(const char *directory, uint64_t step, const struct ddp_
 		return ddp_error_set(error, DDP_ERR_MEMORY, "%s: no memory", directory);
 	if (keep < 0) {
 		status = ddp_error_set(error, DDP_ERR_ARGUMENT,
-				       "%s: cannot keep %d checkpoints: must be 0 or more",
-				       directory, keep);
+				       "%s: cannot keep %d checkpoints. Keep 0 or more.", directory,
+				       keep);
 		goto out;
 	}
 	snprintf(text, sizeof(text), "%" PRIu64, step);
@@ -373,8 +373,8 @@ static int check_file(const struct ddp_tensors *file, const char *path, uint64_t
 				     path);
 	snprintf(text, sizeof(text), "%" PRIu64, step);
 	if (says && strcmp(says, text) != 0)
-		return ddp_error_set(error, DDP_ERR_FORMAT, "%s is of step %.20s, not of %s", path,
-				     says, text);
+		return ddp_error_set(error, DDP_ERR_FORMAT, "%s is of step %.20s, not of step %s",
+				     path, says, text);
 	return 0;
 }
 
@@ -444,14 +444,15 @@ int ddp_checkpoint_open(struct ddp_tensors **file, uint64_t *step, const char *d
 			ddp_error_set(error, status, "%s", why.text);
 			goto out;
 		}
-		ddp_log_print(log, DDP_LEVEL_WARNING, "state", "checkpoint passed over: %s",
+		ddp_log_print(log, DDP_LEVEL_WARNING, "state", "a checkpoint is skipped: %s",
 			      why.text);
 		if (i == 0)
 			newest = why;
 		if (status == DDP_ERR_FORMAT)
 			steps[damaged++] = steps[i];
 	}
-	status = ddp_error_set(error, DDP_ERR_FORMAT, "none of %zu in %s is sound; the newest: %s",
+	status = ddp_error_set(error, DDP_ERR_FORMAT,
+			       "none of the %zu checkpoints in %s can be read. The newest: %s",
 			       count, directory, newest.text);
 out:
 	free(steps);

@@ -145,7 +145,7 @@ static int open_file(struct ddp_events *events, const char *directory, struct dd
 		if (snprintf(path, sizeof(path), "%s/events.out.tfevents.%010lld.%s.%ld.%u",
 			     directory, (long long)time(NULL), *host ? host : "localhost",
 			     (long)getpid(), numbers++) >= (int)sizeof(path))
-			return ddp_error_set(error, DDP_ERR_FILE, "%.100s...: the path is too long",
+			return ddp_error_set(error, DDP_ERR_FILE, "the path %.100s... is too long",
 					     directory);
 		events->fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 	} while (events->fd < 0 && errno == EEXIST);
@@ -193,10 +193,9 @@ void ddp_events_scalar(struct ddp_events *events, const char *tag, int64_t step,
 		return;
 	if (size == 0 || size > TAG_SIZE || !ddp_utf8_valid(tag)) {
 		if (events->error.status == DDP_OK)
-			ddp_error_set(
-				&events->error, DDP_ERR_ARGUMENT,
-				"%s: \"%.100s\" cannot be a tag: must be 1 to %d bytes of UTF-8",
-				events->path, tag, TAG_SIZE);
+			ddp_error_set(&events->error, DDP_ERR_ARGUMENT,
+				      "%s: \"%.100s\" cannot be a tag. Use 1 to %d bytes of UTF-8.",
+				      events->path, tag, TAG_SIZE);
 		return;
 	}
 	put_field(&scalar, 1, tag, size);

@@ -129,7 +129,7 @@ static int check_pairs(const char *path, const struct ddp_pair *metadata, size_t
 		    (checksum && strcmp(metadata[i].key, DDP_TENSORS_CHECKSUM) == 0) ||
 		    (metadata[i].value && !ddp_utf8_valid(metadata[i].value))) {
 			status = ddp_error_set(error, DDP_ERR_ARGUMENT,
-					       "%s: metadata \"%.200s\" is not possible", path,
+					       "%s: metadata \"%.200s\" cannot be saved", path,
 					       metadata[i].key ? metadata[i].key : "(null)");
 			goto out;
 		}
@@ -138,7 +138,7 @@ static int check_pairs(const char *path, const struct ddp_pair *metadata, size_t
 	for (size_t i = 1; i < pairs && status == 0; i++)
 		if (compare_keys(&sorted[i - 1], &sorted[i]) == 0)
 			status = ddp_error_set(error, DDP_ERR_ARGUMENT,
-					       "%s: metadata \"%.200s\" is there twice", path,
+					       "%s: metadata \"%.200s\" occurs twice", path,
 					       sorted[i]->key);
 out:
 	free(sorted);
@@ -162,7 +162,7 @@ static int sort_tensors(const char *path, const struct ddp_tensor *tensors, size
 	for (size_t i = 1; i < count; i++)
 		if (compare_names(&sorted[i - 1], &sorted[i]) == 0)
 			return ddp_error_set(error, DDP_ERR_ARGUMENT,
-					     "%s: tensor \"%.200s\" is there twice", path,
+					     "%s: tensor \"%.200s\" occurs twice", path,
 					     sorted[i]->name);
 	qsort(sorted, count, sizeof(*sorted), compare_file_order);
 	return 0;
@@ -191,11 +191,12 @@ static int make_header(struct ddp_text *text, const char *path, const struct ddp
 	while (!text->failed && text->size % 8 != 0)
 		ddp_text_put(text, " ", 1);
 	if (text->failed)
-		return ddp_error_set(error, DDP_ERR_MEMORY, "%s: no memory for its header", path);
+		return ddp_error_set(error, DDP_ERR_MEMORY, "%s: no memory for the header", path);
 	length = text->size - sizeof(length);
 	if (length > DDP_HEADER_LIMIT)
 		return ddp_error_set(error, DDP_ERR_ARGUMENT,
-				     "%s: a header of %" PRIu64 " bytes, the format allows %u",
+				     "%s: the header has %" PRIu64
+				     " bytes, but the format allows %u",
 				     path, length, DDP_HEADER_LIMIT);
 	memcpy(text->data, &length, sizeof(length));
 	return 0;

@@ -262,7 +262,8 @@ static int check_shape(const struct entry *entry, const char *path, struct ddp_e
 
 	if (tensor->dimensions > DDP_DIMENSIONS)
 		return ddp_error_set(error, DDP_ERR_UNSUPPORTED,
-				     "%s: tensor \"%.200s\" has %d dimensions, libddp can do %d",
+				     "%s: tensor \"%.200s\" has %d dimensions, but libddp "
+				     "supports %d",
 				     path, tensor->name, tensor->dimensions, DDP_DIMENSIONS);
 	if (tensor->type == DDP_TYPE_COUNT)
 		return 0; /* the type's element size is unknown */
@@ -272,7 +273,8 @@ static int check_shape(const struct entry *entry, const char *path, struct ddp_e
 				     tensor->name);
 	if (bytes != entry->end - entry->begin)
 		return ddp_error_set(error, DDP_ERR_FORMAT,
-				     "%s: tensor \"%.200s\" has %llu bytes, its shape needs %llu",
+				     "%s: tensor \"%.200s\" has %llu bytes, but its shape needs "
+				     "%llu",
 				     path, tensor->name,
 				     (unsigned long long)(entry->end - entry->begin),
 				     (unsigned long long)bytes);
@@ -298,8 +300,8 @@ static int check_offsets(const struct entries *entries, uint64_t data, const cha
 				(unsigned long long)entry->end, (unsigned long long)at);
 		if (entry->end > data)
 			return ddp_error_set(error, DDP_ERR_FORMAT,
-					     "%s is cut short: tensor \"%.200s\" ends at byte %llu "
-					     "of the data, of which there are %llu",
+					     "%s is cut short: tensor \"%.200s\" ends at byte "
+					     "%llu of the data, which has %llu bytes",
 					     path, entry->tensor.name,
 					     (unsigned long long)entry->end,
 					     (unsigned long long)data);
@@ -344,12 +346,12 @@ static int check_duplicates(const struct ddp_header *header, const char *path,
 	for (size_t i = 1; i < header->count; i++)
 		if (strcmp(header->names[i - 1]->name, header->names[i]->name) == 0)
 			return ddp_error_set(error, DDP_ERR_FORMAT,
-					     "%s: tensor \"%.200s\" is there twice", path,
+					     "%s: tensor \"%.200s\" occurs twice", path,
 					     header->names[i]->name);
 	for (size_t i = 1; i < header->pair_count; i++)
 		if (strcmp(header->pairs[i - 1].key, header->pairs[i].key) == 0)
 			return ddp_error_set(error, DDP_ERR_FORMAT,
-					     "%s: metadata \"%.200s\" is there twice", path,
+					     "%s: metadata \"%.200s\" occurs twice", path,
 					     header->pairs[i].key);
 	return 0;
 }
@@ -357,8 +359,8 @@ static int check_duplicates(const struct ddp_header *header, const char *path,
 static int report(const struct ddp_json *json, const char *path, struct ddp_error *error)
 {
 	if (json->wrong == out_of_memory)
-		return ddp_error_set(error, DDP_ERR_MEMORY, "%s: no memory for its header", path);
-	return ddp_error_set(error, DDP_ERR_FORMAT, "%s: header, byte %zu: %s", path,
+		return ddp_error_set(error, DDP_ERR_MEMORY, "%s: no memory for the header", path);
+	return ddp_error_set(error, DDP_ERR_FORMAT, "%s has a wrong header at byte %zu: %s", path,
 			     (size_t)(json->at - json->begin), json->wrong);
 }
 
@@ -393,7 +395,7 @@ static int header_read(struct ddp_header *header, char *text, size_t size, uint6
 	if (fill_lists(header, &entries))
 		status = check_duplicates(header, path, error);
 	else
-		status = ddp_error_set(error, DDP_ERR_MEMORY, "%s: no memory for its header", path);
+		status = ddp_error_set(error, DDP_ERR_MEMORY, "%s: no memory for the header", path);
 out:
 	free(entries.list);
 	return status;
@@ -412,7 +414,9 @@ static void header_free(struct ddp_header *header)
 
 /* --- Files ------------------------------------------------------------------------------- */
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "files hold the bytes of the memory");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+	       "safetensors files are little-endian, and this "
+	       "machine is big-endian");
 
 struct ddp_tensors {
 	struct ddp_header header;
@@ -448,19 +452,21 @@ static int read_length(struct ddp_tensors *tensors, uint64_t *length, struct ddp
 {
 	*length = 0;
 	if (tensors->size < DDP_HEADER_START)
-		return ddp_error_set(error, DDP_ERR_FORMAT, "%s: %zu bytes are no safetensors file",
+		return ddp_error_set(error, DDP_ERR_FORMAT,
+				     "%s has %zu bytes, too few for a safetensors "
+				     "file",
 				     tensors->path, tensors->size);
 	if (ddp_file_read_at(tensors->fd, (char *)length, sizeof(*length), 0) < 0)
 		return ddp_error_errno(error, DDP_ERR_FILE, "cannot read %s", tensors->path);
 	if (*length > DDP_HEADER_LIMIT)
 		return ddp_error_set(error, DDP_ERR_FORMAT,
-				     "%s: a header of %" PRIu64
-				     " bytes, at most %u are allowed: no safetensors file?",
+				     "%s is not a safetensors file: its header would have %" PRIu64
+				     " bytes, but at most %u are allowed",
 				     tensors->path, *length, DDP_HEADER_LIMIT);
 	if (*length > tensors->size - DDP_HEADER_START)
 		return ddp_error_set(error, DDP_ERR_FORMAT,
-				     "%s is cut short: a header of %" PRIu64
-				     " bytes in a file of %zu",
+				     "%s is cut short: the header has %" PRIu64
+				     " bytes, and the file %zu",
 				     tensors->path, *length, tensors->size);
 	return 0;
 }
@@ -476,7 +482,7 @@ static int read_header(struct ddp_tensors *tensors, struct ddp_error *error)
 	tensors->data = DDP_HEADER_START + (size_t)length;
 	text = malloc((size_t)length + 1);
 	if (!text)
-		return ddp_error_set(error, DDP_ERR_MEMORY, "%s: no memory for its header",
+		return ddp_error_set(error, DDP_ERR_MEMORY, "%s: no memory for the header",
 				     tensors->path);
 	if (ddp_file_read_at(tensors->fd, text, (size_t)length, DDP_HEADER_START) < 0) {
 		free(text);
@@ -608,7 +614,8 @@ int ddp_tensors_verify(const struct ddp_tensors *tensors, struct ddp_error *erro
 		status = 1;
 	else if (strcmp(value, sum) != 0)
 		status = ddp_error_set(error, DDP_ERR_FORMAT,
-				       "%s is damaged: its checksum is %s, it says %.16s",
+				       "%s is damaged: its checksum is %s, but its metadata says "
+				       "%.16s",
 				       tensors->path, sum, value);
 out:
 	free(chunk);

@@ -294,7 +294,8 @@ static void read_abort(struct file_store *store)
 			 data + DDP_RECORD_HEAD);
 	else
 		snprintf(text, DDP_ERROR_SIZE,
-			 "a rank aborted and could not write why to %.900s; is the disk full?",
+			 "a rank aborted, and could not write the reason to %.900s. Check whether "
+			 "the disk is full.",
 			 path);
 	free(data);
 }
@@ -390,8 +391,8 @@ static int set_timeout_error(struct file_store *store, double limit, struct ddp_
 
 	if (!store->joined)
 		return ddp_error_set(error, DDP_ERR_TIMEOUT,
-				     "rank 0 did not arrive in %g s%s%s (rendezvous %.400s)", limit,
-				     *store->skipped ? "; " : "", store->skipped, store->directory);
+				     "rank 0 did not arrive in %g s%s (rendezvous %.400s)", limit,
+				     store->skipped, store->directory);
 	if (store->mine.rank == 0 || list_arrived(store) == 0)
 		format_missing(store, limit, late, sizeof(late));
 	if (store->mine.rank == 0)
@@ -399,7 +400,7 @@ static int set_timeout_error(struct file_store *store, double limit, struct ddp_
 				     store->directory);
 	if (*late)
 		return ddp_error_set(error, DDP_ERR_TIMEOUT,
-				     "%s; %s is waiting for them or has ended (rendezvous %.400s)",
+				     "%s, and %s waits for them or has ended (rendezvous %.400s)",
 				     late, store->rank0, store->directory);
 	return ddp_error_set(error, DDP_ERR_TIMEOUT,
 			     "%s did not publish the table within %g s (rendezvous %.400s)",
@@ -423,7 +424,8 @@ static int check_missing(struct file_store *store, struct ddp_error *error)
 		    read_hello(store, list.meetings[i].number, &hello) == 0)
 			return ddp_error_set(error, DDP_ERR_MISMATCH,
 					     "another process (%u on %s) has started as rank 0 in "
-					     "%s and removed what was there; do two jobs use it?",
+					     "%s and removed the files there. Give each job its "
+					     "own directory.",
 					     hello.pid, hello.host, store->directory);
 	if (!store->is_missing)
 		store->lag = ddp_watch_start(LAG_LIMIT, NULL, NULL);
@@ -512,7 +514,8 @@ static int read_record(struct file_store *store, uint32_t rank, struct ddp_error
 	    (record.kind != DDP_RECORD_OF_RANK || record.meeting != mine->meeting ||
 	     record.fence != mine->fence || record.rank != rank || rank >= mine->size))
 		status = ddp_error_set(error, DDP_ERR_FORMAT,
-				       "%s: not the record of rank %u at fence %u of this meeting",
+				       "%s is not the record of rank %u at fence %u of this "
+				       "meeting",
 				       path, rank, mine->fence);
 	if (status < 0) {
 		free(data);
@@ -661,7 +664,9 @@ static _Atomic uint64_t last_left;
 
 static void set_skipped(struct file_store *store, const char *what, const struct ddp_record *hello)
 {
-	snprintf(store->skipped, sizeof(store->skipped), "found only %s rank 0, process %u on %s",
+	snprintf(store->skipped, sizeof(store->skipped),
+		 ". This rank found only %s rank 0, process %u "
+		 "on %s",
 		 what, hello->pid, hello->host);
 }
 
@@ -679,7 +684,7 @@ static int check_meeting(struct file_store *store, const struct ddp_meeting *ent
 		return -1;
 	if (status < 0) {
 		snprintf(store->skipped, sizeof(store->skipped),
-			 "the hello of a meeting is damaged");
+			 ". The first file of a meeting is damaged");
 		return 0;
 	}
 	if (hello.job != store->mine.job) {
@@ -853,12 +858,12 @@ static int file_probe(const struct ddp_identity *identity, struct ddp_error *err
 	ddp_error_set(
 		error, DDP_ERR_UNSUPPORTED, "%s",
 		identity->source == DDP_SOURCE_PLUGIN
-			? "srun --ddp gave this task no directory; its line \"no rendezvous "
-			  "directory\" names the cause, such as a full disk; without that line, "
-			  "mount the working directory in the container (pyxis --container-mounts, "
-			  "podman -v, Apptainer or Charliecloud -b); --ddp-rdzv=DIR names another "
-			  "directory"
-			: "no directory shared by all ranks is known; srun --ddp creates one");
+			? "srun --ddp gave this task no directory. If it printed a line \"no "
+			  "rendezvous directory\", remove the cause in that line. Else mount the "
+			  "working directory in the container (pyxis --container-mounts, podman "
+			  "-v, Apptainer or Charliecloud -b), or give another with --ddp-rdzv=DIR"
+			: "no directory is known that all ranks share. Start the program with "
+			  "srun --ddp, which makes one");
 	return 0;
 }
 

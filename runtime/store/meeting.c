@@ -140,12 +140,14 @@ static int check_owner_and_mode(int fd, const char *directory, struct ddp_error 
 				       "cannot stat the rendezvous directory %s", directory);
 	if (info.st_uid != geteuid())
 		return ddp_error_set(error, DDP_ERR_FILE,
-				     "the rendezvous %s belongs to user %u, this process to %u",
+				     "the rendezvous %s belongs to user %u, but this process to "
+				     "user %u",
 				     directory, info.st_uid, geteuid());
 	if (info.st_mode & (S_IWGRP | S_IWOTH))
 		return ddp_error_set(
 			error, DDP_ERR_FILE,
-			"other users can write to the rendezvous directory %s: chmod 700 it",
+			"other users can write to the rendezvous directory %s. Use chmod 700 on "
+			"it.",
 			directory);
 	return 0;
 }
@@ -191,8 +193,8 @@ static int set_not_mounted_error(const char *directory, const char *why, struct 
 
 	return ddp_error_set(
 		error, DDP_ERR_FILE,
-		"%.300s; in a container, mount %.*s at the same path: pyxis "
-		"--container-mounts=%.*s, podman -v %.*s:%.*s, Apptainer or Charliecloud -b",
+		"%.300s. In a container, mount %.*s at the same path (pyxis "
+		"--container-mounts=%.*s, podman -v %.*s:%.*s, Apptainer or Charliecloud -b).",
 		why, length, directory, length, directory, length, directory, length, directory);
 }
 
@@ -564,9 +566,11 @@ static int fetch(struct ddp_table *table, struct window *window, uint64_t offset
 		}
 		if (ddp_file_read_at(table->fd, window->data, want, offset) < 0)
 			return errno == ENODATA
-				       ? ddp_error_set(error, DDP_ERR_FORMAT,
-						       "%s: damaged, it ends before its %llu bytes",
-						       table->path, (unsigned long long)table->size)
+				       ? ddp_error_set(
+						 error, DDP_ERR_FORMAT,
+						 "%s is damaged: the file ends before its %llu "
+						 "bytes",
+						 table->path, (unsigned long long)table->size)
 				       : ddp_error_errno(error, DDP_ERR_FILE, "cannot read %s",
 							 table->path);
 		window->offset = offset;
@@ -599,12 +603,13 @@ int ddp_table_get(struct ddp_table *table, int rank, struct ddp_record *record,
 	size = le32toh(entry.size);
 	if (entry.check != check_entry(&entry, head->meeting, (uint32_t)rank))
 		return ddp_error_set(error, DDP_ERR_FORMAT,
-				     "%s: damaged, the checksum of rank %d's entry is wrong",
+				     "%s is damaged: the checksum of rank %d's entry is wrong",
 				     table->path, rank);
 	if (offset > table->size || size > table->size - offset || size < DDP_RECORD_HEAD ||
 	    size > DDP_RECORD_HEAD + DDP_RECORD_BODY)
 		return ddp_error_set(error, DDP_ERR_FORMAT,
-				     "%s: the record of rank %d is not within its %llu bytes",
+				     "%s is damaged: the record of rank %d is not within the "
+				     "file's %llu bytes",
 				     table->path, rank, (unsigned long long)table->size);
 	snprintf(name, sizeof(name), "the record of rank %d in the table of fence %u", rank,
 		 head->fence);
@@ -616,7 +621,7 @@ int ddp_table_get(struct ddp_table *table, int rank, struct ddp_record *record,
 	if (record->kind != DDP_RECORD_OF_RANK || record->meeting != head->meeting ||
 	    record->fence != head->fence || record->rank != (uint32_t)rank)
 		return ddp_error_set(error, DDP_ERR_FORMAT,
-				     "%s: contains the record of another rank, fence or meeting",
+				     "%s contains the record of another rank, fence or meeting",
 				     table->path);
 	*body = data + DDP_RECORD_HEAD;
 	return 0;
@@ -635,8 +640,9 @@ static int check_table(struct ddp_table *table, const struct ddp_record *mine,
 	int status;
 
 	if (table->size < DDP_RECORD_HEAD)
-		return ddp_error_set(error, DDP_ERR_FORMAT, "%s: damaged, it has %llu bytes",
-				     table->path, (unsigned long long)table->size);
+		return ddp_error_set(error, DDP_ERR_FORMAT,
+				     "%s is damaged: the file has %llu bytes", table->path,
+				     (unsigned long long)table->size);
 	status = fetch(table, &table->entries, 0, DDP_RECORD_HEAD, &data, error);
 	if (status == 0)
 		status = ddp_record_decode(head, data, DDP_RECORD_HEAD, table->path, error);
@@ -648,13 +654,14 @@ static int check_table(struct ddp_table *table, const struct ddp_record *mine,
 	    head->fence != mine->fence || head->rank != 0 || head->length != length ||
 	    length < (uint64_t)head->size * sizeof(struct entry))
 		return ddp_error_set(error, DDP_ERR_FORMAT,
-				     "%s: damaged, or not the table of fence %u", table->path,
+				     "%s is damaged, or is not the table of fence %u", table->path,
 				     mine->fence);
 	status = ddp_table_get(table, (int)mine->rank, &own, &data, error);
 	if (status == 0 && own.process != mine->process)
 		return ddp_error_set(error, DDP_ERR_MISMATCH,
-				     "two processes say that they are rank %u: %u on %s and %u on "
-				     "%s; do two jobs use %s?",
+				     "two processes say that they are rank %u: process %u on %s "
+				     "and process %u on %s. If two jobs use %s, give each its "
+				     "own directory.",
 				     mine->rank, own.pid, own.host, mine->pid, mine->host,
 				     table->path);
 	return status;

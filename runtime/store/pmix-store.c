@@ -134,7 +134,8 @@ static int pmix_probe(const struct ddp_identity *identity, struct ddp_error *err
 	for (int i = 0; i < 2; i++)
 		if (!getenv(names[i])) {
 			ddp_error_set(error, DDP_ERR_UNSUPPORTED,
-				      "%s is not set; srun --mpi=pmix sets it", names[i]);
+				      "%s is not set. Start the program with srun --mpi=pmix",
+				      names[i]);
 			return 0;
 		}
 	return 1;
@@ -215,8 +216,8 @@ static int check_job(const struct pmix_store *store, struct ddp_error *error)
 	PMIX_VALUE_RELEASE(value);
 	if (store->me.rank != mine->rank || size != mine->size)
 		return ddp_error_set(error, DDP_ERR_MISMATCH,
-				     "PMIx says that this is rank %u of %u in %s, the environment "
-				     "says rank %u of %u",
+				     "PMIx says that this is rank %u of %u in %s, but the "
+				     "environment says rank %u of %u",
 				     store->me.rank, size, store->me.nspace, mine->rank,
 				     mine->size);
 	return 0;
@@ -267,7 +268,8 @@ static int pmix_open(struct ddp_store **base, const struct ddp_identity *identit
 	rc = PMIx_Init(&store->me, NULL, 0);
 	if (rc != PMIX_SUCCESS) {
 		status = ddp_error_set(error, DDP_ERR_ENGINE,
-				       "PMIx_Init: %s; is it srun --mpi=pmix?",
+				       "PMIx_Init failed: %s. Start the program with srun "
+				       "--mpi=pmix.",
 				       PMIx_Error_string(rc));
 		goto error;
 	}
@@ -311,8 +313,8 @@ static int deliver(const struct pmix_store *store, struct ddp_error *error)
 		rc = PMIx_Commit();
 	free(data);
 	if (rc != PMIX_SUCCESS)
-		return ddp_error_set(error, DDP_ERR_ENGINE, "PMIx_Put of %zu bytes: %s", size,
-				     PMIx_Error_string(rc));
+		return ddp_error_set(error, DDP_ERR_ENGINE, "PMIx_Put of %zu bytes failed: %s",
+				     size, PMIx_Error_string(rc));
 	return 0;
 }
 
@@ -336,14 +338,15 @@ static int wait_for_all(struct pmix_store *store, const struct ddp_watch *watch,
 		pending_end(PMIX_SUCCESS, pending);
 	} else if (rc != PMIX_SUCCESS) {
 		free(pending);
-		return ddp_error_set(error, DDP_ERR_ENGINE, "PMIx_Fence_nb: %s",
+		return ddp_error_set(error, DDP_ERR_ENGINE, "PMIx_Fence_nb failed: %s",
 				     PMIx_Error_string(rc));
 	}
 	status = pending_wait(store, pending, watch, error);
 	rc = status == 0 ? pending->status : PMIX_SUCCESS;
 	pending_drop(pending);
 	if (rc != PMIX_SUCCESS)
-		return ddp_error_set(error, DDP_ERR_PEER, "PMIx_Fence: %s", PMIx_Error_string(rc));
+		return ddp_error_set(error, DDP_ERR_PEER, "PMIx_Fence failed: %s",
+				     PMIx_Error_string(rc));
 	return status;
 }
 
@@ -365,8 +368,8 @@ static int pmix_read(struct ddp_store *base, int rank, const uint8_t **body, siz
 	PMIX_INFO_LOAD(&info, PMIX_TIMEOUT, &seconds, PMIX_INT);
 	rc = PMIx_Get(&proc, key, &info, 1, &store->found);
 	if (rc != PMIX_SUCCESS || !store->found)
-		return ddp_error_set(error, DDP_ERR_ENGINE, "PMIx_Get of %s of rank %d: %s", key,
-				     rank, PMIx_Error_string(rc));
+		return ddp_error_set(error, DDP_ERR_ENGINE, "PMIx_Get of %s of rank %d failed: %s",
+				     key, rank, PMIx_Error_string(rc));
 	if (store->found->type != PMIX_BYTE_OBJECT)
 		return ddp_error_set(error, DDP_ERR_FORMAT,
 				     "PMIx's %s of rank %d is not a record of libddp", key, rank);

@@ -97,14 +97,14 @@ int ddp_record_decode(struct ddp_record *record, const void *data, size_t size, 
 
 	if (size < sizeof(head))
 		return ddp_error_set(error, DDP_ERR_FORMAT,
-				     "%s: %zu bytes are too few for a record of libddp", name,
+				     "%s has %zu bytes, too few for a record of libddp", name,
 				     size);
 	memcpy(&head, data, sizeof(head));
 	if (head.magic != htole32(MAGIC))
-		return ddp_error_set(error, DDP_ERR_FORMAT, "%s: not a record of libddp", name);
+		return ddp_error_set(error, DDP_ERR_FORMAT, "%s is not a record of libddp", name);
 	if (head.head_check != check_head(&head) || head.zero != 0 || head.zero_too != 0)
 		return ddp_error_set(error, DDP_ERR_FORMAT,
-				     "%s: damaged, the checksum of its head is wrong", name);
+				     "%s is damaged: the checksum of the head is wrong", name);
 	*record = (struct ddp_record){
 		.format = le16toh(head.format),
 		.kind = (enum ddp_record_kind)le16toh(head.kind),
@@ -128,20 +128,21 @@ int ddp_record_match(const struct ddp_record *record, const struct ddp_record *m
 {
 	if (strcmp(record->release, mine->release) != 0 || record->format != mine->format)
 		return ddp_error_set(error, DDP_ERR_MISMATCH,
-				     "rank %u on %s has libddp %s (format %u), rank %u on %s has "
-				     "%s (format %u): install one release on all nodes",
+				     "rank %u on %s has libddp %s (format %u), but rank %u on %s "
+				     "has %s (format %u). Install one release on all nodes.",
 				     record->rank, record->host, record->release, record->format,
 				     mine->rank, mine->host, mine->release, mine->format);
 	if (record->job != mine->job)
 		return ddp_error_set(error, DDP_ERR_MISMATCH,
 				     "rank %u on %s (process %u) and rank %u on %s (process %u) "
-				     "are of different jobs, but use the same rendezvous",
+				     "are of different jobs, but use the same rendezvous. Give "
+				     "each job its own directory.",
 				     record->rank, record->host, record->pid, mine->rank,
 				     mine->host, mine->pid);
 	if (record->size != mine->size)
 		return ddp_error_set(error, DDP_ERR_MISMATCH,
-				     "rank %u on %s says the world has %u ranks, rank %u on %s "
-				     "says %u",
+				     "rank %u on %s says the world has %u ranks, but rank %u on "
+				     "%s says %u",
 				     record->rank, record->host, record->size, mine->rank,
 				     mine->host, mine->size);
 	return 0;
@@ -158,11 +159,11 @@ int ddp_record_read(struct ddp_record *record, const struct ddp_record *mine, co
 		return status;
 	if (record->length != size - DDP_RECORD_HEAD)
 		return ddp_error_set(error, DDP_ERR_FORMAT,
-				     "%s: has %zu bytes, but its head says %llu", name, size,
+				     "%s has %zu bytes, but its head says %llu", name, size,
 				     (unsigned long long)record->length + DDP_RECORD_HEAD);
 	if (ddp_crc32c(0, (const uint8_t *)data + DDP_RECORD_HEAD, size - DDP_RECORD_HEAD) !=
 	    record->check)
-		return ddp_error_set(error, DDP_ERR_FORMAT, "%s: damaged, its checksum is wrong",
+		return ddp_error_set(error, DDP_ERR_FORMAT, "%s is damaged: the checksum is wrong",
 				     name);
 	return 0;
 }
@@ -216,8 +217,8 @@ int ddp_values_put(struct ddp_values *values, const char *key, const void *value
 				     "rendezvous: key \"%s\" was put twice before one fence", key);
 	if (size > DDP_STORE_VALUE - values->bytes || values->count >= DDP_STORE_KEYS)
 		return ddp_error_set(error, DDP_ERR_ARGUMENT,
-				     "rendezvous: key \"%s\" with %zu bytes does not fit: between "
-				     "two fences a rank may put %d keys and %d bytes",
+				     "rendezvous: key \"%s\" with %zu bytes does not fit. Put at "
+				     "most %d keys and %d bytes between two fences.",
 				     key, size, DDP_STORE_KEYS, DDP_STORE_VALUE);
 	body = realloc(values->body, values->size + 1 + key_size + sizeof(bytes) + size);
 	if (!body)
@@ -268,14 +269,15 @@ int ddp_values_get(const uint8_t *body, size_t length, int rank, const char *key
 
 	if (found < 0)
 		return ddp_error_set(error, DDP_ERR_FORMAT,
-				     "rendezvous: the record of rank %d is no list of keys", rank);
+				     "rendezvous: the record of rank %d is not a list of keys",
+				     rank);
 	if (found == 0)
 		return ddp_error_set(error, DDP_ERR_ARGUMENT,
 				     "rendezvous: rank %d did not put \"%.40s\"", rank, key);
 	if (bytes > *size)
 		status = ddp_error_set(error, DDP_ERR_FORMAT,
-				       "rendezvous: \"%s\" of rank %d has %zu bytes, at most %zu "
-				       "are expected",
+				       "rendezvous: \"%s\" of rank %d has %zu bytes, but at most "
+				       "%zu are expected",
 				       key, rank, bytes, *size);
 	else if (bytes > 0)
 		memcpy(value, from, bytes);

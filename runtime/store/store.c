@@ -105,7 +105,7 @@ static const struct row {
 	const char *hint;
 } rows[] = {
 	{"file", &ddp_store_file, NULL, NULL},
-	{"pmix", NULL, "PMIX_RANK", "srun --mpi=pmix sets it"},
+	{"pmix", NULL, "PMIX_RANK", "Start the program with srun --mpi=pmix"},
 	{"single", &single_method, NULL, NULL},
 };
 
@@ -122,7 +122,7 @@ static const struct ddp_store_method *probe(const struct row *row,
 	const struct ddp_store_method *method = row->method;
 
 	if (!method && !getenv(row->variable)) {
-		ddp_error_set(error, DDP_ERR_UNSUPPORTED, "%s is not set; %s", row->variable,
+		ddp_error_set(error, DDP_ERR_UNSUPPORTED, "%s is not set. %s", row->variable,
 			      row->hint);
 		return NULL;
 	}
@@ -145,12 +145,12 @@ static const struct ddp_store_method *forced(const char *name, bool by_caller,
 		method = probe(&rows[i], identity, log, &why);
 		if (!method)
 			ddp_error_set(error, DDP_ERR_UNSUPPORTED,
-				      "%s%s: the ranks cannot meet with this method: %.900s",
+				      "the ranks cannot meet with %s%s: %.900s",
 				      by_caller ? "method " : "DDP_METHOD=", name, why.text);
 		return method;
 	}
 	ddp_error_set(error, by_caller ? DDP_ERR_ARGUMENT : DDP_ERR_ENVIRONMENT,
-		      "%s%.100s: the methods are file, pmix and single",
+		      "%s%.100s is not a rendezvous method. Use file, pmix or single.",
 		      by_caller ? "method " : "DDP_METHOD=", name);
 	return NULL;
 }

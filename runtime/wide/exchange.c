@@ -214,9 +214,9 @@ static int handle_timeout(struct ddp_exchange *exchange, const struct ddp_messag
 		return status;
 	if (silent > 1)
 		snprintf(more, sizeof(more), " and %d more", silent - 1);
-	return ddp_error_set(&exchange->error, DDP_ERR_TIMEOUT, "%s%s %s in %s #%u in %g s",
+	return ddp_error_set(&exchange->error, DDP_ERR_TIMEOUT, "%s%s %s %s #%u in %g s",
 			     name_of(exchange->column, first), more,
-			     silent ? "did not answer" : "is running but has not reached this call",
+			     silent ? "did not answer in" : "runs, but has not reached",
 			     exchange->call->name, exchange->call->sequence,
 			     exchange->watch->limit);
 }
@@ -260,7 +260,7 @@ static int set_call_error(struct ddp_exchange *exchange, const struct ddp_messag
 				     "type, operation or count",
 				     peer, call->name, call->sequence);
 	return ddp_error_set(&exchange->error, DDP_ERR_MISMATCH,
-			     "%s %s %s%s #%u, and this rank %s %s #%u", peer, ddp_call_verb(kind),
+			     "%s %s %s%s #%u, but this rank %s %s #%u", peer, ddp_call_verb(kind),
 			     ddp_call_name(kind), ddp_call_is_refusal(kind) ? " (refused)" : "",
 			     (uint32_t)(message->request.tag >> 32),
 			     ddp_call_verb(call->check >> DDP_COLUMN_HASH_BITS), call->name,
@@ -283,9 +283,9 @@ static int handle_failure(struct ddp_exchange *exchange, const struct ddp_messag
 				     exchange->call->name, exchange->call->sequence);
 	if (message->request.status == DDP_ERR_PEER)
 		return handle_loss(exchange, exchange->column->ranks[message->member]);
-	return ddp_error_set(&exchange->error, message->request.status, "a message %s %s in %s #%u",
-			     message->receive ? "from" : "to", peer, exchange->call->name,
-			     exchange->call->sequence);
+	return ddp_error_set(&exchange->error, message->request.status,
+			     "a message %s %s failed in %s #%u", message->receive ? "from" : "to",
+			     peer, exchange->call->name, exchange->call->sequence);
 }
 
 /* Check that [message], which has arrived, is the one that this call expects. */

@@ -122,8 +122,8 @@ static void fail(MPI_Comm *communicator, int *code, ...)
 		return;
 	host->frozen = true;
 	MPI_Error_string(*code, why, &length);
-	snprintf(text, sizeof(text), "%s: %s%s", host->call, why,
-		 is_truncation(*code) ? "; a rank sent more than its peer expects" : "");
+	snprintf(text, sizeof(text), "%s failed: %s%s", host->call, why,
+		 is_truncation(*code) ? ", because a rank sent more than its peer expects" : "");
 	host->end(host->owner, is_truncation(*code) ? DDP_ERR_MISMATCH : DDP_ERR_PEER, text);
 }
 
@@ -347,8 +347,8 @@ static int no_launcher(const struct ddp_host *host, int ranks, struct ddp_error 
 {
 	return ddp_error_set(
 		error, DDP_ERR_ENVIRONMENT,
-		"the job has %d ranks, but MPI was started for %d: start it with " LAUNCHER
-		", or choose another engine (DDP_WIDE)",
+		"the job has %d ranks, but MPI was started for %d. Start the job with " LAUNCHER
+		", or choose another engine (DDP_WIDE).",
 		host->size, ranks);
 }
 
@@ -361,16 +361,16 @@ static int check_library(struct ddp_error *error)
 	if ((strncmp(name, "Open MPI", 8) == 0) != IS_OPEN_MPI)
 		return ddp_error_set(
 			error, DDP_ERR_UNSUPPORTED,
-			"the program has loaded %s, but libddp was built for another MPI: configure "
-			"libddp with --with-mpi=MPICC, the compiler of that MPI",
+			"the program has loaded %s, but libddp was built for another MPI. "
+			"Configure libddp with --with-mpi=MPICC, the compiler of that MPI.",
 			name);
 	MPI_Finalized(&flag);
 	if (flag)
 		return ddp_error_set(
 			error, DDP_ERR_UNSUPPORTED,
-			"MPI was finalized in this process and cannot be initialized again: call "
-			"MPI_Init_thread() before the first ddp_init() and MPI_Finalize() after "
-			"the last");
+			"MPI was finalized in this process and cannot be initialized again. Call "
+			"MPI_Init_thread() before the first ddp_init(), and MPI_Finalize() after "
+			"the last.");
 	return 0;
 }
 
@@ -395,7 +395,8 @@ static int start_mpi(struct ddp_host *host, const struct ddp_watch *watch, struc
 	host->ours = status == 0;
 	if (status == DDP_ERR_TIMEOUT && !*error->text)
 		return ddp_error_set(error, status,
-				     "MPI_Init did not return within %g s: not all ranks called it",
+				     "MPI_Init did not return within %g s, because not all ranks "
+				     "called it",
 				     watch->limit);
 	return status;
 }
@@ -408,8 +409,8 @@ static int check_world(struct ddp_host *host, struct ddp_error *error)
 	if (level < MPI_THREAD_SERIALIZED)
 		return ddp_error_set(
 			error, DDP_ERR_UNSUPPORTED,
-			"MPI was initialized without thread support: call MPI_Init_thread() with "
-			"MPI_THREAD_SERIALIZED or MPI_THREAD_MULTIPLE");
+			"MPI was initialized without thread support. Call MPI_Init_thread() with "
+			"MPI_THREAD_SERIALIZED or MPI_THREAD_MULTIPLE.");
 	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
 	if (ranks < host->size)
 		return no_launcher(host, ranks, error);
@@ -511,8 +512,8 @@ static int read_card(const struct ddp_host *host, const struct ddp_host_card *ca
 	if (its.rank == host->own)
 		return ddp_error_set(
 			error, DDP_ERR_ENVIRONMENT,
-			"rank %d and rank %d are both rank %d of MPI_COMM_WORLD: start the job "
-			"with one " LAUNCHER,
+			"rank %d and rank %d are both rank %d of MPI_COMM_WORLD. Start the job "
+			"with one " LAUNCHER ".",
 			host->rank, card->rank, its.rank);
 	worlds[card->rank] = its.rank;
 	return 0;
@@ -568,8 +569,8 @@ static int join_communicators(struct ddp_host *host, int *ranks, int count,
 	ddp_bounded_leave(left);
 	if (status == DDP_ERR_TIMEOUT && !*error->text)
 		return ddp_error_set(error, status,
-				     "%s did not return within %g s: a rank is missing, or the "
-				     "fabric does not work",
+				     "%s did not return within %g s, because a rank is missing or "
+				     "the fabric does not work",
 				     host->call, watch->limit);
 	if (status < 0)
 		return status;

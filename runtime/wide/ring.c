@@ -19,7 +19,7 @@ enum { WINDOW = 4 };
 #define SMALL (64u << 10)
 #define CHUNK (128u << 10)
 
-_Static_assert(DDP_COLUMN_SCRATCH_FULL == WINDOW * CHUNK, "scratch for a full window");
+_Static_assert(DDP_COLUMN_SCRATCH == WINDOW * CHUNK, "scratch for a full window");
 
 /* --- A pipeline: large data moves through a column in pieces ------------------------------- */
 
@@ -58,7 +58,6 @@ struct pipe {
 	struct ddp_exchange *exchange;
 	struct parts parts;
 	char *data;
-	size_t chunk;	     /* maximum bytes of a piece */
 	struct walk in, out; /* positions in the parts to receive, and in the parts to send */
 	/*
 	 * number of parts to send, at first, that are this member's own; later parts must arrive
@@ -116,10 +115,10 @@ static bool has_piece(const struct parts *parts, struct walk *walk)
 	return true;
 }
 
-static void next_piece(struct walk *walk, size_t chunk, struct piece *piece)
+static void next_piece(struct walk *walk, struct piece *piece)
 {
 	piece->at = walk->at;
-	piece->bytes = walk->end - walk->at < chunk ? walk->end - walk->at : chunk;
+	piece->bytes = walk->end - walk->at < CHUNK ? walk->end - walk->at : CHUNK;
 	walk->at += piece->bytes;
 }
 
@@ -131,7 +130,7 @@ static int neighbour(const struct ddp_column *column, int distance)
 
 static char *scratch_of(const struct pipe *pipe, uint64_t number)
 {
-	return pipe->scratch + (number % WINDOW) * pipe->chunk;
+	return pipe->scratch + (number % WINDOW) * CHUNK;
 }
 
 /*
@@ -150,7 +149,7 @@ static int begin_receive(struct pipe *pipe)
 	combine = pipe->in.step < pipe->combine;
 	if (pipe->combine && !combine && pipe->out_done <= pipe->in_placed)
 		return 0;
-	next_piece(&pipe->in, pipe->chunk, piece);
+	next_piece(&pipe->in, piece);
 	status = ddp_exchange_recv(
 		pipe->exchange, &piece->message, neighbour(pipe->exchange->column, -1),
 		combine ? scratch_of(pipe, pipe->in_begun) : pipe->data + piece->at, piece->bytes);
@@ -174,7 +173,7 @@ static int begin_send(struct pipe *pipe)
 	own = pipe->out.step < pipe->own;
 	if (!own && pipe->out_begun - pipe->out_own >= pipe->in_done)
 		return 0;
-	next_piece(&pipe->out, pipe->chunk, piece);
+	next_piece(&pipe->out, piece);
 	status = ddp_exchange_send(pipe->exchange, &piece->message,
 				   neighbour(pipe->exchange->column, 1), pipe->data + piece->at,
 				   piece->bytes);
@@ -400,12 +399,10 @@ static int reduce_large(struct reduction *reduction)
 	struct ddp_column *column = reduction->column;
 	int size = column->size, steps = 2 * (size - 1);
 	size_t length = (reduction->bytes + (size_t)size - 1) / (size_t)size;
-	size_t chunk = column->scratch_bytes / WINDOW / 64 * 64;
 	struct pipe pipe = {
 		.exchange = &reduction->exchange,
 		.parts = {size, NULL, (length + 63) / 64 * 64, reduction->bytes},
 		.data = reduction->data,
-		.chunk = chunk < CHUNK ? chunk : CHUNK,
 		.in = walk_from(neighbour(column, -1), steps, size),
 		.out = walk_from(column->index, steps, size),
 		.own = 1,
@@ -429,15 +426,11 @@ int ddp_column_all_reduce(struct ddp_column *column, const struct ddp_column_cal
 		.bytes = count * ddp_type_size(type),
 		.kernel = ddp_kernel_get(type, op, column->simd),
 	};
-	bool small = reduction.bytes <= SMALL && reduction.bytes <= column->scratch_bytes;
+	bool small = reduction.bytes <= SMALL;
 	int status;
 
 	if (column->size == 1)
 		return 0;
-	if (column->scratch_bytes < DDP_COLUMN_SCRATCH)
-		return ddp_error_set(error, DDP_ERR_ARGUMENT,
-				     "%zu bytes of scratch for %s, at least %d are needed",
-				     column->scratch_bytes, call->name, DDP_COLUMN_SCRATCH);
 	ddp_exchange_start(&reduction.exchange, column, call, watch);
 	status = small ? reduce_small(&reduction) : reduce_large(&reduction);
 	return ddp_exchange_end(&reduction.exchange, status, error);
@@ -479,7 +472,6 @@ static int broadcast_large(struct ddp_exchange *exchange, void *data, size_t byt
 		.exchange = exchange,
 		.parts = {1, NULL, bytes, bytes},
 		.data = data,
-		.chunk = CHUNK,
 		.in = walk_from(0, self > 0, 1),
 		.out = walk_from(0, self + 1 < size, 1),
 		.own = self == 0,
@@ -513,7 +505,6 @@ int ddp_column_all_gather(struct ddp_column *column, const struct ddp_column_cal
 		.exchange = &exchange,
 		.parts = {size, offsets, 0, 0},
 		.data = recv,
-		.chunk = CHUNK,
 		.in = walk_from(neighbour(column, -1), size - 1, size),
 		.out = walk_from(column->index, size - 1, size),
 		.own = 1,

@@ -12,8 +12,7 @@
 #include "base/kernel.h"
 #include "host.h"
 
-/* Bytes of scratch: the minimum, and the size beyond which more scratch does not help. */
-enum { DDP_COLUMN_SCRATCH = 4096, DDP_COLUMN_SCRATCH_FULL = 512 << 10 };
+enum { DDP_COLUMN_SCRATCH = 512 << 10 };
 
 struct ddp_column {
 	const struct ddp_host_engine *engine;
@@ -24,8 +23,7 @@ struct ddp_column {
 	/* returns a name for messages, such as "rank 3 on n2" */
 	const char *(*name)(void *owner, int rank);
 	void *owner;
-	void *scratch;	      /* memory for received data, aligned to 64 bytes */
-	size_t scratch_bytes; /* at least DDP_COLUMN_SCRATCH; the same on all members */
+	void *scratch; /* DDP_COLUMN_SCRATCH bytes for received data, aligned to 64 bytes */
 };
 
 /*

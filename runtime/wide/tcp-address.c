@@ -268,8 +268,8 @@ int ddp_tcp_address_choose(struct ddp_tcp_address *address, struct ddp_error *er
 		if (!find_interface(interfaces, list, address)) {
 			list_interfaces(interfaces, names, sizeof(names));
 			status = ddp_error_set(error, DDP_ERR_ENVIRONMENT,
-					       "%s=%s selects no interface; those with an address "
-					       "are %s",
+					       "%s=%s selects no interface that has an address. "
+					       "Choose from %s.",
 					       variable, list, names);
 		}
 	} else if (find_route_to_master(address)) {
@@ -302,8 +302,8 @@ static int read_ports(unsigned int *first, unsigned int *last, struct ddp_error 
 	    *first <= *last && *last <= UINT16_MAX)
 		return 0;
 	return ddp_error_set(error, DDP_ERR_ENVIRONMENT,
-			     "DDP_TCP_PORTS=%s: give two ports, the lower one first, such as "
-			     "20000-20999",
+			     "DDP_TCP_PORTS=%s is not a range of ports. Give two ports, the lower "
+			     "one first, such as 20000-20999.",
 			     text);
 }
 
@@ -360,8 +360,8 @@ int ddp_tcp_listen(struct ddp_tcp_address *address, struct ddp_error *error)
 	}
 	if (first > 0 && (errno == EADDRINUSE || errno == EACCES))
 		return ddp_error_set(error, DDP_ERR_ENVIRONMENT,
-				     "DDP_TCP_PORTS=%u-%u: none of these ports is free on %s",
-				     first, last, address->interface);
+				     "no port of DDP_TCP_PORTS=%u-%u is free on %s", first, last,
+				     address->interface);
 	return ddp_error_set(error, DDP_ERR_ENGINE, "cannot listen on %s (%s): %s",
 			     ddp_tcp_address_text(address, text), address->interface,
 			     strerror(errno));

@@ -439,8 +439,9 @@ static int cannot_connect(const struct ddp_tcp_meeting *meeting,
 	char there[DDP_TCP_TEXT];
 
 	return ddp_error_set(error, DDP_ERR_ENGINE,
-			     "no connection from %s (%s) to rank %d on %s at %s (%s): %s; "
-			     "DDP_SOCKET_IFNAME selects network interfaces, DDP_TCP_PORTS ports",
+			     "cannot connect from %s (%s) to rank %d on %s at %s (%s): %s. Select "
+			     "network interfaces with DDP_SOCKET_IFNAME, and ports with "
+			     "DDP_TCP_PORTS.",
 			     meeting->own.node, meeting->own.address.interface, partner->rank,
 			     partner->card.node,
 			     ddp_tcp_address_text(&partner->card.address, there),
@@ -457,7 +458,9 @@ static int check_tries(const struct meeting *meeting, uint64_t now, struct ddp_e
 
 		if (handshake->stage == STAGE_CONNECT && now - handshake->since > CONNECT_NS)
 			return cannot_connect(public, handshake->partner,
-					      "no answer; a firewall may drop the packets", error);
+					      "no answer, perhaps because a firewall drops the "
+					      "packets",
+					      error);
 		if (handshake->stage == STAGE_IDLE && handshake->failing_since &&
 		    now - handshake->failing_since > REFUSED_NS)
 			return cannot_connect(public, handshake->partner,
