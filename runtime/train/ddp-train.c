@@ -50,7 +50,8 @@ static void check_ranks(int ranks)
 
 	if (ranks > cpus)
 		options_warn(
-			"%d ranks share %d CPU%s: steps take longer than with a rank for each CPU",
+			"%d ranks share %d CPU%s, so steps take longer than with a rank for each "
+			"CPU",
 			ranks, cpus, cpus == 1 ? "" : "s");
 }
 

@@ -22,26 +22,12 @@
 
 #define DRIVER "libcuda.so.1"
 
-static const struct engine_class *open_module(const char *name, const struct ddp_log *log,
-					      struct ddp_error *error)
+const struct engine_class *engine_find_cuda(const struct ddp_log *log, struct ddp_error *error)
 {
 	const struct engine_class *class =
-		ddp_module_open(name, "engine", ENGINE_VERSION, sizeof(*class), log, error);
+		ddp_module_open("cuda", "engine", ENGINE_VERSION, sizeof(*class), log, error);
 
-	if (!class || (class->available && !class->available(error)))
-		return NULL;
-	return class;
-}
-
-const struct engine_class *engine_find(const char *name, const struct ddp_log *log,
-				       struct ddp_error *error)
-{
-	if (strcmp(name, "cpu") == 0)
-		return &engine_cpu;
-	if (strcmp(name, "cuda") == 0)
-		return open_module(name, log, error);
-	ddp_error_set(error, DDP_ERR_UNSUPPORTED, "unknown engine %s: use auto, cpu or cuda", name);
-	return NULL;
+	return class && class->available(error) ? class : NULL;
 }
 
 bool engine_has_driver(struct ddp_error *error)
@@ -49,7 +35,8 @@ bool engine_has_driver(struct ddp_error *error)
 	void *driver = dlopen(DRIVER, RTLD_LAZY | RTLD_LOCAL);
 
 	if (!driver)
-		ddp_error_set(error, DDP_ERR_UNSUPPORTED, "no driver for GPUs (" DRIVER ")");
+		ddp_error_set(error, DDP_ERR_UNSUPPORTED,
+			      "this node has no driver for GPUs (" DRIVER ")");
 	return driver != NULL;
 }
 
@@ -86,10 +73,8 @@ static int find_device(const struct engine_class *class, int index, char *name,
 
 	if (index < 0)
 		return ddp_error_set(error, DDP_ERR_UNSUPPORTED,
-				     "no GPU is visible: ask Slurm for one, as with "
-				     "--gres=gpu:1, or check CUDA_VISIBLE_DEVICES");
-	if (!class->devices)
-		return 0;
+				     "no GPU is visible. Request one from Slurm, as with "
+				     "--gres=gpu:1, or check CUDA_VISIBLE_DEVICES.");
 	count = class->devices(names, OFFER_DEVICES, error);
 	if (count < 0)
 		return count;
@@ -117,7 +102,7 @@ static const struct engine_class *find_engine(const struct run *run, struct offe
 	}
 	offer->driver = engine_has_driver(&offer->error);
 	if (offer->driver || offer->wants == WANTS_CUDA)
-		class = engine_find("cuda", &log, &offer->error);
+		class = engine_find_cuda(&log, &offer->error);
 	if (class && find_device(class, run->world->device, offer->seat.device, &offer->error) == 0)
 		offer->error.status = 0;
 	else
@@ -170,7 +155,7 @@ static int join(struct run *run, const struct sharing_seat *seats, struct obstac
 
 	for (int rank = 0; rank < run->world->size && !shared; rank++)
 		shared = sharing_ranks(seats, run->world->size, &seats[rank]) > 1;
-	if (!shared || !run->class->join || option_count(run->options, OPTION_VIRTUAL_RANKS) > 0)
+	if (!shared || option_count(run->options, OPTION_VIRTUAL_RANKS) > 0)
 		return 0;
 	status = run->class->join(run->ddp, &error);
 	if (status < 0 && ddp_is_peer_error(status))

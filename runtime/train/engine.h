@@ -34,7 +34,7 @@ enum { ENGINE_DEVICE_NAME = 64 };
 struct engine_setup {
 	struct ddp *ddp;
 	struct model *model;
-	struct set *train, *test; /* test may be NULL */
+	struct set *train, *test;
 	const struct optim *optim;
 	size_t batch;	    /* samples per step at most, of this rank or of one virtual rank */
 	size_t parts;	    /* virtual ranks of this rank; 0: none */
@@ -78,24 +78,21 @@ struct engine_class {
 	 */
 	bool device_gradients;
 
-	/*
-	 * Whether this machine can run the engine. If it cannot, [error] has the reason. NULL:
-	 * every machine can.
-	 */
+	/* The engine for CPUs lacks the next three functions. */
+
+	/* Whether this machine can run the engine. If it cannot, [error] has the reason. */
 	bool (*available)(struct ddp_error *error);
 
 	/*
 	 * Counts the devices that this process sees, and sets the names of the first [most]
 	 * devices: "GPU-..." or "MIG-...". A device has the same name in every process. Opens no
-	 * device. Returns the number, or DDP_ERR_x with the reason why there is no device. NULL:
-	 * not supported.
+	 * device. Returns the number, or DDP_ERR_x with the reason why there is no device.
 	 */
 	int (*devices)(char (*names)[ENGINE_DEVICE_NAME], int most, struct ddp_error *error);
 
 	/*
 	 * Checks that ranks that share devices can sum gradients there. Called before the engine is
-	 * opened. The result is equal on all ranks unless a rank was lost. NULL: not needed.
-	 * Collective.
+	 * opened. The result is equal on all ranks unless a rank was lost. Collective.
 	 */
 	int (*join)(struct ddp *ddp, struct ddp_error *error);
 
@@ -107,8 +104,8 @@ struct engine_class {
 		    struct ddp_error *error);
 
 	/*
-	 * Runs or enqueues one step over [batch], which may be empty on some ranks. [global]:
-	 * samples of all ranks. The loss is the mean over these. [step]: number of the optimizer
+	 * Runs or enqueues one step over [batch], which is not empty. [global]: samples of all
+	 * ranks. The loss is the mean over these. [step]: number of the optimizer
 	 * step, from 1, if no step under way is skipped. An engine that has skipped steps since the
 	 * last push() subtracts these. [rate]: learning rate. [stop]: this rank wants to stop.
 	 *
@@ -160,11 +157,10 @@ struct engine_class {
 extern const struct engine_class engine_cpu;
 
 /*
- * The engine [name], "cpu" or "cuda". If this machine cannot run it, returns NULL with
- * DDP_ERR_UNSUPPORTED and a text that gives the reason or names the package to install.
+ * The engine for GPUs. If this machine cannot run it, returns NULL with DDP_ERR_UNSUPPORTED and a
+ * text that gives the reason or names the package to install.
  */
-const struct engine_class *engine_find(const char *name, const struct ddp_log *log,
-				       struct ddp_error *error);
+const struct engine_class *engine_find_cuda(const struct ddp_log *log, struct ddp_error *error);
 
 /*
  * Returns whether a GPU driver is installed on this node. Loads the driver's library, but calls no

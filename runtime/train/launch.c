@@ -115,10 +115,10 @@ static int count_gpus(void)
 	const struct engine_class *class;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	class = engine_has_driver(NULL) ? engine_find("cuda", NULL, NULL) : NULL;
+	class = engine_has_driver(NULL) ? engine_find_cuda(NULL, NULL) : NULL;
 	if (!class)
 		return 0;
-	return class->devices ? class->devices(NULL, 0, NULL) : 1;
+	return class->devices(NULL, 0, NULL);
 }
 
 /*
@@ -133,8 +133,8 @@ static int read_count(int fd, pid_t child)
 
 	if (hangs) {
 		fprintf(stderr,
-			"ddp-train: the GPU driver did not answer within %d s; "
-			"continuing without GPUs\n",
+			"ddp-train: the GPU driver did not answer within %d s, so the training "
+			"continues without GPUs\n",
 			DRIVER_TIMEOUT_S);
 		kill(child, SIGKILL);
 	}
@@ -184,8 +184,8 @@ static bool read_share(double *share)
 		return true;
 	fprintf(stderr,
 		"ddp-train: " SHARE
-		"=%.100s is not a part of a GPU; set it to a number above 0 and at "
-		"most 1, or unset it\n",
+		"=%.100s is not a part of a GPU. Set it to a number above 0 and at most 1, or "
+		"unset it.\n",
 		mine);
 	return false;
 }
@@ -231,8 +231,8 @@ static int create_directory(char path[PATH_MAX])
 	if (snprintf(path, PATH_MAX, "%s/" PREFIX "XXXXXX", base()) < PATH_MAX && mkdtemp(path))
 		return 0;
 	fprintf(stderr,
-		"ddp-train: cannot create a directory for the ranks in %s: %s; set TMPDIR to "
-		"another one\n",
+		"ddp-train: cannot create a directory for the ranks in %s: %s. Set TMPDIR to "
+		"another directory.\n",
 		base(), strerror(errno));
 	return -1;
 }
@@ -316,8 +316,8 @@ static void warn_about_nodes(void)
 
 	if (nodes && strtol(nodes, NULL, 10) > 1 && !launch_is_rank())
 		options_warn(
-			"this job has %s nodes, and the training uses only one; use srun --ddp "
-			"ddp-train to use all",
+			"this job has %s nodes, and the training uses only one. Use srun --ddp "
+			"ddp-train to use all.",
 			nodes);
 }
 
@@ -326,14 +326,16 @@ int launch_count(const struct options *options)
 	const char *given =
 		options->given[OPTION_RANKS] ? option_text(options, OPTION_RANKS) : NULL;
 	bool rank = launch_is_rank();
+	long size = world_size();
 
-	if (launch_is_launched() || (rank && !given))
+	/* ddp_init() fails for a size below 1, and names the variable. */
+	if (launch_is_launched() || (rank && (!given || size < 1)))
 		return 1;
-	if (rank && world_size() != 1) {
+	if (rank && size > 1) {
 		fprintf(stderr,
-			"ddp-train: --ranks %s: this is one of %ld ranks that were started already; "
-			"leave --ranks out\n",
-			given, world_size());
+			"ddp-train: this process is one of %ld ranks that were started already. "
+			"Remove --ranks %s.\n",
+			size, given);
 		return -1;
 	}
 	warn_about_nodes();

@@ -161,7 +161,7 @@ static void refuse_metadata(struct run *run, const struct state *state, enum fie
 	ddp_error_set(
 		&run->error, DDP_ERR_FORMAT,
 		"the newest checkpoint in %s was not written by ddp-train: its metadata %s is "
-		"\"%.40s\"; give another directory%s",
+		"\"%.40s\". Give another directory%s.",
 		run->checkpoint.directory, fields[field], get(state, field), or_fresh(run));
 }
 
@@ -267,10 +267,10 @@ static int check_momentum(struct run *run, const struct state *state)
 		return 0;
 	return ddp_error_set(
 		&run->error, DDP_ERR_ARGUMENT,
-		"the checkpoint in %s was trained with --momentum %s, not %s: momentum "
-		"cannot be turned on or off; give that one, or another directory, or "
-		"--fresh to start over",
-		run->checkpoint.directory, was, now);
+		"the checkpoint in %s was trained with --momentum %s, not %s. Momentum cannot be "
+		"turned on or off. Give --momentum %s, or another directory, or --fresh to start "
+		"over.",
+		run->checkpoint.directory, was, now, was);
 }
 
 /*
@@ -283,12 +283,12 @@ static int check_training(struct run *run, const struct state *state)
 		enum field field;
 		const char *remedy;
 	} rows[] = {
-		{FIELD_NETWORK, "give that network"},
-		{FIELD_CLASSES, "give the data that it was trained on"},
-		{FIELD_OPTIMIZER, "give that one with --optimizer"},
-		{FIELD_SEED, "give that one with --seed"},
-		{FIELD_IMAGES, "give the data that it was trained on"},
-		{FIELD_DATA, "give the data that it was trained on"},
+		{FIELD_NETWORK, "Give the same network"},
+		{FIELD_CLASSES, "Give the same data"},
+		{FIELD_OPTIMIZER, "Give the same --optimizer"},
+		{FIELD_SEED, "Give the same --seed"},
+		{FIELD_IMAGES, "Give the same data"},
+		{FIELD_DATA, "Give the same data"},
 	};
 
 	bool evaluate = option_flag(run->options, OPTION_EVALUATE);
@@ -300,8 +300,8 @@ static int check_training(struct run *run, const struct state *state)
 		if (is_different(field, get(state, field), state->values[field]))
 			return ddp_error_set(
 				&run->error, DDP_ERR_ARGUMENT,
-				"the checkpoint in %s is of another training: %s %s, not %s; %s, "
-				"or another directory%s",
+				"the checkpoint in %s is of another training (%s %s, not %s). %s, "
+				"or another directory%s.",
 				run->checkpoint.directory, fields[field],
 				show(field, get(state, field), &was),
 				show(field, state->values[field], &now), rows[i].remedy,
@@ -440,11 +440,11 @@ static int refuse_locked(struct run *run, const char *path, const struct lock_ow
 				     "--checkpoint %s is in use: another process has a lock on %s",
 				     directory, path);
 	if (strcmp(owner->host, run->world->host) != 0)
-		snprintf(remedy, sizeof(remedy), "; if %s is down, remove %s", owner->host, path);
+		snprintf(remedy, sizeof(remedy), " If %s is down, remove %s", owner->host, path);
 	return ddp_error_set(
 		&run->error, DDP_ERR_FILE,
-		"--checkpoint %s is in use by process %ld on %s, job %s: end that run, "
-		"or give another directory%s",
+		"--checkpoint %s is in use by process %ld on %s, job %s. End that run, or give "
+		"another directory.%s",
 		directory, owner->pid, owner->host, owner->job, remedy);
 }
 
@@ -488,11 +488,11 @@ static int lock_directory(struct run *run)
 
 	if (snprintf(path, sizeof(path), "%s/.lock", checkpoint->directory) >= (int)sizeof(path))
 		return ddp_error_set(&run->error, DDP_ERR_FILE,
-				     "--checkpoint %.100s...: the path is too long",
+				     "the path of --checkpoint %.100s... is too long",
 				     checkpoint->directory);
 	for (int i = 0; (fd = lock_file(run, path, &owner, &known)) < 0; i++) {
 		if (errno != EAGAIN)
-			return ddp_error_errno(&run->error, DDP_ERR_FILE, "--checkpoint: %s", path);
+			return ddp_error_errno(&run->error, DDP_ERR_FILE, "cannot lock %s", path);
 		if (i == LOCK_TRIES)
 			return refuse_locked(run, path, known ? &owner : NULL);
 		if (known && is_earlier(&owner, &own, run))
@@ -695,7 +695,7 @@ int run_resume(struct run *run)
 	if (status == 0 && !checkpoint->resumed && option_flag(run->options, OPTION_EVALUATE)) {
 		run->shared = true;
 		return ddp_error_set(&run->error, DDP_ERR_FILE,
-				     "--evaluate: there is no checkpoint in %s",
+				     "there is no checkpoint in %s to evaluate",
 				     checkpoint->directory);
 	}
 	return status;
@@ -744,7 +744,8 @@ int run_save(struct run *run)
 		 * can be resumed.
 		 */
 		model_tensors_destroy(&tensors);
-		report_log(run->report, "no checkpoint of step %s: a weight is not finite",
+		report_log(run->report,
+			   "no checkpoint of step %s is written, because a weight is not finite",
 			   ddp_show_count((double)run->progress.total).text);
 		return 0;
 	}
@@ -825,15 +826,16 @@ void run_describe_kept(const struct run *run, struct ddp_text *text)
 
 	if (checkpoint->any)
 		ddp_text_add(text,
-			     "the checkpoint of step %s in %s is kept: the same command%s resumes "
-			     "from it",
+			     "the checkpoint of step %s in %s is kept, and the same command%s "
+			     "resumes from it",
 			     ddp_show_count((double)checkpoint->saved).text, checkpoint->directory,
 			     fresh ? " without --fresh" : "");
 	else if (checkpoint->directory)
-		ddp_text_add(text, "there is no checkpoint in %s yet: the same command starts over",
+		ddp_text_add(text,
+			     "there is no checkpoint in %s yet, so the same command starts over",
 			     checkpoint->directory);
 	else
-		ddp_text_add(text, "no checkpoint is kept: use --checkpoint DIR to write them");
+		ddp_text_add(text, "no checkpoint is kept, because --checkpoint DIR is not given");
 	snprintf(best, sizeof(best), "%s.best", file);
 	if (*file && run->progress.best_epoch > 0 && access(best, F_OK) == 0)
 		ddp_text_add(text, "; %s has the weights after epoch %u", best,

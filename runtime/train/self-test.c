@@ -113,7 +113,7 @@ static bool train(enum option_net net, const char *engine, const char *amp,
 		read_log(said.out.data, training);
 	good = said.status == 0 && !said.timed_out && training->count > 0;
 	if (!good)
-		fprintf(stderr, "ddp-train: self-test: %s on %s with --amp %s %s %d\n%s",
+		fprintf(stderr, "ddp-train: the self-test of %s on %s with --amp %s %s %d\n%s",
 			option_nets[net], engine, amp,
 			said.timed_out ? "did not end; exit status" : "failed with exit status",
 			said.status, said.err.data ? said.err.data : "");

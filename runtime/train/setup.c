@@ -48,8 +48,8 @@ static int find_kind(struct run *run, enum set_kind *kind)
 	if ((*kind != SET_MNIST) == is_cifar(run))
 		return 0;
 	return ddp_error_set(&run->error, DDP_ERR_FILE,
-			     "--data %s has files of %s: ddp-train %s trains on them", directory,
-			     *kind == SET_MNIST ? "MNIST" : "CIFAR",
+			     "--data %s has files of %s. Run ddp-train %s to train on them.",
+			     directory, *kind == SET_MNIST ? "MNIST" : "CIFAR",
 			     *kind == SET_MNIST ? "mnist" : "cifar");
 }
 
@@ -93,8 +93,8 @@ static int check_memory(struct run *run, enum set_kind kind, uint64_t samples)
 	if (bytes > left)
 		return ddp_error_set(
 			&run->error, DDP_ERR_MEMORY,
-			"--samples %s: these images and a sixth of them for testing take %s of "
-			"memory, and %s has %s left",
+			"the images of --samples %s, with a sixth as many for testing, take %s of "
+			"memory, but %s has only %s left",
 			ddp_show_count((double)samples).text, ddp_show_bytes(bytes).text,
 			run->world->host, ddp_show_bytes(left).text);
 	if (bytes < UINT64_C(1) << 30 || run->world->rank != 0)
@@ -154,16 +154,16 @@ static int set_parts(struct run *run)
 	if (run->class != &engine_cpu && !option_flag(run->options, OPTION_DETERMINISTIC))
 		return ddp_error_set(
 			&run->error, DDP_ERR_UNSUPPORTED,
-			"--virtual-ranks %zu: on GPUs a convolution may give other bits "
-			"each time; add --deterministic, or --engine cpu",
+			"--virtual-ranks %zu needs the same bits each time, and a convolution on "
+			"GPUs may give others. Add --deterministic, or --engine cpu.",
 			virtual);
 	for (less = ranks; less > virtual || virtual % less != 0;)
 		less--;
 	if (less != ranks)
 		return ddp_error_set(
 			&run->error, DDP_ERR_ARGUMENT,
-			"--virtual-ranks %zu: %zu ranks cannot share them evenly; start "
-			"%zu rank%s, or give --virtual-ranks %zu",
+			"--virtual-ranks %zu cannot be divided evenly among %zu ranks. Start %zu "
+			"rank%s, or give --virtual-ranks %zu.",
 			virtual, ranks, less, less == 1 ? "" : "s",
 			(virtual + ranks - 1) / ranks * ranks);
 	run->shared = false;
@@ -181,12 +181,12 @@ static int refuse_batch(struct run *run, uint64_t total, uint64_t ranks)
 
 	run->shared = true;
 	if (less == 0)
-		return ddp_error_set(
-			&run->error, DDP_ERR_ARGUMENT,
-			"%s samples a step are too few for %s %s; give %s, or more of them",
-			given.text, parts.text, what, above.text);
+		return ddp_error_set(&run->error, DDP_ERR_ARGUMENT,
+				     "%s samples a step are too few for %s %s. Give %s or more.",
+				     given.text, parts.text, what, above.text);
 	return ddp_error_set(&run->error, DDP_ERR_ARGUMENT,
-			     "%s samples a step cannot be dealt evenly to %s %s: %s or %s can",
+			     "%s samples a step cannot be divided evenly among %s %s. Give %s or "
+			     "%s.",
 			     given.text, parts.text, what, below.text, above.text);
 }
 
@@ -285,7 +285,8 @@ static int read_file(struct run *run)
 	if (status < 0 || model_is_finite(run->model))
 		return status;
 	return ddp_error_set(&run->error, DDP_ERR_FORMAT,
-			     "--init %s: a weight is not finite (nan or inf); give another file",
+			     "--init %s has a weight that is not finite (nan or inf). Give "
+			     "another file.",
 			     file);
 }
 
@@ -425,8 +426,8 @@ int run_open(struct run *run)
 		return status;
 	if (run->class != &engine_cpu && run->world->rank == 0)
 		say((void *)run->options,
-		    "engine cuda: this release has not been run on a GPU; compare a short training "
-		    "with --engine cpu, as ddp-train --self-test does");
+		    "engine cuda: this release has not been run on a GPU. Compare it with CPUs: "
+		    "ddp-train --self-test");
 	if ((status = set_parts(run)) < 0 || (status = open_sets(run)) < 0 ||
 	    (status = set_batch(run)) < 0 || (status = run_agree(run, create_buffers(run))) < 0 ||
 	    (status = create_model(run)) < 0 || (status = run_resume(run)) < 0 ||

@@ -85,7 +85,6 @@ int throughput_open(struct run *run)
 	throughput->target = throughput->next_steps ? 0 : throughput->live ? 0.25 : 1;
 	if (throughput->next_steps == 0)
 		throughput->next_steps = 1;
-	throughput->all = ddp_xcalloc(ranks, sizeof(*throughput->all), "progress of all ranks");
 	throughput->places =
 		ddp_xcalloc(ranks, sizeof(*throughput->places), "progress of all ranks");
 	throughput->last = ddp_xcalloc(ranks, sizeof(*throughput->last), "progress of all ranks");
@@ -98,7 +97,6 @@ int throughput_open(struct run *run)
 
 void throughput_close(struct throughput *throughput)
 {
-	free(throughput->all);
 	free(throughput->places);
 	free(throughput->last);
 	free(throughput->whole);
@@ -125,19 +123,18 @@ static int gather(struct run *run, double seconds)
 	struct throughput *throughput = &run->throughput;
 	int status;
 
-	throughput->mine.work.resident = get_peak_memory(run);
+	throughput->mine.resident = get_peak_memory(run);
 	throughput->mine.next_steps = count_next_steps(throughput, seconds);
-	status = ddp_all_gather(run->ddp, &throughput->mine, throughput->all,
+	status = ddp_all_gather(run->ddp, &throughput->mine, throughput->last,
 				sizeof(throughput->mine));
 	if (status < 0)
 		return run_pass_on(run, status);
-	throughput->next_steps = throughput->all[0].next_steps;
+	throughput->next_steps = throughput->last[0].next_steps;
 	memset(&throughput->mine, 0, sizeof(throughput->mine));
 	for (int i = 0; i < run->world->size; i++) {
-		const struct report_work *work = &throughput->all[i].work;
+		const struct report_work *work = &throughput->last[i];
 		struct report_work *whole = &throughput->whole[i];
 
-		throughput->last[i] = *work;
 		for (int phase = 0; phase < ENGINE_PHASES; phase++)
 			whole->seconds[phase] += work->seconds[phase];
 		whole->evaluation += work->evaluation;
@@ -192,7 +189,7 @@ bool throughput_is_due(struct run *run, size_t count)
 	struct throughput *throughput = &run->throughput;
 	uint64_t begun = throughput->target <= 0 ? run->pending : 0;
 
-	throughput->mine.work.samples += count;
+	throughput->mine.samples += count;
 	return throughput->steps + begun >= throughput->next_steps;
 }
 

@@ -14,16 +14,10 @@
 
 struct run;
 
-/* Counters that a rank sends. */
-struct throughput_counters {
-	struct report_work work;
-	uint64_t next_steps; /* from rank 0: steps in the next interval */
-};
-
 struct throughput {
-	struct throughput_counters mine, *all; /* counters of this rank; counters of all ranks */
-	struct report_place *places;	       /* location of each rank */
-	struct report_work *last, *whole; /* work of each rank in the last interval; in the run */
+	struct report_place *places; /* location of each rank */
+	/* work of this rank in this interval; of each rank in the last interval, and in the run */
+	struct report_work mine, *last, *whole;
 	uint64_t next_steps;
 	uint64_t steps; /* finished in this interval */
 	bool live;	/* a live line is shown */

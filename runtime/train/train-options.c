@@ -61,7 +61,7 @@ static bool is_silent(void)
 {
 	const char *rank = ddp_getenv("DDP_RANK", "RANK", "SLURM_PROCID", NULL);
 
-	return rank && strcmp(rank, "0") != 0;
+	return rank && strtol(rank, NULL, 10) > 0;
 }
 
 DDP_FORMAT(2, 0)
@@ -122,10 +122,10 @@ static bool check_number(const struct option_row *row, const char *text)
 	if (read_number(row->kind, text, &value) && value >= row->lowest && value <= row->highest)
 		return true;
 	if (isfinite(row->highest))
-		return complain("--%s %s: give a %s from %.0f to %.0f", row->name, text, kind,
-				row->lowest, row->highest);
-	return complain("--%s %s: give a finite %s of %.0f or more", row->name, text, kind,
-			row->lowest);
+		return complain("--%s %s is not valid. Give a %s from %.0f to %.0f.", row->name,
+				text, kind, row->lowest, row->highest);
+	return complain("--%s %s is not valid. Give a finite %s of %.0f or more.", row->name, text,
+			kind, row->lowest);
 }
 
 /* Index of [text] in [list], "a|b|c"; -1: not in the list. */
@@ -157,7 +157,7 @@ static bool check_word(const struct option_row *row, const char *text)
 		used += (size_t)snprintf(words + used, sizeof(words) - used, "%.*s",
 					 *at == '|' ? 4 : 1, *at == '|' ? joint : at);
 	}
-	return complain("--%s %s: give %s", row->name, text, words);
+	return complain("--%s %s is not valid. Give %s.", row->name, text, words);
 }
 
 static bool check_text(const struct option_row *row, const char *text)
@@ -165,10 +165,13 @@ static bool check_text(const struct option_row *row, const char *text)
 	double value;
 
 	if (!*text)
-		return complain("--%s: the %s is empty", row->name, row->argument);
+		return complain("--%s has no value. Give --%s %s.", row->name, row->name,
+				row->argument);
 	if (row == &option_rows[OPTION_RANKS] && strcmp(text, "all") != 0 &&
 	    !(read_number(OPTION_KIND_COUNT, text, &value) && value >= 1 && value <= 1024))
-		return complain("--ranks %s: give a whole number from 1 to 1024, or all", text);
+		return complain("--ranks %s is not valid. Give a whole number from 1 to 1024, or "
+				"all.",
+				text);
 	return true;
 }
 
@@ -195,9 +198,9 @@ static bool set_net(struct options *options, const char *text)
 			return true;
 		}
 	if (options->net)
-		return complain("%s: this argument is one too many after the network %s; remove it",
+		return complain("%s is one argument too many after the network %s. Remove it.",
 				text, options->net);
-	return complain("%s: no such network; mnist or cifar?", text);
+	return complain("%s is not a network. Give mnist or cifar.", text);
 }
 
 /* --- The command line ---------------------------------------------------------------------- */
@@ -237,12 +240,12 @@ static bool complain_name(const char *word)
 			used += (size_t)snprintf(list + used, sizeof(list) - used, "%s--%s",
 						 used ? ", " : "", names[i]);
 	if (used > 0)
-		return complain("--%.*s: which one: %s?", (int)length, text, list);
+		return complain("--%.*s is ambiguous. Give one of %s.", (int)length, text, list);
 	for (size_t i = 0; i < sizeof(aliases) / sizeof(aliases[0]); i++)
 		if (is_alias(text, length, aliases[i].name))
-			return complain("--%.*s: no such option; did you mean --%s?", (int)length,
+			return complain("--%.*s is not an option. Did you mean --%s?", (int)length,
 					text, names[aliases[i].id]);
-	return complain("--%.*s: no such option; --help lists them", (int)length, text);
+	return complain("--%.*s is not an option. See --help.", (int)length, text);
 }
 
 /* Reports the error that getopt_long() found in [word] and returned as [code]. */
@@ -253,11 +256,12 @@ static bool complain_option(int code, const char *word)
 	if (optopt == 0)
 		return complain_name(word);
 	if (code == ':')
-		return complain("--%s: the value is missing: --%s %s", names[id], names[id],
+		return complain("--%s has no value. Give --%s %s.", names[id], names[id],
 				option_rows[id].argument);
 	if (id < NAMES)
-		return complain("--%s%s: this option has no value", names[id], strchr(word, '='));
-	return complain("-%c: no such option; --help lists them", optopt);
+		return complain("--%s takes no value. Remove \"%s\".", names[id],
+				strchr(word, '='));
+	return complain("-%c is not an option. See --help.", optopt);
 }
 
 /* Parses all arguments in any order. [asked]: --help and --version were given. */
@@ -303,7 +307,7 @@ static bool check_owner(const struct options *options, enum option_id id, enum o
 {
 	if (!options->given[id] || strcmp(options->values[owner], word) == 0)
 		return true;
-	return complain("--%s is for --%s %s only, and this is %s", names[id], names[owner], word,
+	return complain("--%s needs --%s %s, not %s", names[id], names[owner], word,
 			options->values[owner]);
 }
 
@@ -312,7 +316,7 @@ static bool check_net(const struct options *options, enum option_id id, enum opt
 {
 	if (!options->given[id] || options->net == option_nets[net])
 		return true;
-	return complain("--%s is for %s only, and this is %s", names[id], option_nets[net],
+	return complain("--%s is an option of %s, not of %s", names[id], option_nets[net],
 			options->net);
 }
 
@@ -374,8 +378,8 @@ static bool check_files(const struct options *options)
 		/* --save-model may replace the file that the weights were read from. */
 		for (size_t j = 0; j < i && files[j].id != OPTION_SAVE_MODEL; j++)
 			if (*paths[i] && strcmp(paths[i], paths[j]) == 0)
-				return complain("--%s %s would overwrite the file of --%s %s; give "
-						"another name",
+				return complain("--%s %s would overwrite the file of --%s %s. Give "
+						"another name.",
 						names[files[j].id], options->values[files[j].id],
 						names[files[i].id], file);
 	}
@@ -395,8 +399,8 @@ static bool check_self_test(const struct options *options)
 static bool check_all(const struct options *options)
 {
 	if (options->given[OPTION_BATCH] && option_count(options, OPTION_GLOBAL_BATCH) > 0)
-		return complain("--batch %s and --global-batch %s: give only one; --batch is for "
-				"each rank, --global-batch for all ranks together",
+		return complain("--batch %s is for each rank, and --global-batch %s for all ranks "
+				"together. Give only one of them.",
 				options->values[OPTION_BATCH],
 				options->values[OPTION_GLOBAL_BATCH]);
 	if (options->given[OPTION_SAMPLES] && options->given[OPTION_DATA])
@@ -555,7 +559,8 @@ enum options_verdict options_parse(struct options *options, int argc, char **arg
 		return OPTIONS_DONE;
 	}
 	if (!options->net && !options->given[OPTION_SELF_TEST]) {
-		complain("which network? ddp-train mnist or ddp-train cifar; --help says more");
+		complain("the network is missing. Run ddp-train mnist or ddp-train cifar, or "
+			 "ddp-train --help.");
 		return OPTIONS_WRONG;
 	}
 	set_defaults(options, net);

@@ -145,12 +145,13 @@ static int report_start(struct run *run)
 	if (run->checkpoint.resumed)
 		report_log(run->report, "%s", run->checkpoint.summary.data);
 	if (run->checkpoint.resumed && *option_text(run->options, OPTION_INIT))
-		report_warn(run->report, "--init %s is not used: the checkpoint has the weights",
+		report_warn(run->report,
+			    "--init %s is not used, because the checkpoint has the weights",
 			    option_text(run->options, OPTION_INIT));
 	if (run->checkpoint.old_count > 0)
 		report_log(run->report,
-			   "%zu checkpoints in %s are of an earlier training: they will "
-			   "be removed after the first new one",
+			   "%zu checkpoints in %s are of an earlier training and will be removed "
+			   "after the first new one",
 			   run->checkpoint.old_count, run->checkpoint.directory);
 	return 0;
 }

@@ -77,22 +77,19 @@ int choose_algorithm(const struct math *math, const struct math_layer *layer,
 	return find(math, layer, pass, name_algorithm(options, pass, level, pixels));
 }
 
-int engine_choose(const struct engine *engine, const struct program_op *op,
-		  struct math_layer *layer, struct ddp_error *error)
+void engine_choose(const struct engine *engine, const struct program_op *op,
+		   struct math_layer *layer)
 {
 	const struct math *math = engine->math;
 	struct math_options options = engine_math_options(engine, op);
-	int status = 0;
 
 	options.batch = engine->setup.batch;
-	for (enum math_pass i = MATH_FORWARD; i < MATH_PASSES && status == 0; i++) {
+	for (enum math_pass i = MATH_FORWARD; i < MATH_PASSES; i++) {
 		bool runs = !(i == MATH_BACK_DATA && options.first) &&
 			    !(i != MATH_FORWARD && op->listed);
 
 		if (runs && !options.dense)
-			status = math->choose(
-				layer, i, choose_algorithm(math, layer, &options, i, engine->level),
-				error);
+			math->choose(layer, i,
+				     choose_algorithm(math, layer, &options, i, engine->level));
 	}
-	return status;
 }

@@ -56,9 +56,8 @@ struct engine {
 int engine_create(struct engine **engine, const struct engine_setup *setup, const struct math *math,
 		  struct ddp_error *error);
 
-/* Addresses of a value, its gradient and an area in the current mode. */
+/* Addresses of a value and an area in the current mode. */
 void *engine_value(const struct engine *engine, int index);
-void *engine_gradient(const struct engine *engine, int index);
 void *engine_area(const struct engine *engine, int area);
 
 /* Copies the last error of the ddp handle to [error]. Returns [status]. */
@@ -84,8 +83,8 @@ int choose_algorithm(const struct math *math, const struct math_layer *layer,
 		     enum choose_level level);
 
 /* Chooses the algorithms for the passes of [layer], which computes [op]. */
-int engine_choose(const struct engine *engine, const struct program_op *op,
-		  struct math_layer *layer, struct ddp_error *error);
+void engine_choose(const struct engine *engine, const struct program_op *op,
+		   struct math_layer *layer);
 
 /* The convolution at [node] in the form that the list kernels use. */
 struct kernel_window engine_window(const struct graph_node *node);

@@ -34,29 +34,11 @@ static int allocate(struct engine *engine, struct ddp_error *error)
 	engine->memory = aligned_alloc(PAGE, bytes ? bytes : PAGE);
 	if (!engine->memory)
 		return ddp_error_set(error, DDP_ERR_MEMORY,
-				     "CPU engine: out of memory; a smaller --batch needs less");
+				     "the CPU engine is out of memory. Use a smaller --batch.");
 	engine->scratch = ddp_xcalloc(4 * engine->channels + 1, sizeof(float), "BatchNorm");
 	madvise(engine->memory, bytes, MADV_HUGEPAGE);
 	memset(engine->memory, 0, engine->bytes);
 	return 0;
-}
-
-/* Plans memory. The test set is evaluated in pieces that need no more memory than training. */
-static void place(struct engine *engine)
-{
-	const struct engine_setup *setup = &engine->setup;
-	size_t limit, need, pieces = 1;
-
-	engine->bytes = program_place(engine->program, PROGRAM_TRAIN, setup->batch);
-	limit = engine->bytes > test_memory_min ? engine->bytes : test_memory_min;
-	for (;; pieces++) {
-		engine->piece = (setup->test_batch + pieces - 1) / pieces;
-		need = program_place(engine->program, PROGRAM_TEST, engine->piece);
-		if (need <= limit || engine->piece <= 1)
-			break;
-	}
-	if (need > engine->bytes)
-		engine->bytes = need;
 }
 
 static int create_math(struct engine *engine, int index, struct ddp_error *error)
@@ -68,9 +50,9 @@ static int create_math(struct engine *engine, int index, struct ddp_error *error
 
 	unit->window = engine_window(op->node);
 	if (status == 0 && !engine->setup.exact)
-		status = engine_choose(engine, op, unit->math, error);
-	if (status == 0 && op->listed)
-		status = kernel_list_create(&unit->list, &unit->window, engine->setup.batch, error);
+		engine_choose(engine, op, unit->math);
+	if (op->listed)
+		unit->list = kernel_list_create(&unit->window, engine->setup.batch);
 	return status;
 }
 
@@ -128,7 +110,8 @@ static int compile(struct engine *engine, struct ddp_error *error)
 		return status;
 	options = engine_program_options(setup->type, !setup->no_dropout,
 					 !setup->exact && choose_lists(setup->type, engine->level));
-	return program_create(&engine->program, setup->model->graph, &options, error);
+	engine->program = program_create(setup->model->graph, &options);
+	return 0;
 }
 
 static int create_units(struct engine *engine, struct ddp_error *error)
@@ -137,7 +120,9 @@ static int create_units(struct engine *engine, struct ddp_error *error)
 
 	engine->units = ddp_xcalloc((size_t)engine->program->op_count, sizeof(*engine->units),
 				    "the CPU engine");
-	place(engine);
+	engine->bytes =
+		program_place_both(engine->program, engine->setup.batch, engine->setup.test_batch,
+				   test_memory_min, &engine->piece);
 	for (int i = 0; status == 0 && i < engine->program->op_count; i++)
 		status = create_unit(engine, i, error);
 	return status == 0 ? allocate(engine, error) : status;
@@ -214,7 +199,8 @@ static void limit_threads(struct engine *engine)
 	cpus = CPU_COUNT(&set);
 	if (engine->threads <= cpus)
 		return;
-	snprintf(text, sizeof(text), "rank 0 uses %d thread%s instead of %d: it has %d CPU%s", cpus,
+	snprintf(text, sizeof(text),
+		 "rank 0 uses %d thread%s instead of %d, because it has %d CPU%s", cpus,
 		 cpus == 1 ? "" : "s", engine->threads, cpus, cpus == 1 ? "" : "s");
 	if (setup->say)
 		setup->say(setup->listener, text);
@@ -225,16 +211,14 @@ static int check(const struct engine *engine, struct ddp_error *error)
 {
 	if (engine->setup.type != DDP_F32 && engine->setup.type != DDP_BF16)
 		return ddp_error_set(error, DDP_ERR_UNSUPPORTED,
-				     "activations of type %s: a CPU trains in f32 or bf16; use "
-				     "--amp=bf16 or --amp=off",
+				     "a CPU trains in f32 or bf16, not in %s. Use --amp=bf16 or "
+				     "--amp=off.",
 				     ddp_type_name(engine->setup.type));
 	if (engine->setup.tf32)
-		return ddp_error_set(error, DDP_ERR_UNSUPPORTED,
-				     "--amp=tf32 needs a GPU: a CPU trains in f32 or bf16; use "
-				     "--amp=bf16 or --amp=off");
-	if (engine->math->has(engine->setup.type, error))
-		return 0;
-	return DDP_ERR_UNSUPPORTED;
+		return ddp_error_set(
+			error, DDP_ERR_UNSUPPORTED,
+			"--amp=tf32 needs a GPU. Use --amp=bf16 or --amp=off on CPUs.");
+	return engine->math->has(engine->setup.type, error) ? 0 : DDP_ERR_UNSUPPORTED;
 }
 
 static void describe(struct engine *engine)
@@ -304,8 +288,8 @@ static int cpu_open(struct engine **engine, const struct engine_setup *setup,
 	math = ddp_module_open("onednn", "math", MATH_VERSION, sizeof(*math), NULL, &missing);
 	if (!math) {
 		ddp_log(setup->ddp, DDP_LEVEL_WARNING, "engine",
-			"training without oneDNN is many times slower; install libdnnl and "
-			"ddp_onednn.so (%s)",
+			"training without oneDNN is many times slower. Install libdnnl and "
+			"ddp_onednn.so (%s).",
 			missing.text);
 		math = &math_plain;
 	}
@@ -335,7 +319,7 @@ static float *logits(const struct engine *engine, size_t count)
 
 	if (program->logits != result->data)
 		engine->kernels->widen(engine_area(engine, result->data), wide,
-				       count * result->elements, engine->setup.type);
+				       count * result->elements);
 	return wide;
 }
 
@@ -354,7 +338,7 @@ static void loss(const struct engine *engine, size_t count, size_t global)
 			   gradients, &hits);
 	if (program->logit_gradients != result->gradient)
 		engine->kernels->narrow(gradients, engine_area(engine, result->gradient),
-					count * result->elements, engine->setup.type);
+					count * result->elements);
 	word[MODEL_LOSS] = (float)sum;
 	word[MODEL_HITS] = (float)hits;
 	word[MODEL_SAMPLES] = (float)count;
@@ -420,30 +404,19 @@ static int optimize(struct engine *engine, uint64_t step, double rate, struct dd
 	return status < 0 ? engine_fail(engine, status, error) : 0;
 }
 
-static int check_count(const struct batch *batch, size_t most, struct ddp_error *error)
-{
-	if (batch->count <= most)
-		return 0;
-	return ddp_error_set(error, DDP_ERR_ARGUMENT,
-			     "a batch of %zu samples: the engine was opened for %zu at most",
-			     batch->count, most);
-}
-
 /* Forward and backward pass over the [batch] of one part. */
 static int pass(struct engine *engine, const struct batch *batch, size_t global, bool stop,
 		struct ddp_error *error)
 {
 	double begin = ddp_seconds();
-	int status = check_count(batch, engine->setup.batch, error);
+	int status;
 
-	if (status < 0)
-		return status;
 	read_batch(engine, engine->setup.train, batch);
 	engine->seconds[ENGINE_DATA] += ddp_seconds() - begin;
 	engine->setup.model->step_vector[MODEL_STOP] = stop;
 	status = engine_forward(engine, batch, batch->count, error);
 	if (status == 0) {
-		loss(engine, batch->count, global > 0 ? global : 1);
+		loss(engine, batch->count, global);
 		status = engine_backward(engine, batch->count, error);
 	}
 	return status < 0 ? status : finish(engine, error);
@@ -499,9 +472,8 @@ static int evaluate_piece(struct engine *engine, const struct batch *batch,
 static int cpu_evaluate(struct engine *engine, const struct batch *batch,
 			struct ddp_evaluation *evaluation, struct ddp_error *error)
 {
-	size_t pieces = (batch->count + engine->piece - 1) / (engine->piece ? engine->piece : 1);
-	size_t done = 0;
-	int status = check_count(batch, engine->setup.test_batch, error);
+	size_t pieces = (batch->count + engine->piece - 1) / engine->piece, done = 0;
+	int status = 0;
 
 	engine->mode = PROGRAM_TEST;
 	for (size_t i = 0; status == 0 && i < pieces; i++) {

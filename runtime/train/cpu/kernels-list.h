@@ -63,7 +63,6 @@ INLINE void list_all(size_t out, size_t images, const struct source *source,
 	float *sums = list->channel; /* sums for one image */
 
 	memset(bias, 0, out * sizeof(*bias));
-	list->count = 0;
 	for (size_t i = 0; i < images; i++) {
 		memset(sums, 0, list->pitch * sizeof(*sums));
 		for (size_t p = i * pixels; p < (i + 1) * pixels; p++)
@@ -74,8 +73,6 @@ INLINE void list_all(size_t out, size_t images, const struct source *source,
 		for (size_t c = 0; c < out; c++)
 			bias[c] += sums[c];
 	}
-	for (size_t w = 0; w < images * pixels * words * 4; w++)
-		list->count += (size_t)__builtin_popcountll(list->bits[w]);
 }
 
 static TARGET void list(const struct kernel_window *window, size_t images, const void *dy,

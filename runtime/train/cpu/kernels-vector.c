@@ -194,12 +194,8 @@ static TARGET void add(const void *a, const void *b, void *y, size_t count, bool
 	FOR_TYPE(add_all, a, b, y, count, relu);
 }
 
-static TARGET void narrow(const float *from, void *to, size_t count, enum ddp_type type)
+static TARGET void narrow(const float *from, void *to, size_t count)
 {
-	if (type != DDP_BF16) {
-		memmove(to, from, count * sizeof(*from));
-		return;
-	}
 	for (size_t i = 0; i < count; i += LANES) {
 		size_t n = count_in_vector(i, count);
 
@@ -207,12 +203,8 @@ static TARGET void narrow(const float *from, void *to, size_t count, enum ddp_ty
 	}
 }
 
-static TARGET void widen(const void *from, float *to, size_t count, enum ddp_type type)
+static TARGET void widen(const void *from, float *to, size_t count)
 {
-	if (type != DDP_BF16) {
-		memmove(to, from, count * sizeof(*to));
-		return;
-	}
 	for (size_t i = 0; i < count; i += LANES) {
 		size_t n = count_in_vector(i, count);
 

@@ -6,10 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/xalloc.h"
 #include "kernels.h"
 
-/* BAND: bytes of an image that stay in the first-level cache while all channels read them */
-enum { BAND = 34 << 10, LINE = 64 };
+/* bytes of an image that stay in the first-level cache while all channels read them */
+enum { BAND = 34 << 10 };
 
 const struct kernels *const kernels_tables[DDP_SIMD_COUNT] = {&kernels_plain, &kernels_avx2,
 							      &kernels_avx512};
@@ -34,10 +35,7 @@ bool kernels_has_list(const struct kernel_window *window)
 /* Allocates zeroed memory aligned to cache lines. Vectors that cross a line take twice as long. */
 static void *list_memory(size_t count, size_t size)
 {
-	size_t bytes = (count * size + LINE) / LINE * LINE;
-	void *memory = aligned_alloc(LINE, bytes);
-
-	return memory ? memset(memory, 0, bytes) : NULL;
+	return ddp_xaligned(count * size, "a list of gradients");
 }
 
 static void list_place(struct kernel_list *list, const struct kernel_window *window, size_t images)
@@ -54,43 +52,26 @@ static void list_place(struct kernel_list *list, const struct kernel_window *win
 	list->channel_size = KERNEL_WHOLE(list->band * list->columns);
 }
 
-int kernel_list_create(struct kernel_list **list, const struct kernel_window *window, size_t images,
-		       struct ddp_error *error)
+struct kernel_list *kernel_list_create(const struct kernel_window *window, size_t images)
 {
 	size_t image = (size_t)window->height * (size_t)window->width * (size_t)window->in;
-	struct kernel_list *made;
+	struct kernel_list *list = ddp_xcalloc(1, sizeof(*list), "a list of gradients");
 	size_t pixels;
 
-	*list = NULL;
-	if (!kernels_has_list(window))
-		return ddp_error_set(error, DDP_ERR_UNSUPPORTED,
-				     "a %d x %d convolution of %d channels cannot use a list of "
-				     "gradients, which needs 3 x 3 and a multiple of 16 channels",
-				     window->size, window->size, window->in);
-	made = calloc(1, sizeof(*made));
-	if (!made)
-		goto fail;
-	list_place(made, window, images);
-	pixels = images * made->rows * made->columns;
-	made->values = list_memory(pixels * made->pitch, sizeof(*made->values));
-	made->bits = list_memory(pixels * made->words * 4, sizeof(*made->bits));
-	made->pixels = list_memory(made->rows * made->columns, sizeof(*made->pixels));
-	made->image = list_memory(image, sizeof(*made->image));
-	made->weights = list_memory((size_t)window->out * 9 * (size_t)window->in, sizeof(float));
-	made->channel = list_memory(made->pitch * made->channel_size, sizeof(*made->channel));
-	made->place = list_memory(made->pitch * made->channel_size, sizeof(*made->place));
-	made->filled = list_memory(made->pitch, sizeof(*made->filled));
-	if (!made->values || !made->bits || !made->pixels || !made->image || !made->weights ||
-	    !made->channel || !made->place || !made->filled)
-		goto fail;
-	for (size_t p = 0; p < made->rows * made->columns; p++)
-		made->pixels[p] = (int32_t)(2 * (p / made->columns) * (size_t)window->width +
-					    2 * (p % made->columns));
-	*list = made;
-	return 0;
-fail:
-	kernel_list_destroy(made);
-	return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for a list of gradients");
+	list_place(list, window, images);
+	pixels = images * list->rows * list->columns;
+	list->values = list_memory(pixels * list->pitch, sizeof(*list->values));
+	list->bits = list_memory(pixels * list->words * 4, sizeof(*list->bits));
+	list->pixels = list_memory(list->rows * list->columns, sizeof(*list->pixels));
+	list->image = list_memory(image, sizeof(*list->image));
+	list->weights = list_memory((size_t)window->out * 9 * (size_t)window->in, sizeof(float));
+	list->channel = list_memory(list->pitch * list->channel_size, sizeof(*list->channel));
+	list->place = list_memory(list->pitch * list->channel_size, sizeof(*list->place));
+	list->filled = list_memory(list->pitch, sizeof(*list->filled));
+	for (size_t p = 0; p < list->rows * list->columns; p++)
+		list->pixels[p] = (int32_t)(2 * (p / list->columns) * (size_t)window->width +
+					    2 * (p % list->columns));
+	return list;
 }
 
 void kernel_list_destroy(struct kernel_list *list)
@@ -106,11 +87,6 @@ void kernel_list_destroy(struct kernel_list *list)
 	free(list->bits);
 	free(list->values);
 	free(list);
-}
-
-size_t kernel_list_count(const struct kernel_list *list)
-{
-	return list->count;
 }
 
 /* --- Loss ----------------------------------------------------------------------------------- */

@@ -42,7 +42,6 @@ struct kernel_list {
 	size_t rows, columns, pitch, words;
 	float *values;
 	uint64_t *bits;
-	size_t count;
 	int32_t *pixels; /* offset of the first input pixel of each pooled pixel */
 
 	/* Scratch memory for one image. */
@@ -55,14 +54,11 @@ struct kernel_list {
 };
 
 /*
- * Allocates a list for [window] and at most [images] images, for use by one thread at a time.
- * Returns 0, DDP_ERR_MEMORY, or DDP_ERR_UNSUPPORTED if kernels_has_list() is false.
+ * Allocates a list for [window], for which kernels_has_list() is true, and at most [images] images,
+ * for use by one thread at a time.
  */
-int kernel_list_create(struct kernel_list **list, const struct kernel_window *window, size_t images,
-		       struct ddp_error *error);
+struct kernel_list *kernel_list_create(const struct kernel_window *window, size_t images);
 void kernel_list_destroy(struct kernel_list *list);
-
-size_t kernel_list_count(const struct kernel_list *list);
 
 /* BatchNorm's values. Arrays have [channels] elements. */
 struct kernel_norm {
@@ -158,9 +154,9 @@ struct kernels {
 			  size_t images, const float *weights, const void *y, void *dx,
 			  enum ddp_type type);
 
-	/* Convert f32 to [type] and back. */
-	void (*narrow)(const float *from, void *to, size_t count, enum ddp_type type);
-	void (*widen)(const void *from, float *to, size_t count, enum ddp_type type);
+	/* Convert f32 to bf16 and back. */
+	void (*narrow)(const float *from, void *to, size_t count);
+	void (*widen)(const void *from, float *to, size_t count);
 };
 
 /*

@@ -12,7 +12,7 @@
 
 #include "base/module.h"
 
-#define MATH_VERSION 1
+#define MATH_VERSION 2
 
 /*
  * A convolution. A dense layer is a convolution with a window of the image's size and no padding.
@@ -45,8 +45,8 @@ struct math {
 	const char *(*describe)(void);
 
 	/*
-	 * Whether the library is fast with activations of [type] on this CPU. If it is not, [error]
-	 * has the reason.
+	 * Whether the library is fast with activations of [type], DDP_F32 or DDP_BF16, on this CPU.
+	 * If it is not, [error] has the reason.
 	 */
 	bool (*has)(enum ddp_type type, struct ddp_error *error);
 
@@ -63,24 +63,25 @@ struct math {
 	 */
 	int (*algorithms)(const struct math_layer *layer, enum math_pass pass);
 	const char *(*algorithm)(const struct math_layer *layer, enum math_pass pass, int number);
-	int (*choose)(struct math_layer *layer, enum math_pass pass, int number,
-		      struct ddp_error *error);
+	void (*choose)(struct math_layer *layer, enum math_pass pass, int number);
 
 	/*
 	 * Sets the parameters; [bias] may be NULL. The arrays must stay valid until the next call
 	 * of load().
 	 */
-	int (*load)(struct math_layer *layer, const float *weights, const float *bias,
-		    struct ddp_error *error);
+	void (*load)(struct math_layer *layer, const float *weights, const float *bias);
 
 	/*
-	 * Forward pass of the first [count] images. The first call with a new [count] takes longer,
-	 * as the library prepares for it.
+	 * Forward pass of the first [count] images, at least one. The first call with a new [count]
+	 * takes longer, as the library prepares for it.
 	 */
 	int (*forward)(struct math_layer *layer, size_t count, const void *x, void *y,
 		       struct ddp_error *error);
 
-	/* [dy] is the gradient before the ReLU: the caller has masked it. */
+	/*
+	 * [dy] is the gradient before the ReLU: the caller has masked it. back_data() needs
+	 * load(), as forward() does, and a layer that is not the first.
+	 */
 	int (*back_data)(struct math_layer *layer, size_t count, const void *dy, void *dx,
 			 struct ddp_error *error);
 	int (*back_weights)(struct math_layer *layer, size_t count, const void *x, const void *dy,

@@ -64,6 +64,11 @@ int engine_fail(const struct engine *engine, int status, struct ddp_error *error
 #define EPSILON 1e-5
 #define MOMENTUM 0.1f
 
+static void *gradient_at(const struct engine *engine, int index)
+{
+	return engine_area(engine, engine->program->values[index].gradient);
+}
+
 static struct kernel_norm norm_of(const struct engine *engine, int index, size_t count)
 {
 	const struct program_op *op = &engine->program->ops[index];
@@ -93,10 +98,8 @@ static int measure(struct engine *engine, int index, const struct kernel_norm *n
 
 	memset(norm->mean, 0, norm->channels * sizeof(float));
 	memset(m2, 0, norm->channels * sizeof(float));
-	if (norm->rows > 0)
-		engine->kernels->moments(engine_value(engine, engine->program->ops[index].input),
-					 norm->rows, norm->channels, norm->mean, m2,
-					 engine->setup.type);
+	engine->kernels->moments(engine_value(engine, engine->program->ops[index].input),
+				 norm->rows, norm->channels, norm->mean, m2, engine->setup.type);
 	unit->rows = (double)norm->rows;
 	if (!engine->sync_norm)
 		return 0;
@@ -145,7 +148,7 @@ static int norm_forward(struct engine *engine, int index, size_t count, bool tra
 	if (train) {
 		int status = measure(engine, index, &norm, m2, error);
 
-		if (status < 0 || engine->units[index].rows < 1)
+		if (status < 0)
 			return status;
 		if (engine->part == 0)
 			move_running(engine, index, &norm, m2);
@@ -172,10 +175,8 @@ static int sum(struct engine *engine, int index, const struct kernel_norm *norm,
 	int status;
 
 	memset(sums, 0, 2 * channels * sizeof(float));
-	if (norm->rows > 0)
-		engine->kernels->norm_sums(norm, engine_value(engine, op->input), y,
-					   engine_gradient(engine, op->output), sums,
-					   engine->setup.type);
+	engine->kernels->norm_sums(norm, engine_value(engine, op->input), y,
+				   gradient_at(engine, op->output), sums, engine->setup.type);
 	memcpy(model_gradient(model, (size_t)op->node->bias), sums, channels * sizeof(float));
 	memcpy(model_gradient(model, (size_t)op->node->weight), sums + channels,
 	       channels * sizeof(float));
@@ -193,119 +194,20 @@ static int norm_backward(struct engine *engine, int index, size_t count, void *d
 	const struct program_op *op = &engine->program->ops[index];
 	struct kernel_norm norm = norm_of(engine, index, count);
 	const void *y = op->relu ? engine_value(engine, op->output) : NULL;
-	void *dy = engine_gradient(engine, op->output);
+	void *dy = gradient_at(engine, op->output);
 	size_t all = norm.rows * norm.channels;
 	bool other = op->other != PROGRAM_NONE && engine->program->values[op->other].wanted;
 	int status = sum(engine, index, &norm, y, error);
 
 	if (status < 0)
 		return status;
-	if (dx && norm.rows > 0)
+	if (dx)
 		engine->kernels->norm_back(&norm, engine_value(engine, op->input), y, dy,
 					   engine->scratch, engine->units[index].rows, dx,
 					   other ? dy : NULL, engine->setup.type);
 	else if (other && y)
 		engine->kernels->relu_back(dy, y, dy, all, engine->setup.type);
 	return 0;
-}
-
-/* --- Max-pooling with windows other than 2 x 2 -------------------------------------------------- */
-
-/*
- * The rules are those of the kernels for 2 x 2: layout N, H, W, C; the stride is the window's size;
- * incomplete windows are ignored; nan is the largest value, and the first of equal values is the
- * maximum. [which] is the position of the maximum in the window. No predefined network uses this
- * code.
- *
- * The window's size is at most 15, so that the position fits into a byte.
- */
-struct pool {
-	int height, width, channels;
-	int size;
-};
-
-static float value_of(const void *x, size_t at, enum ddp_type type)
-{
-	uint32_t bits;
-	float value;
-
-	if (type == DDP_F32)
-		return ((const float *)x)[at];
-	bits = (uint32_t)((const uint16_t *)x)[at] << 16;
-	memcpy(&value, &bits, sizeof(value));
-	return value;
-}
-
-static void copy(void *to, size_t to_at, const void *from, size_t from_at, enum ddp_type type)
-{
-	if (type == DDP_F32)
-		((float *)to)[to_at] = ((const float *)from)[from_at];
-	else
-		((uint16_t *)to)[to_at] = ((const uint16_t *)from)[from_at];
-}
-
-/* Offset of channel 0 of the pixel at position [which] of window (row, column). */
-static size_t pixel(const struct pool *pool, size_t image, int row, int column, int which)
-{
-	int y = row * pool->size + which / pool->size, x = column * pool->size + which % pool->size;
-
-	return ((image * (size_t)pool->height + (size_t)y) * (size_t)pool->width + (size_t)x) *
-	       (size_t)pool->channels;
-}
-
-static int largest(const struct pool *pool, const void *x, size_t image, int row, int column,
-		   size_t channel, enum ddp_type type)
-{
-	float best = value_of(x, pixel(pool, image, row, column, 0) + channel, type);
-	int which = 0;
-
-	for (int i = 1; i < pool->size * pool->size; i++) {
-		float value = value_of(x, pixel(pool, image, row, column, i) + channel, type);
-
-		/* Once a nan was found, keep it. */
-		if (best == best && !(value <= best)) {
-			best = value;
-			which = i;
-		}
-	}
-	return which;
-}
-
-static void pool_forward(const struct pool *pool, size_t images, const void *x, void *y,
-			 uint8_t *which, enum ddp_type type)
-{
-	int rows = pool->height / pool->size, columns = pool->width / pool->size;
-	size_t channels = (size_t)pool->channels, windows = (size_t)(rows * columns), at = 0;
-
-	for (size_t i = 0; i < images * windows; i++) {
-		int row = (int)(i % windows) / columns, column = (int)(i % windows) % columns;
-
-		for (size_t c = 0; c < channels; c++, at++) {
-			int place = largest(pool, x, i / windows, row, column, c, type);
-
-			which[at] = (uint8_t)place;
-			copy(y, at, x, pixel(pool, i / windows, row, column, place) + c, type);
-		}
-	}
-}
-
-/* dx is dy at the positions of the maxima, and zero elsewhere. */
-static void pool_back(const struct pool *pool, size_t images, const void *dy, const uint8_t *which,
-		      void *dx, enum ddp_type type)
-{
-	int rows = pool->height / pool->size, columns = pool->width / pool->size;
-	size_t channels = (size_t)pool->channels, windows = (size_t)(rows * columns), at = 0;
-
-	memset(dx, 0,
-	       images * (size_t)pool->height * (size_t)pool->width * channels *
-		       ddp_type_size(type));
-	for (size_t i = 0; i < images * windows; i++) {
-		int row = (int)(i % windows) / columns, column = (int)(i % windows) % columns;
-
-		for (size_t c = 0; c < channels; c++, at++)
-			copy(dx, pixel(pool, i / windows, row, column, which[at]) + c, dy, at,
-			     type);
-	}
 }
 
 /* --- Forward pass ------------------------------------------------------------------------ */
@@ -321,25 +223,20 @@ void *engine_value(const struct engine *engine, int index)
 }
 
 /* If the model's parameters have changed, loads them into the library's layers. */
-static int load(struct engine *engine, struct ddp_error *error)
+static void load(struct engine *engine)
 {
 	for (int i = 0; engine->stale && i < engine->program->op_count; i++) {
 		const struct program_op *op = &engine->program->ops[i];
 		const struct model *model = engine->setup.model;
 		const float *bias;
-		int status;
 
 		if (op->kind != PROGRAM_MATH)
 			continue;
 		bias = op->node->bias >= 0 ? model_value(model, (size_t)op->node->bias) : NULL;
-		status = engine->math->load(engine->units[i].math,
-					    model_value(model, (size_t)op->node->weight), bias,
-					    error);
-		if (status < 0)
-			return status;
+		engine->math->load(engine->units[i].math,
+				   model_value(model, (size_t)op->node->weight), bias);
 	}
 	engine->stale = false;
-	return 0;
 }
 
 /* Address of image [image] of value [index]. */
@@ -357,13 +254,9 @@ static void max_pool(const struct engine *engine, const struct program_op *op, c
 	size_t elements = engine->program->values[op->output].elements;
 	void *y = image_of(engine, op->output, image);
 	uint8_t *which = (uint8_t *)engine_area(engine, op->which) + image * elements;
-	struct pool pool = {in.height, in.width, in.channels, op->node->layer->size};
 
-	if (pool.size == 2)
-		engine->kernels->max_pool(x, y, which, count, in.height, in.width, in.channels,
-					  engine->setup.type);
-	else
-		pool_forward(&pool, count, x, y, which, engine->setup.type);
+	engine->kernels->max_pool(x, y, which, count, in.height, in.width, in.channels,
+				  engine->setup.type);
 }
 
 /*
@@ -396,10 +289,9 @@ static int forward_math(const struct engine *engine, int index, size_t count,
 
 	if (op->pool != PROGRAM_NONE)
 		return pooled(engine, index, count, error);
-	return count ? engine->math->forward(engine->units[index].math, count,
-					     engine_value(engine, op->input),
-					     engine_value(engine, op->output), error)
-		     : 0;
+	return engine->math->forward(engine->units[index].math, count,
+				     engine_value(engine, op->input),
+				     engine_value(engine, op->output), error);
 }
 
 static void drop(struct engine *engine, int index, const struct batch *batch, size_t count)
@@ -471,8 +363,9 @@ static int run_forward(struct engine *engine, int index, const struct batch *bat
 int engine_forward(struct engine *engine, const struct batch *batch, size_t count,
 		   struct ddp_error *error)
 {
-	int status = load(engine, error);
+	int status = 0;
 
+	load(engine);
 	for (int i = 0; status == 0 && i < engine->program->op_count; i++)
 		status = run_forward(engine, i, batch, count, error);
 	return status;
@@ -498,11 +391,6 @@ struct back {
 	void *dy;
 	void *dx; /* gradient of the input: NULL if not needed, its area, or the temporary area */
 };
-
-void *engine_gradient(const struct engine *engine, int index)
-{
-	return engine_area(engine, engine->program->values[index].gradient);
-}
 
 static size_t count_elements(const struct back *back, int value)
 {
@@ -539,21 +427,6 @@ static int both_ready(const struct back *back, struct ddp_error *error)
 static float *gradient_of(const struct back *back, int parameter)
 {
 	return parameter < 0 ? NULL : model_gradient(back->engine->setup.model, (size_t)parameter);
-}
-
-/*
- * Sets the gradients of the operation's parameters to 0, for a rank without samples in this step.
- */
-static void clear_parameters(const struct back *back)
-{
-	const struct graph *graph = back->engine->setup.model->graph;
-	int parameters[] = {back->op->node->weight, back->op->node->bias};
-
-	for (int i = 0; i < 2; i++) {
-		if (parameters[i] >= 0)
-			memset(gradient_of(back, parameters[i]), 0,
-			       graph->parameters[parameters[i]].count * sizeof(float));
-	}
 }
 
 static int dense(const struct back *back, struct ddp_error *error)
@@ -607,15 +480,6 @@ static int listed(const struct back *back, struct ddp_error *error)
 	return status;
 }
 
-static int math(const struct back *back, struct ddp_error *error)
-{
-	if (back->count == 0) {
-		clear_parameters(back);
-		return both_ready(back, error);
-	}
-	return back->op->listed ? listed(back, error) : dense(back, error);
-}
-
 /* Adds or copies the gradient in [dy] to the gradient of the second input. */
 static void pass_to_other(const struct back *back)
 {
@@ -625,7 +489,7 @@ static void pass_to_other(const struct back *back)
 
 	if (other == PROGRAM_NONE || !engine->program->values[other].wanted)
 		return;
-	to = engine_gradient(engine, other);
+	to = gradient_at(engine, other);
 	if (back->op->accumulate_other)
 		engine->kernels->add(back->dy, to, to, count_elements(back, other), false,
 				     engine->setup.type);
@@ -668,18 +532,14 @@ static void max_pool_back(const struct back *back)
 {
 	const struct engine *engine = back->engine;
 	struct graph_shape in = back->op->node->in;
-	struct pool pool = {in.height, in.width, in.channels, back->op->node->layer->size};
-	const uint8_t *which = engine_area(engine, back->op->which);
 
 	if (back->op->masks)
 		engine->kernels->relu_back(back->dy, engine_value(engine, back->op->output),
 					   back->dy, count_elements(back, back->op->output),
 					   engine->setup.type);
-	if (pool.size == 2)
-		engine->kernels->max_pool_back(back->dy, which, back->dx, back->count, in.height,
-					       in.width, in.channels, engine->setup.type);
-	else
-		pool_back(&pool, back->count, back->dy, which, back->dx, engine->setup.type);
+	engine->kernels->max_pool_back(back->dy, engine_area(engine, back->op->which), back->dx,
+				       back->count, in.height, in.width, in.channels,
+				       engine->setup.type);
 }
 
 static int run_back(const struct back *back, struct ddp_error *error)
@@ -691,7 +551,7 @@ static int run_back(const struct back *back, struct ddp_error *error)
 
 	switch (op->kind) {
 	case PROGRAM_MATH:
-		return math(back, error);
+		return op->listed ? listed(back, error) : dense(back, error);
 	case PROGRAM_NORM:
 		return norm(back, error);
 	case PROGRAM_ADD:
@@ -727,13 +587,13 @@ static int run_op_back(struct engine *engine, int index, size_t count, struct dd
 
 	if (op->skipped || !program->values[op->output].wanted)
 		return 0;
-	back.dy = engine_gradient(engine, program_gradient(program, op));
+	back.dy = gradient_at(engine, program_gradient(program, op));
 	if (program->values[op->input].wanted)
 		back.dx = op->temporary != PROGRAM_NONE ? engine_area(engine, op->temporary)
-							: engine_gradient(engine, op->input);
+							: gradient_at(engine, op->input);
 	status = run_back(&back, error);
 	if (status == 0 && op->temporary != PROGRAM_NONE) {
-		void *to = engine_gradient(engine, op->input);
+		void *to = gradient_at(engine, op->input);
 
 		engine->kernels->add(back.dx, to, to, count_elements(&back, op->input), false,
 				     engine->setup.type);

@@ -51,12 +51,12 @@ struct kernel_pace {
 /*
  * Data that the host sends before each step (data.h). Corrections of the rate are computed there,
  * since pow() on the device rounds differently. If steps can be skipped, only the device knows how
- * many optimizer steps it has done, so there is one element of [paces] for each possible number.
+ * many optimizer steps it has done, so [paces] has an element for each possible number.
  */
 enum { KERNEL_SLOTS = 16 };
 struct kernel_order {
 	uint64_t seed, epoch, sequence;		/* sequence: number of the step, from 1 */
-	uint64_t updates;			/* optimizer steps that are known to be done */
+	uint64_t updates;			/* optimizer steps before this one, at least */
 	float share;				/* 1 / samples of all ranks */
 	uint32_t count;				/* samples of this rank */
 	uint32_t augment, stop;			/* stop: this rank wants to stop */

@@ -2,7 +2,6 @@
 /* data.c - copy the data set and the data of each step to the device */
 #include "config.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,8 +49,8 @@ static void divide(struct data *data, size_t samples, struct device_parts *parts
 int data_open(struct data **result, const struct data_setup *setup, struct ddp_error *error)
 {
 	static const char remedy[] =
-		"the whole set must fit into the GPU's memory: train with fewer images (--samples of a "
-		"drawn set), or on CPUs (--engine cpu)";
+		"The whole set must fit into the GPU's memory. Train with fewer images (--samples "
+		"of a drawn set), or on CPUs (--engine cpu).";
 	const struct set_info *info = set_info(setup->set);
 	struct data *data = *result = ddp_xcalloc(1, sizeof(*data), "a data set on a GPU");
 	struct device_parts parts = {NULL, 0};
@@ -60,10 +59,6 @@ int data_open(struct data **result, const struct data_setup *setup, struct ddp_e
 	char what[640];
 	int status;
 
-	if (info->samples > UINT32_MAX)
-		return ddp_error_set(error, DDP_ERR_ARGUMENT,
-				     "%s: a GPU's kernels count %" PRIu32 " samples at most",
-				     info->title, UINT32_MAX);
 	data->setup = *setup;
 	data->slot_bytes = (sizeof(*data->step) + setup->batch * sample + 7) / 8 * 8;
 	data->images = images_of(setup->net);
@@ -121,20 +116,13 @@ static int copy_set(struct data *data, struct ddp_error *error)
 
 /* --- Steps -------------------------------------------------------------------------------------- */
 
-static int set_samples(const struct data *data, const struct batch *batch, struct kernel_step *slot,
-		       struct ddp_error *error)
+static void set_samples(const struct data *data, const struct batch *batch,
+			struct kernel_step *slot)
 {
-	const struct set_info *info = set_info(data->setup.set);
-
 	for (size_t i = 0; i < batch->count; i++) {
-		if (batch->indices[i] >= info->samples)
-			return ddp_error_set(error, DDP_ERR_ARGUMENT,
-					     "sample %" PRIu64 " of %s does not exist",
-					     batch->indices[i], info->title);
 		indices(data, slot)[i] = (uint32_t)batch->indices[i];
 		orders(slot)[i] = batch->orders ? batch->orders[i] : 0;
 	}
-	return 0;
 }
 
 static struct kernel_order order_of(const struct data *data, const struct batch *batch,
@@ -149,7 +137,7 @@ static struct kernel_order order_of(const struct data *data, const struct batch 
 				     .augment = batch->augment,
 				     .stop = step->stop};
 
-	for (uint64_t i = 0; data->setup.optim && i < KERNEL_SLOTS; i++) {
+	for (uint64_t i = 0; data->setup.optim && i <= step->unsure; i++) {
 		struct optim_numbers numbers =
 			optim_numbers_of(data->setup.optim, step->updates + 1 + i, step->rate);
 
@@ -166,10 +154,9 @@ int data_send(struct data *data, const struct batch *batch, const struct data_st
 	size_t from = offsetof(struct kernel_step, order);
 	int status = data->is_copied ? 0 : copy_set(data, error);
 
-	if (status == 0)
-		status = set_samples(data, batch, host, error);
 	if (status < 0)
 		return status;
+	set_samples(data, batch, host);
 	host->order = order_of(data, batch, step);
 	if (step->state) {
 		host->next = *step->state;

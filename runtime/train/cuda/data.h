@@ -32,7 +32,8 @@ struct data_setup {
 /* Numbers of a step. */
 struct data_step {
 	uint64_t sequence; /* number of the step */
-	uint64_t updates;  /* optimizer steps that the device has done, or up to CUDA_LAG fewer */
+	uint64_t updates;  /* optimizer steps before this one, at least */
+	uint64_t unsure;   /* further steps under way, which a loss scale may skip */
 	size_t global;	   /* samples of all ranks */
 	double rate;
 	bool stop;			  /* this rank wants to stop */
@@ -61,14 +62,14 @@ struct data {
 
 /*
  * Allocates [data] for [setup], whose pointers must outlive [data]. Free [data] with free(). The
- * device memory is freed with the device. Returns 0, DDP_ERR_ARGUMENT if the set has more samples
- * than an index can have, or device_alloc()'s error with the size of the images and a remedy.
+ * device memory is freed with the device. Returns 0, or device_alloc()'s error with the size of the
+ * images and a remedy.
  */
 int data_open(struct data **data, const struct data_setup *setup, struct ddp_error *error);
 
 /*
- * Enqueues a copy of a step over [batch] to the device. The first call copies the set. Returns 0,
- * DDP_ERR_ARGUMENT for an index that is not in the set, or the device's error.
+ * Enqueues a copy of a step over [batch] to the device. The first call copies the set. Returns 0 or
+ * the device's error.
  */
 int data_send(struct data *data, const struct batch *batch, const struct data_step *step,
 	      struct ddp_error *error);

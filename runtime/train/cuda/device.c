@@ -252,9 +252,9 @@ static int poll_stream(struct device *device, cudaStream_t stream, struct ddp_er
 		if (ddp_watch_check(&watch, NULL) < 0)
 			return ddp_error_set(
 				error, DDP_ERR_ENGINE,
-				"%s: work did not finish within %g s (DDP_TIMEOUT): the GPU "
-				"hangs; see the kernel's log for Xid, and drain the node if that "
-				"happens again",
+				"%s: work did not finish within %g s (DDP_TIMEOUT), so the GPU "
+				"hangs. Read the kernel's log for Xid, and drain the node if that "
+				"happens again.",
 				device->who, device->timeout_s);
 		ddp_watch_sleep(&watch, WAIT_NANOSECONDS);
 	}

@@ -71,7 +71,7 @@ void *device_stream(const struct device *device, enum device_stream stream);
 /*
  * Allocate zeroed device memory, aligned to 256 bytes, or host memory that the GPU can access.
  * Messages use [what], such as "activations of 512 samples", and, unless it is NULL, [remedy], such
- * as "lower --batch". Both functions wait. device_close() frees what was not freed before. Device
+ * as "Lower --batch." Both functions wait. device_close() frees what was not freed before. Device
  * memory counts towards the limit.
  */
 int device_alloc(struct device *device, void **memory, size_t bytes, const char *what,

@@ -30,9 +30,9 @@ static int cuda_join(struct ddp *ddp, struct ddp_error *error)
 
 /* Remedies for allocations that fail. */
 
-static const char smaller_batch[] = "lower --batch";
+static const char smaller_batch[] = "Lower --batch.";
 static const char smaller_model[] =
-	"use a smaller network, or an optimizer with fewer values per parameter";
+	"Use a smaller network, or an optimizer with fewer values per parameter.";
 
 static size_t larger(size_t a, size_t b)
 {
@@ -272,24 +272,6 @@ static int open_device(struct engine *engine, struct ddp_error *error)
 
 /* --- Operations --------------------------------------------------------------------------------- */
 
-/* Plans memory. The test set is evaluated in pieces that need no more memory than training. */
-static void place(struct engine *engine)
-{
-	const struct engine_setup *setup = &engine->setup;
-	size_t most = setup->test ? setup->test_batch : 0, limit, need, pieces = 1;
-	size_t *bytes = &engine->memory.areas_bytes;
-
-	*bytes = program_place(engine->program, PROGRAM_TRAIN, setup->batch);
-	limit = *bytes > test_memory_min ? *bytes : test_memory_min;
-	for (;; pieces++) {
-		engine->piece = (most + pieces - 1) / pieces;
-		need = program_place(engine->program, PROGRAM_TEST, engine->piece);
-		if (need <= limit || engine->piece <= 1)
-			break;
-	}
-	*bytes = need > *bytes ? need : *bytes;
-}
-
 static void create_norm(struct engine *engine, const struct program_op *op, struct unit *unit)
 {
 	struct graph_shape in = op->node->in;
@@ -362,7 +344,7 @@ static int create_units(struct engine *engine, struct ddp_error *error)
 	return status;
 }
 
-static int compile(struct engine *engine, struct ddp_error *error)
+static void compile(struct engine *engine)
 {
 	const struct engine_setup *setup = &engine->setup;
 	struct program_options options = {
@@ -372,11 +354,10 @@ static int compile(struct engine *engine, struct ddp_error *error)
 		.drop_masks = true,
 		.joins = true,
 	};
-	int status = program_create(&engine->program, setup->model->graph, &options, error);
 
-	if (status == 0)
-		place(engine);
-	return status;
+	engine->program = program_create(setup->model->graph, &options);
+	engine->memory.areas_bytes = program_place_both(
+		engine->program, setup->batch, setup->test_batch, test_memory_min, &engine->piece);
 }
 
 /*
@@ -392,8 +373,8 @@ static int check_size(struct engine *engine, struct ddp_error *error)
 	for (int i = 0; i < engine->program->value_count; i++) {
 		if (most * engine->program->values[i].elements > UINT32_MAX)
 			return ddp_error_set(error, DDP_ERR_UNSUPPORTED,
-					     "batches of %zu samples: a layer's values are more "
-					     "than 2^32; lower --batch",
+					     "a layer has more than 2^32 values for batches of "
+					     "%zu samples. Lower --batch.",
 					     most);
 	}
 	snprintf(what, sizeof(what), "activations of %zu samples", engine->setup.batch);
@@ -427,7 +408,7 @@ static int open_sets(struct engine *engine, struct ddp_error *error)
 
 	if (status == 0)
 		engine->memory.state = &engine->train->step->state;
-	if (status < 0 || engine->piece == 0)
+	if (status < 0)
 		return status;
 	engine->labels = ddp_xcalloc(engine->piece, sizeof(*engine->labels), "labels");
 	return open_set(engine, &engine->test, engine->setup.test, error);
@@ -439,8 +420,10 @@ static int open_all(struct engine *engine, struct ddp_error *error)
 {
 	int status = open_device(engine, error);
 
-	if (status < 0 || (status = compile(engine, error)) < 0 ||
-	    (status = check_size(engine, error)) < 0 ||
+	if (status < 0)
+		return status;
+	compile(engine);
+	if ((status = check_size(engine, error)) < 0 ||
 	    (status = create_units(engine, error)) < 0 ||
 	    (engine->ranks > 1 && (status = cuda_join(engine->setup.ddp, error)) < 0))
 		return status;

@@ -128,7 +128,7 @@ int layers_open(struct layers **result, struct device *device, struct ddp_error 
 	layers->device = device;
 	if (cudnnGetVersion() < OLDEST)
 		status = ddp_error_set(error, DDP_ERR_UNSUPPORTED,
-				       "%s is too old: 9.8 or newer is needed", layers_describe());
+				       "%s is too old. Install 9.8 or newer.", layers_describe());
 	if (status == 0)
 		dnn = cudnnCreate(&layers->cudnn);
 	/* The stream must be set before a capture begins. */
@@ -215,7 +215,7 @@ static int open_trial(struct trial *trial, struct ddp_error *error)
 	int status;
 
 	divide(trial, &parts);
-	status = device_alloc(device, &trial->memory, parts.bytes, what, "lower --batch", error);
+	status = device_alloc(device, &trial->memory, parts.bytes, what, "Lower --batch.", error);
 	parts = (struct device_parts){trial->memory, 0};
 	divide(trial, &parts);
 	(void)cudaEventCreate(&trial->begin);

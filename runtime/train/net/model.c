@@ -26,9 +26,7 @@ static int pass_on(const struct ddp *ddp, int status, struct ddp_error *error)
 
 static float *zeros(size_t count)
 {
-	size_t bytes = (count * sizeof(float) + ALIGNMENT) / ALIGNMENT * ALIGNMENT;
-
-	return memset(ddp_xaligned(ALIGNMENT, bytes, "the network"), 0, bytes);
+	return ddp_xaligned(count * sizeof(float), "the network");
 }
 
 /* --- Create ------------------------------------------------------------------------------ */
@@ -37,8 +35,8 @@ static float *zeros(size_t count)
  * Buckets are filled from the end of the list. The step vector is first in the list, so it is ready
  * last, and is in the bucket that is summed last.
  */
-static int create_gradients(struct model *model, struct ddp *ddp, bool device, size_t virtual_ranks,
-			    struct ddp_error *error)
+static int create_gradients(struct model *model, struct ddp *ddp, enum ddp_type wire, bool device,
+			    size_t virtual_ranks, struct ddp_error *error)
 {
 	const struct graph *graph = model->graph;
 	struct ddp_gradients_options options = DDP_GRADIENTS_OPTIONS_INIT;
@@ -50,7 +48,7 @@ static int create_gradients(struct model *model, struct ddp *ddp, bool device, s
 	for (size_t i = 0; i < graph->parameter_count; i++)
 		list[i + 1] = (struct ddp_parameter){graph->parameters[i].name,
 						     graph->parameters[i].count};
-	options.wire = model->wire;
+	options.wire = wire;
 	options.sum = true;
 	options.exact = 1;
 	options.device = device;
@@ -63,8 +61,8 @@ static int create_gradients(struct model *model, struct ddp *ddp, bool device, s
 	return status;
 }
 
-/* Read the offsets that libddp chose for the parameters. */
-static int find_offsets(struct model *model, struct ddp_error *error)
+/* Reads the offsets that libddp chose for the parameters. The step vector comes after them. */
+static void find_offsets(struct model *model)
 {
 	const struct graph *graph = model->graph;
 	size_t all;
@@ -72,32 +70,20 @@ static int find_offsets(struct model *model, struct ddp_error *error)
 	model->grads = ddp_gradients_all(model->gradients, &all);
 	model->step_vector = ddp_gradients_view(model->gradients, 0);
 	model->count = ddp_gradients_offset(model->gradients, 0);
-	for (size_t i = 0; i < graph->parameter_count; i++) {
+	for (size_t i = 0; i < graph->parameter_count; i++)
 		model->offsets[i] = ddp_gradients_offset(model->gradients, i + 1);
-		if (model->offsets[i] + graph->parameters[i].count > model->count)
-			return ddp_error_set(
-				error, DDP_ERR_STATE,
-				"network %s: the gradient of %s is placed after the step vector",
-				graph->net->name, graph->parameters[i].name);
-	}
-	return 0;
 }
 
 static void create_arrays(struct model *model, int slots)
 {
 	const struct graph *graph = model->graph;
-	size_t largest = 0;
 
-	for (size_t i = 0; i < graph->parameter_count; i++)
-		if (graph->parameters[i].count > largest)
-			largest = graph->parameters[i].count;
 	for (size_t i = 0; i < graph->buffer_count; i++) {
 		model->buffer_offsets[i] = model->buffer_count;
 		model->buffer_count += graph->buffers[i].count;
 	}
 	model->values = zeros(model->count);
 	model->buffers = zeros(model->buffer_count);
-	model->scratch = zeros(largest);
 	for (int i = 0; i < slots && i < MODEL_SLOTS; i++)
 		model->slots[i] = zeros(model->count);
 }
@@ -110,18 +96,16 @@ int model_create(struct model **result, struct ddp *ddp, const struct graph *gra
 
 	*result = NULL;
 	model->graph = graph;
-	model->wire = wire;
 	model->offsets =
 		ddp_xcalloc(graph->parameter_count, sizeof(*model->offsets), "the network");
 	model->buffer_offsets =
 		ddp_xcalloc(graph->buffer_count, sizeof(*model->buffer_offsets), "the network");
-	status = create_gradients(model, ddp, device, virtual_ranks, error);
-	if (status == 0)
-		status = find_offsets(model, error);
+	status = create_gradients(model, ddp, wire, device, virtual_ranks, error);
 	if (status < 0) {
 		model_destroy(model);
 		return status;
 	}
+	find_offsets(model);
 	create_arrays(model, slots);
 	*result = model;
 	return 0;
@@ -142,7 +126,6 @@ void model_destroy(struct model *model)
 		free_array(model, model->slots[i]);
 	free_array(model, model->values);
 	free(model->buffers);
-	free(model->scratch);
 	ddp_gradients_destroy(model->gradients);
 	free(model->buffer_offsets);
 	free(model->offsets);
@@ -200,36 +183,6 @@ float *model_buffer(const struct model *model, size_t index)
 	return model->buffers + model->buffer_offsets[index];
 }
 
-/* --- Start values ------------------------------------------------------------------------ */
-
-void model_init(struct model *model, uint64_t seed)
-{
-	const struct graph *graph = model->graph;
-	struct ddp_mt19937 random;
-
-	ddp_mt19937_seed(&random, seed);
-	for (size_t i = 0; i < graph->parameter_count; i++) {
-		graph_init(graph, i, &random, model->scratch);
-		graph_import(graph, i, model_value(model, i), model->scratch);
-	}
-	free(model->scratch);
-	model->scratch = NULL;
-	for (size_t i = 0; i < graph->buffer_count; i++) {
-		float *buffer = model_buffer(model, i);
-
-		for (size_t k = 0; k < graph->buffers[i].count; k++)
-			buffer[k] = graph->buffers[i].initial;
-	}
-}
-
-bool model_is_finite(const struct model *model)
-{
-	for (size_t i = 0; i < model->count; i++)
-		if (!isfinite(model->values[i]))
-			return false;
-	return true;
-}
-
 /* --- Initial values ---------------------------------------------------------------------- */
 
 /*
@@ -262,9 +215,14 @@ static double weight_bound(size_t fan)
 	return sqrt(3) * (gain / sqrt((double)fan));
 }
 
-void graph_init(const struct graph *graph, size_t index, struct ddp_mt19937 *random, float *to)
+/*
+ * Draws PyTorch's initial values of [parameter], in PyTorch's layout: kaiming_uniform(a=sqrt 5)
+ * weights, uniform biases, ones and zeros for NORM. On CPUs without AVX2, PyTorch rounds once more,
+ * so its values differ by up to one ulp of the largest possible value.
+ */
+static void draw_parameter(const struct graph_parameter *parameter, struct ddp_mt19937 *random,
+			   float *to)
 {
-	const struct graph_parameter *parameter = &graph->parameters[index];
 	size_t fan = graph_size(parameter->fan);
 
 	switch (parameter->role) {
@@ -318,14 +276,33 @@ static void convert_layout(const struct graph *graph, size_t index, float *to, c
 		transpose(to, from, outputs, channels, places);
 }
 
-void graph_export(const struct graph *graph, size_t index, float *to, const float *from)
+void model_init(struct model *model, uint64_t seed)
 {
-	convert_layout(graph, index, to, from, true);
+	const struct graph *graph = model->graph;
+	struct ddp_mt19937 random;
+
+	ddp_mt19937_seed(&random, seed);
+	for (size_t i = 0; i < graph->parameter_count; i++) {
+		float *values = zeros(graph->parameters[i].count);
+
+		draw_parameter(&graph->parameters[i], &random, values);
+		convert_layout(graph, i, model_value(model, i), values, false);
+		free(values);
+	}
+	for (size_t i = 0; i < graph->buffer_count; i++) {
+		float *buffer = model_buffer(model, i);
+
+		for (size_t k = 0; k < graph->buffers[i].count; k++)
+			buffer[k] = graph->buffers[i].initial;
+	}
 }
 
-void graph_import(const struct graph *graph, size_t index, float *to, const float *from)
+bool model_is_finite(const struct model *model)
 {
-	convert_layout(graph, index, to, from, false);
+	for (size_t i = 0; i < model->count; i++)
+		if (!isfinite(model->values[i]))
+			return false;
+	return true;
 }
 
 /* --- Tensors with PyTorch's names -------------------------------------------------------- */
@@ -474,8 +451,8 @@ void model_tensors_export(struct model_tensors *tensors, const struct model *mod
 
 	for (size_t group = 0; group < groups; group++)
 		for (size_t i = 0; i < graph->parameter_count; i++)
-			graph_export(graph, i, tensors->list[at++].data,
-				     array_of(model, group) + model->offsets[i]);
+			convert_layout(graph, i, tensors->list[at++].data,
+				       array_of(model, group) + model->offsets[i], true);
 	copy_buffers(tensors, model, at, true);
 	tensors->steps = model->batches + steps;
 }
@@ -487,8 +464,8 @@ void model_tensors_import(const struct model_tensors *tensors, struct model *mod
 
 	for (size_t group = 0; group < groups; group++)
 		for (size_t i = 0; i < graph->parameter_count; i++)
-			graph_import(graph, i, array_of(model, group) + model->offsets[i],
-				     tensors->list[at++].data);
+			convert_layout(graph, i, array_of(model, group) + model->offsets[i],
+				       tensors->list[at++].data, false);
 	copy_buffers(tensors, model, at, false);
 	model->batches = tensors->steps - steps;
 }
@@ -531,21 +508,22 @@ static int find(const struct ddp_tensors *file, const char *path, const struct d
 
 	if (!got)
 		return ddp_error_set(
-			error, DDP_ERR_FORMAT, "%s: tensor %s is missing%s", path, want->name,
+			error, DDP_ERR_FORMAT, "%s has no tensor %s%s", path, want->name,
 			is_wrapped(file, want->name)
-				? ", but one with the prefix \"module.\": save model.module.state_dict()"
+				? ", but one with the prefix \"module.\". Save model.module.state_dict()."
 				: "");
 	if (got->type != want->type)
-		return ddp_error_set(error, DDP_ERR_FORMAT, "%s: %s is %s, not %s", path,
-				     want->name,
+		return ddp_error_set(error, DDP_ERR_FORMAT, "tensor %s in %s is %s, not %s",
+				     want->name, path,
 				     got->type == DDP_TYPE_COUNT ? "of an unknown type"
 								 : ddp_type_name(got->type),
 				     ddp_type_name(want->type));
 	if (got->dimensions != want->dimensions ||
 	    memcmp(got->shape, want->shape, (size_t)want->dimensions * sizeof(want->shape[0])))
 		return ddp_error_set(error, DDP_ERR_FORMAT,
-				     "%s: %s has shape %s, the network's has %s", path, want->name,
-				     shape_text(there, got), shape_text(here, want));
+				     "tensor %s in %s has shape %s, but the network needs %s",
+				     want->name, path, shape_text(there, got),
+				     shape_text(here, want));
 	return 0;
 }
 

@@ -41,12 +41,10 @@ struct model {
 	bool shared;	 /* values and slots are shared by all ranks */
 	size_t *offsets; /* offset of each parameter in these arrays */
 	float *step_vector; /* the step vector, MODEL_STEP_SIZE elements of grads after [count]; or NULL */
-	enum ddp_type wire; /* type of gradients sent between ranks */
-	float *buffers;	    /* all buffers, contiguous */
+	float *buffers; /* all buffers, contiguous */
 	size_t *buffer_offsets;
 	size_t buffer_count; /* elements of all buffers */
 	int64_t batches;     /* num_batches_tracked at the start of the training */
-	float *scratch;	     /* space for the largest parameter, freed by model_init() */
 };
 
 /*
@@ -75,7 +73,7 @@ void model_part(size_t count, int rank, int ranks, size_t *begin, size_t *end);
 
 /*
  * Sets parameters and buffers to the initial values that PyTorch gives them after
- * manual_seed([seed]). May be called only once.
+ * manual_seed([seed]).
  */
 void model_init(struct model *model, uint64_t seed);
 

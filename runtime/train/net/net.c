@@ -25,7 +25,6 @@ static const struct net_layer mnist_layers[] = {
 
 static const struct net mnist = {
 	.name = "mnist",
-	.title = "the network of pytorch/examples/mnist",
 	.channels = 1,
 	.height = 28,
 	.width = 28,
@@ -100,7 +99,6 @@ static const float cifar100_mean[NET_CHANNELS] = {0.5071f, 0.4865f, 0.4409f},
 /* [mean] and [deviation] are those of CIFAR-10. */
 static const struct net cifar = {
 	.name = "cifar",
-	.title = "ResNet-18 for images of 32 x 32",
 	.channels = 3,
 	.height = 32,
 	.width = 32,
@@ -116,11 +114,8 @@ static const struct net cifar = {
 /* --- Table of networks ---------------------------------------------------------------------- */
 
 static const struct net *const nets[] = {&mnist, &cifar};
-static const char *const names[] = {"mnist", "cifar", NULL};
 
 enum { NETS = sizeof(nets) / sizeof(nets[0]) };
-
-_Static_assert(sizeof(names) / sizeof(names[0]) == NETS + 1, "each network has its name");
 
 /* A network and its layers, in one allocation. */
 struct copy {
@@ -159,9 +154,4 @@ struct net *net_create(const char *name, int classes)
 void net_destroy(struct net *net)
 {
 	free(net);
-}
-
-const char *const *net_names(void)
-{
-	return names;
 }

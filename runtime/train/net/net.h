@@ -21,7 +21,7 @@ enum net_kind {
 	NET_DENSE, /* fully connected; flattens its input in PyTorch's order (C, H, W) */
 	NET_NORM,  /* BatchNorm2d: eps 1e-5, momentum 0.1, affine, running statistics */
 	NET_RELU,
-	NET_MAX_POOL,	  /* window without padding; the stride is the window's size */
+	NET_MAX_POOL,	  /* 2 x 2 windows with stride 2, without padding */
 	NET_AVERAGE_POOL, /* over the whole image; keeps the channels */
 	NET_DROPOUT,	  /* drops elements, not channels */
 	NET_ADD,	  /* sum of two layers of equal shape */
@@ -43,8 +43,7 @@ struct net_layer {
 
 /* A network. The output of the last layer is the logits. */
 struct net {
-	const char *name; /* for --net: "mnist", "cifar" */
-	const char *title;
+	const char *name;	     /* "mnist", "cifar" */
 	int channels, height, width; /* shape of the input image */
 	int classes;
 	/* of each channel, with pixels scaled to 0 to 1 */
@@ -61,8 +60,5 @@ struct net {
  */
 struct net *net_create(const char *name, int classes);
 void net_destroy(struct net *net);
-
-/* Names of all networks, NULL-terminated. */
-const char *const *net_names(void);
 
 #endif /* TRAIN_NET_H */

@@ -6,7 +6,6 @@
 
 #include <stdlib.h>
 
-#include "base/error.h"
 #include "base/xalloc.h"
 #include "program.h"
 
@@ -101,6 +100,20 @@ size_t program_place(struct program *program, enum program_mode mode, size_t ima
 		all = end > all ? end : all;
 	}
 	return all;
+}
+
+size_t program_place_both(struct program *program, size_t batch, size_t test_batch, size_t least,
+			  size_t *piece)
+{
+	size_t bytes = program_place(program, PROGRAM_TRAIN, batch), need, pieces = 1;
+	size_t limit = bytes > least ? bytes : least;
+
+	for (;; pieces++) {
+		*piece = (test_batch + pieces - 1) / pieces;
+		need = program_place(program, PROGRAM_TEST, *piece);
+		if (need <= limit || *piece <= 1)
+			return need > bytes ? need : bytes;
+	}
 }
 
 /* --- Gradients, and the times at which areas are in use ---------------------------------- */
@@ -321,7 +334,7 @@ static void assign_gradients(struct program *program, struct program_op *op)
 		op->temporary = value_area(program, op->input);
 }
 
-static int connect_gradients(struct program *program, struct ddp_error *error)
+static void connect_gradients(struct program *program)
 {
 	const struct program_op *end = &program->ops[program->op_count - 1];
 
@@ -329,15 +342,9 @@ static int connect_gradients(struct program *program, struct ddp_error *error)
 	for (int i = program->op_count - 1; i >= 0; i--) {
 		struct program_op *op = &program->ops[i];
 
-		if (op->skipped || !program->values[op->output].wanted)
-			continue;
-		if (program->values[program_gradient(program, op)].gradient == PROGRAM_NONE)
-			return ddp_error_set(error, DDP_ERR_ARGUMENT,
-					     "layer %d (%s): no layer uses its output", op->layer,
-					     op->name);
-		assign_gradients(program, op);
+		if (!op->skipped && program->values[op->output].wanted)
+			assign_gradients(program, op);
 	}
-	return 0;
 }
 
 /*
@@ -457,14 +464,10 @@ static void set_times(struct program *program)
 }
 
 /* Assigns areas to values and gradients, and computes when each area is in use. */
-static int program_connect(struct program *program, const struct program_options *options,
-			   struct ddp_error *error)
+static void program_connect(struct program *program, const struct program_options *options)
 {
 	const struct program_value *result;
-	int status;
 
-	if (program->op_count == 0)
-		return ddp_error_set(error, DDP_ERR_ARGUMENT, "a network without layers");
 	want_gradients(program);
 	find_pools(program, options->cache);
 	place_values(program, options);
@@ -472,9 +475,7 @@ static int program_connect(struct program *program, const struct program_options
 		find_lists(program, options);
 	if (options->drop_masks)
 		mask_by_dropout(program);
-	status = connect_gradients(program, error);
-	if (status < 0)
-		return status;
+	connect_gradients(program);
 	if (options->joins)
 		leave_second_gradients(program);
 	result = program_result(program);
@@ -487,7 +488,6 @@ static int program_connect(struct program *program, const struct program_options
 			program_area(program, result->elements * sizeof(float), 0);
 	}
 	set_times(program);
-	return 0;
 }
 
 /* --- Operations -------------------------------------------------------------------------- */
@@ -613,7 +613,6 @@ static int value_of(const struct builder *builder, int node)
 static int add_value(struct program *program, struct graph_shape shape)
 {
 	program->values[program->value_count] = (struct program_value){
-		.shape = shape,
 		.elements = graph_size(shape),
 		.data = PROGRAM_NONE,
 		.gradient = PROGRAM_NONE,
@@ -692,13 +691,11 @@ static void build(struct builder *builder, const struct program_options *options
 	}
 }
 
-int program_create(struct program **result, const struct graph *graph,
-		   const struct program_options *options, struct ddp_error *error)
+struct program *program_create(const struct graph *graph, const struct program_options *options)
 {
 	size_t nodes = graph->node_count, areas = nodes * AREAS_EACH + AREAS_MORE;
 	struct program *program = ddp_xcalloc(1, sizeof(*program), "the network");
 	struct builder builder = {.graph = graph, .program = program};
-	int status;
 
 	program->type = options->type;
 	program->alignment = options->alignment ? options->alignment : ALIGNMENT;
@@ -708,13 +705,8 @@ int program_create(struct program **result, const struct graph *graph,
 	builder.states = ddp_xcalloc(nodes + 1, sizeof(*builder.states), "the network");
 	build(&builder, options);
 	free(builder.states);
-	status = program_connect(program, options, error);
-	if (status < 0) {
-		program_destroy(program);
-		program = NULL;
-	}
-	*result = program;
-	return status;
+	program_connect(program, options);
+	return program;
 }
 
 void program_destroy(struct program *program)

@@ -30,7 +30,6 @@ struct program_area {
 };
 
 struct program_value {
-	struct graph_shape shape;
 	size_t elements;    /* elements per image */
 	int readers;	    /* number of operations that read this value */
 	bool wanted;	    /* its gradient is needed */
@@ -141,12 +140,8 @@ struct program_options {
 	bool wide;  /* the loss is computed from f32 logits and gives f32 gradients */
 };
 
-/*
- * Compiles [graph], which must outlive the program. If a layer's output is unused, returns
- * DDP_ERR_ARGUMENT with a text that names the layer.
- */
-int program_create(struct program **program, const struct graph *graph,
-		   const struct program_options *options, struct ddp_error *error);
+/* Compiles [graph], which must outlive the program. */
+struct program *program_create(const struct graph *graph, const struct program_options *options);
 void program_destroy(struct program *program);
 
 /*
@@ -154,6 +149,14 @@ void program_destroy(struct program *program);
  * need together.
  */
 size_t program_place(struct program *program, enum program_mode mode, size_t images);
+
+/*
+ * Assigns the offsets of both modes: for a [batch] in training, and for [piece] images in an
+ * evaluation. [piece] is the largest part of [test_batch] that needs no more memory than training
+ * or [least] bytes. Returns the bytes of memory that the areas need.
+ */
+size_t program_place_both(struct program *program, size_t batch, size_t test_batch, size_t least,
+			  size_t *piece);
 
 /*
  * The value whose gradient the backward pass of [op] reads: the output of [op] or, with a list, the

@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "base/type.h"
+#include "base/xalloc.h"
 #include "im2col.h"
 
 /* --- Types --------------------------------------------------------------------------------- */
@@ -224,13 +225,13 @@ static void scratch_free(void)
 	scratch.size = 0;
 }
 
-/* Returns at least [size] bytes, or NULL. */
+/* Returns at least [size] bytes. */
 static char *scratch_get(size_t size)
 {
 	if (scratch.size < size || !scratch.data) {
 		scratch_free();
-		scratch.data = aligned_alloc(ALIGN, round_up(size ? size : 1));
-		scratch.size = scratch.data ? size : 0;
+		scratch.data = ddp_xaligned(size, "the computation of a layer");
+		scratch.size = size;
 	}
 	return scratch.data;
 }
@@ -239,8 +240,6 @@ static char *scratch_get(size_t size)
 
 static void copy_free(struct copy *copy)
 {
-	if (!copy)
-		return;
 	primitive_destroy(copy->enter);
 	free(copy->data);
 	free(copy);
@@ -254,7 +253,6 @@ static int copy_get(struct copy **copy, struct math_layer *layer, const struct p
 		    struct ddp_error *error)
 {
 	struct primitive *enter;
-	struct copy *made;
 	int rc;
 
 	for (*copy = layer->copies; *copy; *copy = (*copy)->next)
@@ -265,20 +263,13 @@ static int copy_get(struct copy **copy, struct math_layer *layer, const struct p
 	rc = primitive_reorder(&enter, primitive, ARRAY_WEIGHTS, true, error);
 	if (rc || !enter)
 		return rc;
-	made = calloc(1, sizeof(*made));
-	if (made)
-		*made = (struct copy){
-			.next = layer->copies,
-			.users = 1,
-			.enter = enter,
-			.data = aligned_alloc(ALIGN, round_up(primitive_bytes(enter, ARRAY_Y)))};
-	else
-		primitive_destroy(enter);
-	if (!made || !made->data) {
-		copy_free(made);
-		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for a copy of weights");
-	}
-	*copy = layer->copies = made;
+	*copy = ddp_xcalloc(1, sizeof(**copy), "a copy of weights");
+	**copy = (struct copy){.next = layer->copies,
+			       .users = 1,
+			       .enter = enter,
+			       .data = ddp_xaligned(primitive_bytes(enter, ARRAY_Y),
+						    "a copy of weights")};
+	layer->copies = *copy;
 	return 0;
 }
 
@@ -364,12 +355,10 @@ static int job_create(struct job **job, struct math_layer *layer, enum math_pass
 	static const enum array results[] = {[MATH_FORWARD] = ARRAY_Y,
 					     [MATH_BACK_DATA] = ARRAY_X,
 					     [MATH_BACK_WEIGHTS] = ARRAY_WEIGHTS};
-	struct job *made = calloc(1, sizeof(*made));
+	struct job *made = ddp_xcalloc(1, sizeof(*made), "a primitive");
 	struct primitive_options options;
 	int rc;
 
-	if (!made)
-		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for a primitive");
 	made->count = count;
 	made->result = results[pass];
 	made->has_columns = variant->family->columns;
@@ -400,10 +389,7 @@ static int job_convert(struct job *job, enum array array, void *from, void *to, 
 	return 0;
 }
 
-/*
- * Runs the job on the caller's arrays [data]. Returns 0, DDP_ERR_MEMORY or an error of
- * primitive_run().
- */
+/* Runs the job on the caller's arrays [data]. Returns 0 or an error of primitive_run(). */
 static int job_run(struct job *job, const float *weights, void *const data[ARRAYS],
 		   struct ddp_error *error)
 {
@@ -411,9 +397,6 @@ static int job_run(struct job *job, const float *weights, void *const data[ARRAY
 	void *arrays[ARRAYS];
 	int rc = 0;
 
-	if (!own)
-		return ddp_error_set(error, DDP_ERR_MEMORY,
-				     "no memory (%zu bytes) to compute a layer", job->bytes);
 	if (job->copy)
 		rc = copy_refresh(job->copy, weights, own, error);
 	for (enum array i = 0; i < ARRAYS && rc == 0; i++) {
@@ -473,11 +456,9 @@ static void layer_destroy(struct math_layer *layer)
 static int layer_create(struct math_layer **layer, const struct math_options *options,
 			struct ddp_error *error)
 {
-	struct math_layer *made = calloc(1, sizeof(*made));
+	struct math_layer *made = ddp_xcalloc(1, sizeof(*made), "a layer");
 	int rc = 0;
 
-	if (!made)
-		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for a layer");
 	scratch.layers++;
 	made->options = *options;
 	threads_set(made);
@@ -502,32 +483,21 @@ static const char *layer_algorithm(const struct math_layer *layer, enum math_pas
 	return layer->passes[pass].variants[number].name;
 }
 
-static int layer_choose(struct math_layer *layer, enum math_pass pass, int number,
-			struct ddp_error *error)
+static void layer_choose(struct math_layer *layer, enum math_pass pass, int number)
 {
 	struct pass *changed = &layer->passes[pass];
 
-	if (number < 0 || number >= changed->variant_count)
-		return ddp_error_set(error, DDP_ERR_ARGUMENT,
-				     "algorithm %d of a layer that has %d for this pass", number,
-				     changed->variant_count);
 	if (number != changed->chosen)
 		jobs_trim(layer, changed, 0);
 	changed->chosen = number;
-	return 0;
 }
 
-static int layer_load(struct math_layer *layer, const float *weights, const float *bias,
-		      struct ddp_error *error)
+static void layer_load(struct math_layer *layer, const float *weights, const float *bias)
 {
-	if (!weights || (layer->options.bias && !bias))
-		return ddp_error_set(error, DDP_ERR_ARGUMENT, "a layer is loaded without its %s",
-				     weights ? "bias" : "weights");
 	layer->weights = weights;
 	layer->bias = bias;
 	for (struct copy *copy = layer->copies; copy; copy = copy->next)
 		copy->fresh = false;
-	return 0;
 }
 
 /* Finds or creates the oneDNN primitives of [pass] for [count] images, and moves them to the front of the list. */
@@ -567,9 +537,6 @@ static int layer_run(struct math_layer *layer, enum math_pass pass, size_t count
 	rc = job_find(layer, pass, count, error);
 	if (rc)
 		return rc;
-	if (!layer->weights && pass != MATH_BACK_WEIGHTS)
-		return ddp_error_set(error, DDP_ERR_STATE,
-				     "a layer computes before its weights were loaded");
 	return job_run(layer->passes[pass].jobs, layer->weights, data, error);
 }
 
@@ -579,7 +546,7 @@ static int layer_forward(struct math_layer *layer, size_t count, const void *x, 
 	void *const data[ARRAYS] = {
 		[ARRAY_X] = (void *)x, [ARRAY_BIAS] = (void *)layer->bias, [ARRAY_Y] = y};
 
-	return count ? layer_run(layer, MATH_FORWARD, count, data, error) : 0;
+	return layer_run(layer, MATH_FORWARD, count, data, error);
 }
 
 static int layer_back_data(struct math_layer *layer, size_t count, const void *dy, void *dx,
@@ -587,28 +554,18 @@ static int layer_back_data(struct math_layer *layer, size_t count, const void *d
 {
 	void *const data[ARRAYS] = {[ARRAY_X] = dx, [ARRAY_Y] = (void *)dy};
 
-	if (layer->options.first)
-		return ddp_error_set(error, DDP_ERR_STATE,
-				     "the first layer has no gradient of its input");
-	return count ? layer_run(layer, MATH_BACK_DATA, count, data, error) : 0;
+	return layer_run(layer, MATH_BACK_DATA, count, data, error);
 }
 
 static int layer_back_weights(struct math_layer *layer, size_t count, const void *x, const void *dy,
 			      float *weights, float *bias, struct ddp_error *error)
 {
-	const struct math_options *options = &layer->options;
-	size_t window = (size_t)options->size * (size_t)options->size;
 	void *const data[ARRAYS] = {[ARRAY_X] = (void *)x,
 				    [ARRAY_WEIGHTS] = weights,
 				    [ARRAY_BIAS] = bias,
 				    [ARRAY_Y] = (void *)dy};
 
-	if (count)
-		return layer_run(layer, MATH_BACK_WEIGHTS, count, data, error);
-	memset(weights, 0, (size_t)options->out * (size_t)options->in * window * sizeof(*weights));
-	if (options->bias)
-		memset(bias, 0, (size_t)options->out * sizeof(*bias));
-	return 0;
+	return layer_run(layer, MATH_BACK_WEIGHTS, count, data, error);
 }
 
 /* --- Module -------------------------------------------------------------------------------- */
@@ -647,19 +604,12 @@ static bool has_type(enum ddp_type type, struct ddp_error *error)
 {
 	struct primitive_offer offer = {.name = "no implementation"};
 
-	if (type != DDP_F32 && type != DDP_BF16) {
-		ddp_error_set(error, DDP_ERR_UNSUPPORTED,
-			      "%s does not train in %s on a CPU; use bf16 or f32",
-			      primitive_library(), ddp_type_name((uint32_t)type));
-		return false;
-	}
 	if (is_native(type, &offer))
 		return true;
-	ddp_error_set(
-		error, DDP_ERR_UNSUPPORTED,
-		"this CPU has no instructions for %s that %s supports (it would use \"%s\")%s",
-		type == DDP_F32 ? "f32" : "bf16", primitive_library(), offer.name,
-		type == DDP_F32 ? "" : "; use f32");
+	ddp_error_set(error, DDP_ERR_UNSUPPORTED,
+		      "%s has no fast %s on this CPU and would fall back to \"%s\"%s",
+		      primitive_library(), type == DDP_F32 ? "f32" : "bf16", offer.name,
+		      type == DDP_F32 ? "" : ". Use --amp=off.");
 	return false;
 }
 

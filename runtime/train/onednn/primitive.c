@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/type.h"
+#include "base/xalloc.h"
 #include "dnnl.h"
 #include "primitive.h"
 
@@ -63,11 +64,11 @@ static int dnnl_error(struct ddp_error *error, dnnl_status_t status, const char 
 {
 	if (status == dnnl_unimplemented)
 		return ddp_error_set(error, DDP_ERR_UNSUPPORTED,
-				     "oneDNN %s does not support %s on a CPU with %s", version,
+				     "oneDNN %s does not support a %s on a CPU with %s", version,
 				     text, instructions);
 	return ddp_error_set(error, status == dnnl_out_of_memory ? DDP_ERR_MEMORY : DDP_ERR_ENGINE,
-			     "oneDNN %s, %s: %.*s: \"%s\"", version, text, (int)strcspn(call, "("),
-			     call, dnnl_status2str(status));
+			     "%.*s of oneDNN %s failed with \"%s\" for a %s",
+			     (int)strcspn(call, "("), call, version, dnnl_status2str(status), text);
 }
 
 /* Calls a oneDNN function. On failure sets [rc] and jumps to out. */
@@ -276,13 +277,13 @@ static int check(const struct primitive *primitive, struct ddp_error *error)
 
 	if (strncmp(name, "ref", 3) == 0)
 		return ddp_error_set(error, DDP_ERR_UNSUPPORTED,
-				     "oneDNN %s, %s: only the reference implementation \"%s\" does "
-				     "that on a CPU with %s",
-				     version, primitive->text, name, instructions);
+				     "oneDNN %s has only the reference implementation \"%s\" for a "
+				     "%s on a CPU with %s",
+				     version, name, primitive->text, instructions);
 	if (primitive->options.winograd && !strstr(name, "wino"))
 		return ddp_error_set(error, DDP_ERR_UNSUPPORTED,
-				     "oneDNN %s, %s: \"%s\" does not use Winograd", version,
-				     primitive->text, name);
+				     "\"%s\" of oneDNN %s does not use Winograd for a %s", name,
+				     version, primitive->text);
 	return 0;
 }
 
@@ -298,28 +299,21 @@ out:
 	return rc;
 }
 
-static struct primitive *begin(const struct primitive_options *options, struct ddp_error *error)
+static struct primitive *begin(const struct primitive_options *options)
 {
-	struct primitive *primitive = calloc(1, sizeof(*primitive));
+	struct primitive *primitive = ddp_xcalloc(1, sizeof(*primitive), "a primitive");
 
-	if (primitive)
-		primitive->options = *options;
-	else
-		ddp_error_set(error, DDP_ERR_MEMORY, "no memory for a primitive");
+	primitive->options = *options;
 	return primitive;
 }
 
 static int begin_pass(struct primitive **primitive, const struct primitive_options *options,
 		      struct ddp_error *error)
 {
-	struct primitive *made = begin(options, error);
-	const char *text;
+	struct primitive *made = *primitive = begin(options);
+	const char *text = made->text;
 	int rc = 0;
 
-	*primitive = made;
-	if (!made)
-		return DDP_ERR_MEMORY;
-	text = made->text;
 	describe(made->text, options);
 	primitive_library();
 	TRY(engine_status);
@@ -388,11 +382,7 @@ int primitive_reorder(struct primitive **primitive, const struct primitive *of, 
 	ours = descriptor_of(&plain);
 	if (!theirs || dnnl_memory_desc_equal(ours, theirs))
 		goto out;
-	made = begin(&of->options, error);
-	if (!made) {
-		rc = DDP_ERR_MEMORY;
-		goto out;
-	}
+	made = begin(&of->options);
 	made->options.winograd = false;
 	snprintf(made->text, TEXT, "reorder for %.140s", of->text);
 	text = made->text;

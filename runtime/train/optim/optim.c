@@ -87,17 +87,6 @@ void optim_step(const struct optim *optim, uint64_t step, double rate, float *va
 
 /* --- Schedules --------------------------------------------------------------------------- */
 
-static const char *const schedule_words[SCHEDULE_KINDS + 1] = {
-	[SCHEDULE_CONSTANT] = "constant",
-	[SCHEDULE_STEP] = "step",
-	[SCHEDULE_COSINE] = "cosine",
-};
-
-const char *const *schedule_names(void)
-{
-	return schedule_words;
-}
-
 /* Multiplies repeatedly, since pow() would round differently. */
 static double step_rate(const struct schedule *schedule, unsigned epoch)
 {

@@ -56,8 +56,6 @@ struct schedule {
 	double warmup;	 /* epochs of linear warmup */
 };
 
-const char *const *schedule_names(void); /* "constant", "step", "cosine" */
-
 /*
  * The learning rate of step [step] of [steps] in epoch [epoch], both counted from 0. It is that of
  * PyTorch's StepLR (as a product in double) or CosineAnnealingLR, stepped once per epoch. During

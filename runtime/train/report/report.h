@@ -55,7 +55,8 @@ struct report_work {
 	double seconds[ENGINE_PHASES];
 	double evaluation; /* seconds in evaluations */
 	uint64_t samples;
-	uint64_t resident; /* peak memory so far, in bytes */
+	uint64_t resident;   /* peak memory so far, in bytes */
+	uint64_t next_steps; /* from rank 0: steps in the next interval */
 };
 
 struct report_run {

@@ -225,8 +225,8 @@ static int log_error(const struct stream *stream, struct ddp_error *error)
 {
 	if (errno == ENXIO)
 		return ddp_error_set(error, DDP_ERR_FILE,
-				     "cannot write the log %s: no process reads this FIFO; start "
-				     "the reader first",
+				     "cannot write the log %s: no process reads this FIFO. Start "
+				     "the reader first.",
 				     stream->path);
 	return ddp_error_errno(error, DDP_ERR_FILE, "cannot write the log %s", stream->path);
 }
