@@ -95,8 +95,8 @@ int ddp_srun_init(spank_t spank, int argc, char **argv)
 	srun.owner = getpid();
 	if (ddp_values_from_plugstack(&srun.values, argc, argv, &message) < 0)
 		ddp_fail(&srun.disabled,
-			 "disabled, since its line in plugstack.conf on this host is wrong: %s. "
-			 "Report it to your administrator.",
+			 "the plugin is disabled, because its line in plugstack.conf on this host "
+			 "is wrong. Report this to your administrator: %s",
 			 message.text);
 	return ddp_register_options(spank, on_option);
 }
@@ -385,8 +385,8 @@ static int check_site_directory(struct ddp_message *message)
 	if (stat(path, &st) == 0 || errno != ENOENT)
 		return 0;
 	return ddp_fail(message,
-			"%s does not exist, and rdzv=%s of plugstack.conf needs it; make it, with "
-			"mode 1777 if users make their own directories in it",
+			"%s does not exist, but rdzv=%s of plugstack.conf needs it. Make it, with "
+			"mode 1777 if users make their own directories in it.",
 			path, template);
 }
 

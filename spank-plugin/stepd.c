@@ -96,7 +96,8 @@ int ddp_slurmd_init(int argc, char **argv)
 	struct ddp_message message;
 
 	if (read_arguments(argc, argv, &message) < 0)
-		ddp_say_error("disabled, since its line in plugstack.conf is wrong: %s",
+		ddp_say_error("the plugin is disabled, because its line in plugstack.conf is "
+			      "wrong: %s",
 			      message.text);
 	return 0;
 }
@@ -107,7 +108,8 @@ int ddp_stepd_init(spank_t spank, int argc, char **argv)
 
 	if (read_arguments(argc, argv, &message) < 0)
 		ddp_fail(&stepd.broken,
-			 "disabled, since its line in plugstack.conf on this node is wrong: %s",
+			 "the plugin is disabled, because its line in plugstack.conf on this node "
+			 "is wrong: %s",
 			 message.text);
 	(void)ddp_register_options(spank, on_option);
 	return 0;
@@ -203,8 +205,8 @@ static void check_directory(const char *host)
 	stepd.directory_seen = ddp_rendezvous_check(ch->directory, ch->nonce, &why) == 0;
 	if (!stepd.directory_seen)
 		(void)ddp_fail(&stepd.directory_problem,
-			       "node %s does not share %s with %s, where srun ran "
-			       "(%s); give a shared one with --ddp-rdzv=DIR",
+			       "node %s does not see %s, which srun made on %s (%s). Give a "
+			       "directory that all nodes share with --ddp-rdzv=DIR.",
 			       host, ch->directory, ch->from, why.text);
 }
 
@@ -228,9 +230,9 @@ static int check_directory_in_task(const char *host, struct ddp_message *message
 		if (node_sees && !stepd.directory_seen)
 			(void)ddp_fail(
 				&stepd.directory_problem,
-				"tasks on node %s do not see %s, although the node does: they have "
-				"other mounts (%s); give a directory that tasks see with "
-				"--ddp-rdzv=DIR",
+				"tasks on node %s do not see %s, because they have other mounts "
+				"than the node (%s). Give a directory that tasks see with "
+				"--ddp-rdzv=DIR.",
 				host, ch->directory, why.text);
 	}
 	if (stepd.directory_seen || node_sees || !ch->directory[0] || !ch->base_asked)
@@ -417,7 +419,7 @@ static void report_unseen_directory(const struct ddp_facts *facts)
 		return;
 	if (facts->task.local_rank == 0 && facts->task.rank != 0 && !stepd.directory_seen &&
 	    stepd.channel.directory[0] && strcmp(facts->host, stepd.channel.node) != 0)
-		ddp_say("no rendezvous directory: %s; DDP_INIT_METHOD stays unset",
+		ddp_say("DDP_INIT_METHOD stays unset, because there is no rendezvous directory: %s",
 			stepd.directory_problem.text);
 }
 
@@ -527,7 +529,7 @@ static void end_step(spank_t spank)
 	    ddp_end_step(job, step, &message) == 0)
 		return;
 	ddp_fail(&line,
-		 "cannot end step %u.%u (%.200s): its other tasks continue. Type scancel %u.%u",
+		 "cannot end step %u.%u (%.200s), so its other tasks continue. Type scancel %u.%u.",
 		 job, step, message.text, job, step);
 	print_reason(line.text);
 }

@@ -148,20 +148,13 @@ int ddp_list_get(const char *list, const char *name, char *value, size_t size)
 static int encode_field(const struct ddp_channel *channel, const struct field *f, char *buf,
 			size_t size)
 {
-	const char *at = (const char *)channel + f->offset;
-	uint64_t number = 0;
+	const void *at = (const char *)channel + f->offset;
+	uint64_t number;
 	char digits[24];
 
 	if (f->kind == TEXT)
-		return *at ? ddp_list_add(buf, size, f->key, at) : 0;
-	if (f->kind == U32) {
-		uint32_t small;
-
-		memcpy(&small, at, sizeof(small));
-		number = small;
-	} else {
-		memcpy(&number, at, sizeof(number));
-	}
+		return *(const char *)at ? ddp_list_add(buf, size, f->key, at) : 0;
+	number = f->kind == U32 ? *(const uint32_t *)at : *(const uint64_t *)at;
 	if (number == 0)
 		return 0;
 	snprintf(digits, sizeof(digits), "%llu", (unsigned long long)number);
@@ -181,20 +174,17 @@ int ddp_channel_encode(const struct ddp_channel *channel, char *buf, size_t size
 static int decode_field(const struct field *f, const char *value, size_t n,
 			struct ddp_channel *channel)
 {
-	char *at = (char *)channel + f->offset;
+	void *at = (char *)channel + f->offset;
 	uint64_t number;
 
 	if (f->kind == TEXT)
 		return unescape(value, n, at, f->size);
 	if (ddp_parse_number_n(value, n, 0, f->kind == U32 ? UINT32_MAX : UINT64_MAX, &number) < 0)
 		return -1;
-	if (f->kind == U32) {
-		uint32_t small = (uint32_t)number;
-
-		memcpy(at, &small, sizeof(small));
-	} else {
-		memcpy(at, &number, sizeof(number));
-	}
+	if (f->kind == U32)
+		*(uint32_t *)at = (uint32_t)number;
+	else
+		*(uint64_t *)at = number;
 	return 0;
 }
 
@@ -214,8 +204,8 @@ int ddp_channel_decode(const char *text, struct ddp_channel *channel, struct ddp
 	if (n != sizeof(version) - 1 || memcmp(text, version, n) != 0)
 		return ddp_fail(
 			message,
-			"srun's plugin uses version \"%.*s\" of %s, this node's plugin uses "
-			"\"%s\"; install the same slurm-ddp on both",
+			"srun's plugin uses version \"%.*s\" of %s, and this node's plugin uses "
+			"\"%s\". Install the same slurm-ddp on both",
 			n < 20 ? (int)n : 20, text, DDP_CHANNEL_NAME, version);
 	for (const char *p = text + n; *p == ';';) {
 		const char *key = ++p, *equals;

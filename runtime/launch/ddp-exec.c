@@ -286,7 +286,7 @@ static void end_step(void)
 	/* The end of the step may kill scancel, too. */
 	if (said.status != 0 && (said.timed_out || said.status <= 128))
 		complain(true,
-			 "cannot end step %s (%.*s): its other tasks continue. Type scancel %s.",
+			 "cannot end step %s (%.*s), so its other tasks continue. Type scancel %s.",
 			 step, (int)strcspn(why, "\n"), why, step);
 	ddp_command_said_free(&said);
 }
@@ -355,27 +355,21 @@ static uint32_t list_gpus(const bool seen[GPUS_MAX], char *list, size_t size)
  */
 static int replace_devices(const char *gpus, bool known)
 {
-	static const char *const names[] = {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES",
-					    "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK"};
+	static const char *const names[] = {"SLURM_STEP_GPUS", "CUDA_VISIBLE_DEVICES",
+					    "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL",
+					    "ZE_AFFINITY_MASK"};
+	const size_t count = sizeof(names) / sizeof(names[0]);
 	size_t kept = 0;
 
-	for (size_t i = 0; step_env[i]; i++) {
-		const char *name = strncmp(step_env[i], "SLURM_STEP_GPUS=", 16) == 0
-					   ? "SLURM_STEP_GPUS"
-					   : NULL;
-		bool drop = name && !known;
-
-		for (size_t n = 0; n < sizeof(names) / sizeof(names[0]) && !name; n++) {
-			size_t length = strlen(names[n]);
-
-			if (strncmp(step_env[i], names[n], length) == 0 &&
-			    step_env[i][length] == '=')
-				name = names[n];
-		}
-		if (drop)
+	for (size_t i = 0, n; step_env[i]; i++) {
+		for (n = 0; n < count; n++)
+			if (strncmp(step_env[i], names[n], strlen(names[n])) == 0 &&
+			    step_env[i][strlen(names[n])] == '=')
+				break;
+		if (n == 0 && !known)
 			continue;
 		step_env[kept] = step_env[i];
-		if (name && asprintf(&step_env[kept], "%s=%s", name, gpus) < 0)
+		if (n < count && asprintf(&step_env[kept], "%s=%s", names[n], gpus) < 0)
 			return -1;
 		kept++;
 	}
@@ -421,16 +415,6 @@ static int make_step_env(struct meet *meet, struct ddp_message *message)
 	if ((!known || strcmp(all, own) != 0) && replace_devices(all, known) < 0)
 		return ddp_fail(message, "out of memory");
 	return 0;
-}
-
-/*
- * Since Slurm 23.02 slurmstepd sets SLURM_JOB_END_TIME from the step's credential; older releases
- * do not set it in srun.
- */
-static void find_end_time(void)
-{
-	(void)ddp_parse_number(ddp_env_filled(environ, "SLURM_JOB_END_TIME"), 1, INT64_MAX,
-			       &channel.end_time);
 }
 
 static int make_plan(struct ddp_facts *facts, struct ddp_plan *plan, struct ddp_message *message)
@@ -520,7 +504,12 @@ static int describe(struct ddp_message *message)
 	(void)ddp_format(channel.from, sizeof(channel.from), "%s", host);
 	(void)ddp_format(channel.node, sizeof(channel.node), "%s", host);
 	ddp_step_find_user(&channel, options.values.directory);
-	find_end_time();
+	/*
+	 * Since Slurm 23.02 slurmstepd sets SLURM_JOB_END_TIME from the step's credential; older
+	 * releases do not set it in srun.
+	 */
+	(void)ddp_parse_number(ddp_env_filled(environ, "SLURM_JOB_END_TIME"), 1, INT64_MAX,
+			       &channel.end_time);
 	if (ddp_format(channel.cluster, sizeof(channel.cluster), "%.*s", (int)strcspn(cluster, ":"),
 		       cluster) < 0)
 		return ddp_fail(message, "SLURM_CLUSTER_NAME=%.100s... is too long", cluster);
@@ -618,7 +607,10 @@ static int follow(struct ddp_facts *facts, struct ddp_plan *plan, struct ddp_mes
 	    ddp_rendezvous_check(channel.directory, channel.nonce, &why) < 0) {
 		is_error_of_node = true;
 		failure = OTHERS_START;
-		return ddp_fail(message, "node %s does not see %s, which rank 0 made on %s (%s)",
+		return ddp_fail(message,
+				"node %s does not see %s, which rank 0 made on %s (%s). "
+				"Give a directory that all nodes share with "
+				"--ddp-rdzv=DIR.",
 				host, channel.directory, channel.node, why.text);
 	}
 	return make_plan(facts, plan, message);
@@ -647,7 +639,7 @@ static int agree(struct meet *meet, const char *base, struct ddp_facts *facts,
 			complain(true, "%s", message->text);
 		}
 		if (meet && ddp_channel_encode(&channel, text, sizeof(text)) < 0)
-			rv = ddp_fail(message, "the step's record does not fit");
+			rv = ddp_fail(message, "the record of this step is too long");
 	}
 	if (meet && meet_share(meet, text, sizeof(text), &shared) < 0)
 		return rv < 0 ? rv : ddp_fail(message, "%s", shared.text);
@@ -687,10 +679,11 @@ static int guess(const char *why, struct ddp_facts *facts, struct ddp_plan *plan
 	if (!users && !place_resolves(channel.address))
 		return ddp_fail(
 			message,
-			"%s, and %s, the name of rank 0's node, does not resolve here; remedies: "
-			"increase DDP_TIMEOUT (seconds) if a task started late; give a shared "
-			"directory with --ddp-rdzv=DIR; or set MASTER_ADDR",
-			why, channel.address);
+			"%s, the name of rank 0's node, does not resolve here. Set MASTER_ADDR, "
+			"or give a directory that all nodes share with --ddp-rdzv=DIR, or "
+			"increase DDP_TIMEOUT (seconds) if a task started late. The tasks could "
+			"not meet: %s",
+			channel.address, why);
 	ddp_step_choose_port(&channel, &options.values, false);
 	is_error_of_node = false;
 	failure = NONE_STARTS;
@@ -904,8 +897,8 @@ int main(int argc, char **argv)
 	if (options.given[EXEC_OPTION_HELP] || options.given[EXEC_OPTION_VERSION])
 		return ddp_stdio_flush("ddp-exec") < 0 ? EXIT_FAILURE : 0;
 	if (!options.program[0] && !options.given[EXEC_OPTION_PRINT]) {
-		complain(false,
-			 "no program given: srun ddp-exec [OPTION...] program [argument...]");
+		complain(false, "no program is given. Write srun ddp-exec [OPTION...] program "
+				"[argument...].");
 		return EXIT_USAGE;
 	}
 	place = place_find(environ, &message);
@@ -915,7 +908,8 @@ int main(int argc, char **argv)
 	}
 	if (place == PLACE_TASK && place_is_set_up(environ)) {
 		if (options.given[EXEC_OPTION_PRINT])
-			say("the variables of this step are already set: srun --ddp-verbose prints them");
+			say("the variables of this step are already set. Use srun --ddp-verbose "
+			    "to print them.");
 	} else if (!options.program[0] || !ddp_is_launcher(options.program[0])) {
 		status = set_up(place);
 		if (status != 0) {

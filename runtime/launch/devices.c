@@ -224,25 +224,23 @@ static uint32_t neighbours_in_map(const char *map, uint32_t local_id, uint32_t l
 
 /* Count the tasks on this task's device, if each task sees only the devices that it is bound to. */
 static uint32_t neighbours_bound(const struct ddp_device_facts *facts,
-				 const struct ddp_devices *devices)
+				 const struct ddp_devices *devices, const struct binding *bind)
 {
 	uint32_t size = facts->local_size, gpus = devices->on_node;
-	struct binding bind;
 
-	read_binding(facts->task_env, &bind);
-	if (bind.kind == BIND_PER_TASK && !bind.shards)
+	if (bind->kind == BIND_PER_TASK && !bind->shards)
 		return 1;
-	if (bind.kind == BIND_SINGLE && gpus > 0) {
+	if (bind->kind == BIND_SINGLE && gpus > 0) {
 		/* blocks of [count] tasks are assigned to the GPUs in turn */
-		uint32_t mine = facts->local_id / bind.count % gpus, n = 0;
+		uint32_t mine = facts->local_id / bind->count % gpus, n = 0;
 
 		for (uint32_t i = 0; i < size; i++)
-			n += i / bind.count % gpus == mine;
+			n += i / bind->count % gpus == mine;
 		return n;
 	}
-	if (bind.kind == BIND_MAP)
-		return neighbours_in_map(bind.map, facts->local_id, size);
-	if (bind.kind == BIND_MASK && size > 1)
+	if (bind->kind == BIND_MAP)
+		return neighbours_in_map(bind->map, facts->local_id, size);
+	if (bind->kind == BIND_MASK && size > 1)
 		return 0;
 	if (gpus > 0 && devices->visible == 1 && size % gpus == 0)
 		return size / gpus;
@@ -252,18 +250,17 @@ static uint32_t neighbours_bound(const struct ddp_device_facts *facts,
 /*
  * Count the tasks on this task's device, including this task. Returns 0 if the number is unknown.
  */
-static uint32_t neighbours_of(const struct ddp_device_facts *facts, const struct ddp_devices *d)
+static uint32_t neighbours_of(const struct ddp_device_facts *facts, const struct ddp_devices *d,
+			      const struct binding *bind)
 {
 	uint32_t size = facts->local_size;
-	struct binding bind;
 
-	read_binding(facts->task_env, &bind);
 	/*
 	 * With a mask, a task that sees every device may share a device with a task that sees
 	 * fewer.
 	 */
-	if (d->bound || bind.kind == BIND_MASK)
-		return neighbours_bound(facts, d);
+	if (d->bound || bind->kind == BIND_MASK)
+		return neighbours_bound(facts, d, bind);
 	if (d->visible == 0)
 		return 0;
 	return d->visible >= size ? 1
@@ -272,7 +269,7 @@ static uint32_t neighbours_of(const struct ddp_device_facts *facts, const struct
 
 /* Whether two tasks would share a device if the node had [size] tasks. */
 static bool is_crowded(const struct ddp_device_facts *facts, const struct ddp_devices *d,
-		       uint64_t size)
+		       uint64_t size, const struct binding *bind)
 {
 	struct ddp_device_facts each = *facts;
 
@@ -281,22 +278,23 @@ static bool is_crowded(const struct ddp_device_facts *facts, const struct ddp_de
 		return true;
 	each.local_size = size < TASKS_MAX ? (uint32_t)size : TASKS_MAX;
 	for (each.local_id = 0; each.local_id < each.local_size; each.local_id++)
-		if (neighbours_of(&each, d) > 1)
+		if (neighbours_of(&each, d, bind) > 1)
 			return true;
 	return false;
 }
 
-static bool is_first_crowded(const struct ddp_device_facts *facts, const struct ddp_devices *d)
+static bool is_first_crowded(const struct ddp_device_facts *facts, const struct ddp_devices *d,
+			     const struct binding *bind)
 {
 	const char *tasks = ddp_env_get(facts->task_env, "SLURM_STEP_TASKS_PER_NODE");
 	uint64_t earlier = 0;
 
-	if (facts->local_id != 0 || !is_crowded(facts, d, facts->local_size))
+	if (facts->local_id != 0 || !is_crowded(facts, d, facts->local_size, bind))
 		return false;
 	if (facts->node_id == 0)
 		return true;
 	return tasks && ddp_tasks_most(tasks, facts->node_id, &earlier) == 0 &&
-	       !is_crowded(facts, d, earlier);
+	       !is_crowded(facts, d, earlier, bind);
 }
 
 /*
@@ -335,17 +333,16 @@ static bool is_first_idle(const struct ddp_device_facts *facts, const struct ddp
 	       (tasks && !ddp_tasks_within(tasks, facts->node_id, 2, d->on_node));
 }
 
-static void choose_device(const struct ddp_device_facts *facts, struct ddp_devices *d)
+static void choose_device(const struct ddp_device_facts *facts, struct ddp_devices *d,
+			  const struct binding *bind)
 {
 	uint32_t id = facts->local_id, size = facts->local_size;
 	uint32_t each = gpus_per_task(facts->task_env);
-	struct binding bind;
 
-	read_binding(facts->task_env, &bind);
 	d->local_rank = id;
 	if (d->visible == 0) {
 		d->device = -1;
-	} else if (d->visible == 1 || (d->bound && bind.kind == BIND_PER_TASK)) {
+	} else if (d->visible == 1 || (d->bound && bind->kind == BIND_PER_TASK)) {
 		d->device = 0;
 		d->local_rank = 0;
 	} else if (!d->bound && each > 1 && (uint64_t)each * size <= d->visible) {
@@ -357,7 +354,7 @@ static void choose_device(const struct ddp_device_facts *facts, struct ddp_devic
 		d->local_rank = id % d->visible;
 		d->wraps = true;
 	}
-	d->neighbours = neighbours_of(facts, d);
+	d->neighbours = neighbours_of(facts, d, bind);
 	if (facts->mode == DDP_LOCAL_RANK_TASK)
 		d->local_rank = id;
 	else if (facts->mode == DDP_LOCAL_RANK_DEVICE && d->device >= 0)
@@ -374,13 +371,12 @@ static void set_share(struct ddp_devices *d, uint64_t num, uint64_t den)
  * Shards belong to the step. A task's share is the step's part of the GPU divided by the number of
  * tasks on the GPU.
  */
-static void decide_share(const struct ddp_device_facts *facts, struct ddp_devices *d)
+static void decide_share(const struct ddp_device_facts *facts, struct ddp_devices *d,
+			 const struct binding *bind)
 {
 	const char *text = ddp_env_get(facts->step_env, "SLURM_SHARDS_ON_NODE");
 	uint64_t shards, capacity = facts->shards_per_gpu;
-	struct binding bind;
 
-	read_binding(facts->task_env, &bind);
 	d->share_reason = DDP_SHARE_KNOWN;
 	if (d->visible == 0) {
 		d->share_reason = DDP_SHARE_NO_DEVICE;
@@ -389,14 +385,14 @@ static void decide_share(const struct ddp_device_facts *facts, struct ddp_device
 			d->share_reason = DDP_SHARE_NO_NEIGHBOURS;
 		else
 			set_share(d, 1, d->neighbours);
-	} else if (bind.kind == BIND_PER_TASK && bind.shards) {
+	} else if (bind->kind == BIND_PER_TASK && bind->shards) {
 		/* Each task has its own shards, possibly on several GPUs. */
 		if (capacity == 0)
 			d->share_reason = DDP_SHARE_NO_CAPACITY;
 		else if (d->visible > 1)
 			d->share_reason = DDP_SHARE_NO_PARTS;
 		else
-			set_share(d, bind.count, capacity);
+			set_share(d, bind->count, capacity);
 	} else if (capacity == 0) {
 		d->share_reason = DDP_SHARE_NO_CAPACITY;
 	} else if (d->on_node == 0 || (d->on_node > 1 && shards < capacity * d->on_node)) {
@@ -436,14 +432,14 @@ void ddp_devices_decide(const struct ddp_device_facts *facts, struct ddp_devices
 	devices->on_node = count_on_node(facts, step_list);
 	devices->unlisted = !task_list && bind.kind == BIND_NONE && devices->on_node > 0;
 	devices->bound = task_list && step_list && strcmp(task_list, step_list) != 0;
-	choose_device(facts, devices);
+	choose_device(facts, devices, &bind);
 	devices->gpus = ddp_env_filled(facts->step_env, "SLURM_STEP_GPUS");
 	if (!devices->gpus)
 		devices->gpus = step_list ? step_list : "";
-	devices->crowd_first = is_first_crowded(facts, devices);
+	devices->crowd_first = is_first_crowded(facts, devices, &bind);
 	devices->idle = is_idle(facts, devices);
 	devices->idle_first = is_first_idle(facts, devices);
-	decide_share(facts, devices);
+	decide_share(facts, devices, &bind);
 }
 
 int ddp_share_print(const struct ddp_devices *devices, char *buf, size_t size)

@@ -31,7 +31,8 @@ int ddp_ports_parse(const char *text, const char *what, struct ddp_port_range *r
 	return 0;
 wrong:
 	return ddp_fail(message,
-			"%s=%.100s is not a port or a range of ports; write P or LO-HI, 1 to %d",
+			"%s=%.100s is not a port or a range of ports. Write P or LO-HI, with "
+			"numbers from 1 to %d.",
 			what, text, PORT_MAX);
 }
 
@@ -119,19 +120,23 @@ int ddp_suffix_check(const char *suffix, const char *what, struct ddp_message *m
 	if (*suffix == '\0')
 		return ddp_fail(
 			message,
-			"%s is empty; set it to the text after the node's name, such as -ib", what);
+			"%s is empty. Set it to the text that follows the node's name, such as "
+			"-ib.",
+			what);
 	if (strlen(suffix) > 64)
 		return ddp_fail(message, "%s is longer than 64 characters", what);
 	for (const char *p = suffix; *p; p++)
 		if (!isalnum((unsigned char)*p) && !strchr(".-_", *p))
 			return ddp_fail(
 				message,
-				"%s=%s: a host name has letters, digits, '.', '-' and '_' only",
+				"%s=%s has a character that no host name has. Use only letters, "
+				"digits, '.', '-' and '_'.",
 				what, suffix);
 	return 0;
 }
 
-bool ddp_address_is_loopback(const char *address)
+/* Whether [address] is every host's name for itself, such as "localhost" or "0.0.0.0". */
+static bool is_loopback(const char *address)
 {
 	static const char *const prefixes[] = {"localhost", "ip6-localhost", "127.", "::ffff:127."};
 	static const char *const numbers[] = {"::1", "[::1]", "::", "[::]", "0.0.0.0"};
@@ -237,7 +242,7 @@ int ddp_endpoint_check(const struct ddp_channel *ch, char *const *step_env, char
 			"MASTER_ADDR=%.100s of your environment is not the name or address of a host. "
 			"Unset MASTER_ADDR, and the address of rank 0's node is set.",
 			endpoint.address);
-	if (nodes > 1 && ddp_address_is_loopback(endpoint.address))
+	if (nodes > 1 && is_loopback(endpoint.address))
 		return ddp_fail(
 			message,
 			DDP_USAGE_ERROR

@@ -60,9 +60,6 @@ int ddp_address_choose(const char *name, const char *addr, const char *suffix, c
  */
 int ddp_suffix_check(const char *suffix, const char *what, struct ddp_message *message);
 
-/* Returns whether [address] is every host's name for itself, such as "localhost" or "0.0.0.0". */
-bool ddp_address_is_loopback(const char *address);
-
 /*
  * Returns whether [address] is the name [node], with or without a domain. Names are not resolved.
  */

@@ -72,8 +72,8 @@ static int read_shared(struct exec_options *options, const char *word, const cha
 		    strncmp(o->option, word, length) != 0)
 			continue;
 		if (!o->argument && value)
-			return ddp_fail(message, "--%s takes no value: remove =%.100s", o->option,
-					value);
+			return ddp_fail(message, "--%s takes no value. Remove \"=%.100s\".",
+					o->option, value);
 		if (ddp_values_set(&options->values, (enum ddp_option_id)id,
 				   separate ? next : value, DDP_FROM_COMMAND, message) < 0)
 			return -1;
@@ -113,8 +113,8 @@ int exec_options_parse(struct exec_options *options, char **argv, char *const *e
 			words = read_own(options, *at + 2);
 		if (words == 0)
 			return ddp_fail(message,
-					"there is no option %.100s; ddp-exec --help lists "
-					"them, and options of srun come before ddp-exec",
+					"%.100s is not an option of ddp-exec. Write options of "
+					"srun before ddp-exec, and see ddp-exec --help.",
 					*at);
 		if (words < 0)
 			return -1;

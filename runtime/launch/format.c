@@ -102,7 +102,7 @@ static bool is_placeholder(char c)
 int ddp_template_check(const char *template, const char *what, struct ddp_message *message)
 {
 	if (*template == '\0')
-		return ddp_fail(message, "%s is empty; give a directory that all nodes share",
+		return ddp_fail(message, "%s is empty. Give a directory that all nodes share.",
 				what);
 	if (strlen(template) >= DDP_PATH_SIZE / 2)
 		return ddp_fail(message, "%s is longer than %d characters", what,
@@ -112,20 +112,22 @@ int ddp_template_check(const char *template, const char *what, struct ddp_messag
 			return ddp_fail(message, "%s has a control character in it", what);
 		if (*p == '?' || *p == '#')
 			return ddp_fail(message,
-					"%s=%.200s: '%c' cannot be part of a rendezvous URL; "
-					"choose another directory",
+					"%s=%.200s contains '%c', which cannot be part of a "
+					"rendezvous URL. Choose another directory.",
 					what, template, *p);
 		/* No shell expands an #SBATCH line, plugstack.conf, or the '~' of --ddp-rdzv=~/DIR. */
 		if (*p == '$' || (*p == '~' && p == template))
 			return ddp_fail(message,
-					"%s=%.200s: '%c' is not expanded; write the path, with %%u "
-					"for the user's name and %%j for the job id",
+					"%s=%.200s contains '%c', which is not expanded. Write "
+					"the path, with %%u for the user's name and %%j for the "
+					"job id.",
 					what, template, *p);
 		if (*p == '%' && !is_placeholder(*++p))
-			return ddp_fail(message,
-					"%s=%.200s: '%%' must be followed by j (job), s (step), "
-					"u (user) or n (rank 0's node)",
-					what, template);
+			return ddp_fail(
+				message,
+				"%s=%.200s has an unknown '%%'. Write %%j (job), %%s (step), "
+				"%%u (user) or %%n (rank 0's node).",
+				what, template);
 	}
 	return 0;
 }
@@ -171,17 +173,18 @@ int ddp_template_expand(const char *template, const struct ddp_template_values *
 		if (*p == '%') {
 			piece = value_of(*++p, values);
 			if (!piece)
-				return ddp_fail(message, "%%%.1s in %s is not known here", p,
-						template);
+				return ddp_fail(message, "the value of %%%.1s in %s is not known",
+						p, template);
 			n = strlen(piece);
 		}
 		if (used + n >= size)
-			return ddp_fail(message, "the path of %s is too long", template);
+			return ddp_fail(message, "the path that %s expands to is too long",
+					template);
 		memcpy(path + used, piece, n);
 		used += n;
 	}
 	if (used >= size)
-		return ddp_fail(message, "the path of %s is too long", template);
+		return ddp_fail(message, "the path that %s expands to is too long", template);
 	path[used] = '\0';
 	return 0;
 }

@@ -75,7 +75,10 @@ int meet_read(struct meet *meet, int rank, struct meet_card *card, struct ddp_me
 	if (ddp_store_get(meet->store, rank, "card", card, &size, &error) < 0)
 		return fail(meet, &error, message);
 	if (size != sizeof(*card))
-		return ddp_fail(message, "rank %d runs another release of ddp-exec", rank);
+		return ddp_fail(message,
+				"rank %d runs another release of ddp-exec. Install one "
+				"release on all nodes.",
+				rank);
 	card->gpus[sizeof(card->gpus) - 1] = '\0';
 	return 0;
 }

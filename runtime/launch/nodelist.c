@@ -12,12 +12,6 @@
 
 enum { NODES_MAX = 1000000, DIGITS_MAX = 18 };
 
-/* One range in a bracket, "01-03" or "7"; the width preserves leading zeros. */
-struct range {
-	uint64_t lo, hi;
-	int width;
-};
-
 static const char *find(const char *begin, const char *end, char c)
 {
 	const char *p = memchr(begin, c, (size_t)(end - begin));
@@ -25,75 +19,65 @@ static const char *find(const char *begin, const char *end, char c)
 	return p ? p : end;
 }
 
-static int parse_range(const char *begin, const char *end, struct range *range)
+/*
+ * Parse the range at [begin] in a bracket that ends at [end]. Returns the end of the range, or NULL if
+ * it is malformed.
+ */
+static const char *parse_range(const char *begin, const char *end, struct ddp_nodelist_range *range)
 {
-	const char *dash = find(begin, end, '-');
+	const char *stop = find(begin, end, ','), *dash = find(begin, stop, '-');
 
-	if (dash - begin > DIGITS_MAX || end - dash > DIGITS_MAX + 1)
-		return -1;
-	if (ddp_parse_number_n(begin, (size_t)(dash - begin), 0, UINT64_MAX, &range->lo) < 0)
-		return -1;
+	if (dash - begin > DIGITS_MAX || stop - dash > DIGITS_MAX + 1 ||
+	    ddp_parse_number_n(begin, (size_t)(dash - begin), 0, UINT64_MAX, &range->lo) < 0)
+		return NULL;
 	range->hi = range->lo;
-	if (dash != end && ddp_parse_number_n(dash + 1, (size_t)(end - dash - 1), range->lo,
-					      UINT64_MAX, &range->hi) < 0)
-		return -1;
+	if (dash != stop && ddp_parse_number_n(dash + 1, (size_t)(stop - dash - 1), range->lo,
+					       UINT64_MAX, &range->hi) < 0)
+		return NULL;
 	range->width = (int)(dash - begin);
-	return range->hi - range->lo < NODES_MAX ? 0 : -1;
+	return range->hi - range->lo < NODES_MAX ? stop : NULL;
 }
 
-/* Parse the range at group->at, and move group->at to the end of the range. Returns 0 or -1. */
-static int next_range(struct ddp_nodelist_group *group)
+/* Count the numbers of [group], and set its current range to the last one. Returns 0 or -1. */
+static int count_group(struct ddp_nodelist_group *group)
 {
-	const char *end = find(group->at, group->end, ',');
-	struct range range;
-
-	if (parse_range(group->at, end, &range) < 0)
-		return -1;
-	group->number = range.lo;
-	group->last = range.hi;
-	group->width = range.width;
-	group->at = end;
-	return 0;
-}
-
-/* Count the names that [group] expands to, and move [group] to its first name. Returns 0 or -1. */
-static int count_group(struct ddp_nodelist_group *group, size_t *count)
-{
-	*count = 0;
+	group->count = 0;
 	for (group->at = group->begin;; group->at++) {
-		if (next_range(group) < 0)
+		group->at = parse_range(group->at, group->end, &group->range);
+		if (!group->at)
 			return -1;
-		*count += group->last - group->number + 1;
-		if (*count > NODES_MAX)
+		group->first = group->count;
+		group->count += group->range.hi - group->range.lo + 1;
+		if (group->count > NODES_MAX)
 			return -1;
 		if (group->at == group->end)
-			break;
+			return 0;
 	}
-	group->at = group->begin;
-	return next_range(group);
 }
 
-/* Move [group] to its next number. Returns false if [group] wrapped around to the first number. */
-static bool next_number(struct ddp_nodelist_group *group)
+/*
+ * Returns number [index] of [group], whose ranges are well-formed. Numbers in order cost the same in
+ * each range.
+ */
+static uint64_t find_number(struct ddp_nodelist_group *group, size_t index)
 {
-	bool over = group->number == group->last && group->at == group->end;
-
-	if (group->number < group->last) {
-		group->number++;
-		return true;
+	if (index < group->first) {
+		group->at = parse_range(group->begin, group->end, &group->range);
+		group->first = 0;
 	}
-	group->at = over ? group->begin : group->at + 1;
-	(void)next_range(group); /* cannot fail: it was parsed before */
-	return !over;
+	while (index - group->first > group->range.hi - group->range.lo) {
+		group->first += group->range.hi - group->range.lo + 1;
+		group->at = parse_range(group->at + 1, group->end, &group->range);
+	}
+	return group->range.lo + (index - group->first);
 }
 
 /* Parse the element at [p] and count its names. A comma in brackets does not end it. */
 static int parse_element(const char *p, struct ddp_nodelist *e)
 {
-	size_t count;
-
 	e->begin = p;
 	e->n_groups = 0;
+	e->index = 0;
 	e->count = 1;
 	for (; *p && *p != ','; p++) {
 		struct ddp_nodelist_group *group = &e->groups[e->n_groups];
@@ -109,9 +93,9 @@ static int parse_element(const char *p, struct ddp_nodelist *e)
 		if (!p)
 			return -1;
 		group->end = p;
-		if (count_group(group, &count) < 0)
+		if (count_group(group) < 0)
 			return -1;
-		e->count *= count;
+		e->count *= group->count;
 		if (e->count > NODES_MAX)
 			return -1;
 		e->n_groups++;
@@ -120,15 +104,17 @@ static int parse_element(const char *p, struct ddp_nodelist *e)
 	return e->end > e->begin ? 0 : -1;
 }
 
-static int print_element(const struct ddp_nodelist *e, char *name, size_t size)
+/* Write name [index] of the element. As in Slurm, the last bracket changes fastest. */
+static int print_element(struct ddp_nodelist *e, size_t index, char *name, size_t size)
 {
 	const char *p = e->begin;
-	size_t used = 0;
+	size_t used = 0, left = e->count;
 
 	for (size_t g = 0; g <= e->n_groups; g++) {
-		const struct ddp_nodelist_group *group = &e->groups[g];
+		struct ddp_nodelist_group *group = &e->groups[g];
 		const char *stop = g < e->n_groups ? group->begin - 1 : e->end;
 		size_t n = (size_t)(stop - p);
+		uint64_t number;
 
 		if (used + n >= size)
 			return -1;
@@ -137,8 +123,11 @@ static int print_element(const struct ddp_nodelist *e, char *name, size_t size)
 		name[used] = '\0';
 		if (g == e->n_groups)
 			break;
-		if (ddp_format(name + used, size - used, "%0*llu", group->width,
-			       (unsigned long long)group->number) < 0)
+		left /= group->count; /* names with the same number in this bracket */
+		number = find_number(group, index / left);
+		index %= left;
+		if (ddp_format(name + used, size - used, "%0*llu", group->range.width,
+			       (unsigned long long)number) < 0)
 			return -1;
 		used += strlen(name + used);
 		p = group->end + 1;
@@ -149,7 +138,7 @@ static int print_element(const struct ddp_nodelist *e, char *name, size_t size)
 void ddp_nodelist_begin(struct ddp_nodelist *list, const char *text)
 {
 	list->next = text;
-	list->count = 0;
+	list->index = list->count = 0;
 }
 
 static int open_element(struct ddp_nodelist *list)
@@ -160,20 +149,12 @@ static int open_element(struct ddp_nodelist *list)
 	return 0;
 }
 
-/* As in Slurm, the last bracket changes fastest. */
-static void advance(struct ddp_nodelist *list)
-{
-	list->count--;
-	for (size_t g = list->n_groups; g-- > 0 && !next_number(&list->groups[g]);)
-		;
-}
-
 int ddp_nodelist_next(struct ddp_nodelist *list, char *name, size_t size)
 {
-	if ((list->count == 0 && open_element(list) < 0) || size == 0 ||
-	    print_element(list, name, size) < 0)
+	if ((list->index == list->count && open_element(list) < 0) ||
+	    print_element(list, list->index, name, size) < 0)
 		return -1;
-	advance(list);
+	list->index++;
 	return 0;
 }
 
@@ -181,40 +162,29 @@ int ddp_nodelist_nth(const char *text, size_t index, char *name, size_t size)
 {
 	struct ddp_nodelist list;
 
-	ddp_nodelist_begin(&list, text);
-	do {
-		if (open_element(&list) < 0)
-			return -1;
-		if (index >= list.count) {
-			index -= list.count;
-			list.count = 0;
-		}
-	} while (list.count == 0);
-	for (; index > 0; index--)
-		advance(&list);
-	return ddp_nodelist_next(&list, name, size);
+	for (ddp_nodelist_begin(&list, text); open_element(&list) == 0; index -= list.count)
+		if (index < list.count)
+			return print_element(&list, index, name, size);
+	return -1;
 }
 
 bool ddp_nodelist_is_plain(const char *text)
 {
+	struct ddp_nodelist_range range, before = {.width = 0};
 	struct ddp_nodelist list;
-	struct ddp_nodelist_group *group = &list.groups[0];
+	const char *at;
 
 	ddp_nodelist_begin(&list, text);
 	if (open_element(&list) < 0 || list.next || list.n_groups > 1)
 		return false;
 	if (list.n_groups == 0)
 		return true;
-	while (group->at < group->end) {
-		uint64_t last = group->last;
-		int width = group->width;
-
-		group->at++;
-		(void)next_range(group); /* cannot fail: it was parsed before */
-		if (group->number <= last || group->width != width)
+	for (at = list.groups[0].begin; at < list.groups[0].end; at++, before = range) {
+		at = parse_range(at, list.groups[0].end, &range);
+		if (before.width > 0 && (range.lo <= before.hi || range.width != before.width))
 			return false;
 	}
-	return group->end + 1 == list.end;
+	return list.groups[0].end + 1 == list.end;
 }
 
 long ddp_nodelist_count(const char *text)
@@ -233,12 +203,17 @@ long ddp_nodelist_count(const char *text)
 	return (long)count;
 }
 
-/* Parse one element, "2(x3)" or "2" (the same as "2(x1)"), which ends at [end]. */
-static int parse_tasks(const char *begin, const char *end, uint64_t *tasks, uint64_t *times)
+/*
+ * Parse the first element of [list], "2(x3)" or "2" (the same as "2(x1)"), and set [list] to the next
+ * one; NULL: it was the last.
+ */
+static int next_tasks(const char **list, uint64_t *tasks, uint64_t *times)
 {
+	const char *begin = *list, *end = begin + strcspn(begin, ",");
 	const char *open = find(begin, end, '(');
 
 	*times = 1;
+	*list = *end ? end + 1 : NULL;
 	if (ddp_parse_number_n(begin, (size_t)(open - begin), 0, UINT32_MAX, tasks) < 0)
 		return -1;
 	if (open == end)
@@ -250,57 +225,42 @@ static int parse_tasks(const char *begin, const char *end, uint64_t *tasks, uint
 
 int ddp_tasks_uneven(const char *tasks)
 {
-	const char *stop = tasks + strlen(tasks);
-	uint64_t first = 0, value, times;
+	uint64_t first, value, times;
 	bool uneven = false;
 
-	for (const char *p = tasks;;) {
-		const char *end = find(p, stop, ',');
-
-		if (parse_tasks(p, end, &value, &times) < 0)
+	if (next_tasks(&tasks, &first, &times) < 0)
+		return -1;
+	while (tasks) {
+		if (next_tasks(&tasks, &value, &times) < 0)
 			return -1;
-		if (p == tasks)
-			first = value;
 		uneven |= value != first;
-		if (end == stop)
-			return uneven;
-		p = end + 1;
 	}
+	return uneven;
 }
 
 int ddp_tasks_most(const char *tasks, uint64_t nodes, uint64_t *most)
 {
-	const char *stop = tasks + strlen(tasks), *end;
 	uint64_t seen = 0, value, times;
 
 	*most = 0;
-	for (const char *p = tasks; seen < nodes; p = end + 1) {
-		end = find(p, stop, ',');
-		if (parse_tasks(p, end, &value, &times) < 0)
+	for (; tasks && seen < nodes; seen += times) {
+		if (next_tasks(&tasks, &value, &times) < 0)
 			return -1;
-		seen += times;
 		if (value > *most)
 			*most = value;
-		if (end == stop)
-			break;
 	}
 	return seen < nodes ? -1 : 0;
 }
 
 bool ddp_tasks_within(const char *tasks, uint64_t nodes, uint64_t least, uint64_t limit)
 {
-	const char *stop = tasks + strlen(tasks), *end = tasks;
-	uint64_t seen = 0, value, times;
+	uint64_t value, times;
 
-	for (const char *p = tasks; seen < nodes; p = end + 1) {
-		end = find(p, stop, ',');
-		if (parse_tasks(p, end, &value, &times) < 0)
+	for (uint64_t seen = 0; tasks && seen < nodes; seen += times) {
+		if (next_tasks(&tasks, &value, &times) < 0)
 			return false;
 		if (value >= least && value < limit)
 			return true;
-		seen += times;
-		if (end == stop)
-			break;
 	}
 	return false;
 }

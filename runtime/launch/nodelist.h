@@ -18,19 +18,25 @@
 
 enum { DDP_NODELIST_GROUPS = 8 }; /* brackets in one element */
 
-/* One bracket of an element and its current number, which is in the range before [at]. */
-struct ddp_nodelist_group {
-	const char *begin, *end, *at;
-	uint64_t number, last;
+/* One range in a bracket, "01-03" or "7"; the width preserves leading zeros. */
+struct ddp_nodelist_range {
+	uint64_t lo, hi;
 	int width;
 };
 
-/* An iterator. [count] is the number of names left in the current element, "r[1-2]n[0-9]x". */
+/* One bracket of an element. Its current range ends at [at], and has the numbers from [first] on. */
+struct ddp_nodelist_group {
+	const char *begin, *end, *at;
+	struct ddp_nodelist_range range;
+	size_t count, first;
+};
+
+/* An iterator. [index] is the next name of the current element, such as "r[1-2]n[0-9]x". */
 struct ddp_nodelist {
 	const char *next; /* element, NULL: none */
 	const char *begin, *end;
 	struct ddp_nodelist_group groups[DDP_NODELIST_GROUPS];
-	size_t n_groups, count;
+	size_t n_groups, index, count;
 };
 
 /* Start at the first name of [text], which must stay valid; NULL is an empty list. */

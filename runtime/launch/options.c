@@ -67,37 +67,7 @@ static int parse_word(const char *text, const char *what, const char *words, int
 		p += length;
 		p += *p == '|';
 	}
-	return ddp_fail(message, "%s=%.100s: choose one of %s", what, text, words);
-}
-
-static int parse_ports(struct ddp_values *values, enum ddp_option_id id, const char *text,
-		       const char *what, struct ddp_message *message)
-{
-	struct ddp_port_range range;
-
-	if (ddp_ports_parse(text, what, &range, message) < 0)
-		return -1;
-	if (id == DDP_OPT_PORTS)
-		values->site_ports = range;
-	else
-		values->ports = range;
-	return 0;
-}
-
-static int parse_directory(struct ddp_values *values, const char *text, const char *what,
-			   struct ddp_message *message)
-{
-	if (ddp_template_check(text, what, message) < 0)
-		return -1;
-	return ddp_format(values->directory, sizeof(values->directory), "%s", text);
-}
-
-static int parse_suffix(struct ddp_values *values, const char *text, const char *what,
-			struct ddp_message *message)
-{
-	if (ddp_suffix_check(text, what, message) < 0)
-		return -1;
-	return ddp_format(values->suffix, sizeof(values->suffix), "%s", text);
+	return ddp_fail(message, "%s=%.100s is not valid. Choose one of %s.", what, text, words);
 }
 
 /* Parse "80G" or "81559M" into MiB. */
@@ -123,7 +93,11 @@ static int parse(struct ddp_values *values, enum ddp_option_id id, const char *t
 	const char *words = options[id].argument;
 	bool flag = true;
 	uint64_t count;
-	int place;
+	int place = 0;
+
+	if ((kinds[id] == LOCAL_RANK || kinds[id] == SHARE || kinds[id] == LAUNCHER) &&
+	    parse_word(text, what, words, &place, message) < 0)
+		return -1;
 
 	switch (kinds[id]) {
 	case FLAG:
@@ -135,24 +109,24 @@ static int parse(struct ddp_values *values, enum ddp_option_id id, const char *t
 			values->enabled = id == DDP_OPT_NO_DDP ? !flag : flag;
 		return 0;
 	case DIRECTORY:
-		return parse_directory(values, text, what, message);
-	case PORTS:
-		return parse_ports(values, id, text, what, message);
-	case SUFFIX:
-		return parse_suffix(values, text, what, message);
-	case LOCAL_RANK:
-		if (parse_word(text, what, words, &place, message) < 0)
+		if (ddp_template_check(text, what, message) < 0)
 			return -1;
+		return ddp_format(values->directory, sizeof(values->directory), "%s", text);
+	case PORTS:
+		return ddp_ports_parse(text, what,
+				       id == DDP_OPT_PORTS ? &values->site_ports : &values->ports,
+				       message);
+	case SUFFIX:
+		if (ddp_suffix_check(text, what, message) < 0)
+			return -1;
+		return ddp_format(values->suffix, sizeof(values->suffix), "%s", text);
+	case LOCAL_RANK:
 		values->local_rank = (enum ddp_local_rank_mode)place;
 		return 0;
 	case SHARE:
-		if (parse_word(text, what, words, &place, message) < 0)
-			return -1;
 		values->share = (enum ddp_share_mode)place;
 		return 0;
 	case LAUNCHER:
-		if (parse_word(text, what, words, &place, message) < 0)
-			return -1;
 		values->launcher_allowed = place == 1;
 		return 0;
 	case COUNT:
@@ -186,7 +160,7 @@ int ddp_values_set(struct ddp_values *values, enum ddp_option_id id, const char 
 	const char *what = name_of(id, source, buf, sizeof(buf));
 
 	if (options[id].argument && (!text || !*text))
-		return ddp_fail(message, "%s needs a value, %s", what, options[id].argument);
+		return ddp_fail(message, "%s needs a value (%s)", what, options[id].argument);
 	/* Check a value that is overridden as well, to report mistakes. */
 	scratch = *values;
 	if (parse(&scratch, id, text, what, message) < 0)
@@ -227,7 +201,7 @@ static int set_argument(struct ddp_values *values, const char *argument,
 					      argument[n] ? argument + n + 1 : NULL,
 					      DDP_FROM_PLUGSTACK, message);
 	}
-	return ddp_fail(message, "there is no argument \"%.100s\"; spank-ddp(8) lists them",
+	return ddp_fail(message, "\"%.100s\" is not an argument of ddp.so. See spank-ddp(8).",
 			argument);
 }
 

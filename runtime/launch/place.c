@@ -52,17 +52,16 @@ enum place place_find(char *const *env, struct ddp_message *message)
 				 "with --het-group=N.");
 		else
 			ddp_fail(message,
-				 "this is the script or shell of job %s, not a task: write srun "
-				 "ddp-exec, with srun's options before ddp-exec",
+				 "this is the script or shell of job %s, not a task. Write srun "
+				 "ddp-exec, with srun's options before ddp-exec.",
 				 job);
 		return PLACE_WRONG;
 	}
 	if (tasks && strcmp(tasks, "1") != 0) {
-		ddp_fail(
-			message,
-			"SLURM_NTASKS=%.32s, but srun did not start this process, which would be a single "
-			"rank: write srun ddp-exec, or unset SLURM_NTASKS",
-			tasks);
+		ddp_fail(message,
+			 "SLURM_NTASKS is %.32s, but srun did not start this process, so it would "
+			 "be a single rank. Write srun ddp-exec, or unset SLURM_NTASKS.",
+			 tasks);
 		return PLACE_WRONG;
 	}
 	return PLACE_ALONE;
@@ -111,7 +110,7 @@ int place_read_task(char *const *env, struct ddp_task *task, uint32_t **ranks,
 	const char *list = ddp_env_filled(env, "SLURM_GTIDS");
 	size_t capacity = list ? strlen(list) / 2 + 1 : 0;
 	uint32_t count;
-	bool found = false;
+	bool found = false, valid = true;
 
 	*ranks = calloc(capacity + 1, sizeof(**ranks));
 	if (!*ranks)
@@ -119,20 +118,19 @@ int place_read_task(char *const *env, struct ddp_task *task, uint32_t **ranks,
 	count = list ? read_ranks(list, *ranks, capacity) : 0;
 	if (count == 0)
 		return ddp_fail(message,
-				"SLURM_GTIDS%s%.200s is not the list of this node's ranks, "
-				"which srun sets",
+				"SLURM_GTIDS%s%.200s is not the list of this node's ranks, which "
+				"srun sets. Do not change this variable.",
 				list ? "=" : "", list ? list : "");
 	if (ddp_task_read(env, count, 0, task, message) < 0)
 		return -1;
 	for (uint32_t i = 0; i < count; i++) {
-		found = found || (*ranks)[i] == task->rank;
-		if ((*ranks)[i] >= task->size)
-			found = false, i = count;
+		found |= (*ranks)[i] == task->rank;
+		valid &= (*ranks)[i] < task->size;
 	}
-	if (!found)
+	if (!found || !valid)
 		return ddp_fail(message,
-				"SLURM_GTIDS=%.200s contradicts SLURM_PROCID=%u of %u: "
-				"they belong to two steps",
+				"SLURM_GTIDS=%.200s contradicts SLURM_PROCID=%u of %u, so the "
+				"variables belong to two steps. Start ddp-exec with srun.",
 				list, task->rank, task->size);
 	return 0;
 }
@@ -198,9 +196,9 @@ int place_first_node(char *const *env, const struct ddp_task *task, char *node, 
 	    is_first != (task->rank == 0) || ddp_nodelist_nth(list, 0, node, size) < 0)
 		return ddp_fail(
 			message,
-			"the node of rank 0 is unknown: the tasks may be placed in another "
-			"order than the nodes in SLURM_STEP_NODELIST=%.200s; give a directory that all "
-			"nodes share with --ddp-rdzv=DIR, or set MASTER_ADDR",
+			"the node of rank 0 is unknown, because the tasks may be placed in "
+			"another order than the nodes in SLURM_STEP_NODELIST=%.200s. Give a "
+			"directory that all nodes share with --ddp-rdzv=DIR, or set MASTER_ADDR.",
 			list ? list : "");
 	return 0;
 }
@@ -255,6 +253,6 @@ int place_own_address(const char *node, const char *suffix, char *address, size_
 	return ddp_fail(
 		message,
 		"neither %.200s nor the host's name %.200s resolves, and no interface has an "
-		"address: set MASTER_ADDR to an address of rank 0's node",
+		"address. Set MASTER_ADDR to an address of rank 0's node.",
 		node, host);
 }

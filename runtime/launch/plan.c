@@ -20,12 +20,6 @@ const enum ddp_variable ddp_plan_marked[DDP_PLAN_MARKED] = {
 	DDP_VAR_MASTER_PORT, DDP_VAR_PET_NNODES,
 };
 
-struct ddp_share_setting {
-	enum ddp_variable variable;
-	const char *why; /* reason, for --ddp-verbose */
-	char value[64];
-};
-
 /* --- Tasks -------------------------------------------------------------------------------- */
 
 static int read_number(char *const *env, const char *name, uint32_t *value,
@@ -63,7 +57,8 @@ int ddp_task_read(char *const *env, uint32_t local_size, uint32_t first_node, st
 				id.rank, id.size);
 	if (id.local_rank >= id.local_size || id.local_size > id.size)
 		return ddp_fail(message,
-				"SLURM_LOCALID=%u does not fit %u tasks on this node of %u",
+				"SLURM_LOCALID=%u contradicts the number of tasks, which is %u on "
+				"this node and %u in the step",
 				id.local_rank, id.local_size, id.size);
 	if (id.node_id >= id.nodes)
 		return ddp_fail(message, "SLURM_NODEID=%u is not below SLURM_STEP_NUM_NODES=%u",
@@ -154,33 +149,6 @@ static int print_setting(const struct ddp_facts *facts, const struct ddp_framewo
 				  part_of(dev, facts->gpu_memory));
 	}
 	return -1;
-}
-
-/*
- * List the variables of frameworks.def for this task. Each number is rounded down, but never to 0,
- * so that the ranks of one GPU do not get more than the whole. A setting that the user made through
- * another variable is omitted.
- * Returns the number of settings, at most DDP_FRAMEWORK_COUNT; 0 if the task has the whole GPU or
- * the share is unknown.
- */
-static size_t share_settings(const struct ddp_facts *facts, struct ddp_share_setting *settings)
-{
-	static const char *const why[] = {"DDP_SHARE", "--ddp-share=torch", "DDP_SHARE, under MPS"};
-	const struct ddp_devices *dev = &facts->devices;
-	size_t n = 0;
-
-	if (facts->channel->share == DDP_SHARE_OFF || dev->share_num >= dev->share_den)
-		return 0;
-	for (int i = 0; i < DDP_FRAMEWORK_COUNT; i++) {
-		const struct ddp_framework *row = ddp_framework(i);
-		struct ddp_share_setting *s = &settings[n];
-
-		*s = (struct ddp_share_setting){.variable = row->variable, .why = why[row->when]};
-		if (applies(facts, row->when) && !has_users_setting(facts->task_env, row->unless) &&
-		    print_setting(facts, row, s->value, sizeof(s->value)) == 0)
-			n++;
-	}
-	return n;
 }
 
 /* --- The plan ---------------------------------------------------------------------------- */
@@ -346,7 +314,8 @@ static void plan_endpoint(struct builder *b)
 		set(b, DDP_VAR_MASTER_PORT, endpoint.from, "%u", endpoint.number);
 	if (endpoint.port && strcmp(ch->port_from, "--ddp-port") == 0)
 		add_note(b, DDP_SPEAKER_STEP,
-			 "MASTER_PORT=%s of your environment is used, and --ddp-port is not",
+			 "MASTER_PORT=%s of your environment is used, and --ddp-port is not. "
+			 "Unset MASTER_PORT to use --ddp-port.",
 			 endpoint.port);
 	if (endpoint.ras) {
 		snprintf(text, sizeof(text), "localhost:%u", endpoint.ras);
@@ -400,18 +369,18 @@ static void plan_rendezvous(struct builder *b)
 		if (!*f->directory_problem)
 			return;
 		add_note(b, DDP_SPEAKER_STEP,
-			 "no rendezvous directory: %s; DDP_INIT_METHOD stays unset, "
-			 "env:// is not concerned",
+			 "DDP_INIT_METHOD stays unset (env:// works), because there is no "
+			 "rendezvous directory: %s",
 			 f->directory_problem);
 		return;
 	}
 	set(b, DDP_VAR_DDP_RENDEZVOUS, "made for this step", "%s", directory);
 	if (!ddp_path_fits_url(directory)) {
-		add_note(
-			b, DDP_SPEAKER_STEP,
-			"%s has '?', '#', '%%' or a line break in it, which a URL cannot carry: "
-			"DDP_INIT_METHOD stays unset; choose another directory with --ddp-rdzv=DIR",
-			directory);
+		add_note(b, DDP_SPEAKER_STEP,
+			 "%s has '?', '#', '%%' or a line break in it, which a URL cannot contain, "
+			 "so DDP_INIT_METHOD stays unset. Choose another directory with "
+			 "--ddp-rdzv=DIR.",
+			 directory);
 		return;
 	}
 	set(b, DDP_VAR_DDP_INIT_METHOD, "PyTorch's FileStore", "file://%s/%s?rank=%u&world_size=%u",
@@ -465,8 +434,9 @@ static void advise_cpus(struct builder *b, uint64_t threads)
 
 	if (f->channel->verbose && f->devices.device >= 0 && threads < FEW_CPUS && each > threads)
 		add_note(b, DDP_SPEAKER_STEP,
-			 "%s: %llu CPU%s for each rank with a GPU, of %u on the node; "
-			 "--cpus-per-task=%llu gives its data loaders more, if they are free",
+			 "%s: each rank with a GPU has %llu CPU%s, of %u on the node. Use "
+			 "--cpus-per-task=%llu to give its data loaders more CPUs, if they are "
+			 "free.",
 			 f->host, (unsigned long long)threads, threads == 1 ? "" : "s",
 			 f->node_cpus,
 			 (unsigned long long)(each < ENOUGH_CPUS ? each : ENOUGH_CPUS));
@@ -484,12 +454,12 @@ static uint64_t limit_threads(struct builder *b, uint64_t wanted)
 	if (f->cpu_mask == 0 || f->cpu_mask >= wanted)
 		return wanted;
 	if (f->cpu_mask < f->node_cpus)
-		add_note(
-			b, DDP_SPEAKER_STEP,
-			"%s: each task may use %u CPU%s, though SLURM_CPUS_PER_TASK=%llu; if this is the "
-			"job's --cpus-per-task, repeat it: srun --cpus-per-task=%llu",
-			f->host, f->cpu_mask, f->cpu_mask == 1 ? "" : "s",
-			(unsigned long long)wanted, (unsigned long long)wanted);
+		add_note(b, DDP_SPEAKER_STEP,
+			 "%s: each task may use %u CPU%s, although SLURM_CPUS_PER_TASK is %llu. If "
+			 "this is the job's --cpus-per-task, repeat it as srun "
+			 "--cpus-per-task=%llu.",
+			 f->host, f->cpu_mask, f->cpu_mask == 1 ? "" : "s",
+			 (unsigned long long)wanted, (unsigned long long)wanted);
 	return f->cpu_mask;
 }
 
@@ -550,38 +520,36 @@ static void plan_idle(struct builder *b)
 
 	if (dev->idle_first)
 		add_note(b, DDP_SPEAKER_NODE,
-			 "%s: %u tasks for %u GPUs; --ntasks-per-node=%u uses all", f->host,
+			 "%s: %u tasks do not use all %u GPUs. Use --ntasks-per-node=%u.", f->host,
 			 f->task.local_size, dev->on_node, dev->on_node);
 	else if (dev->idle && f->task.local_size == 1 && !f->channel->starts_ranks &&
 		 strcmp(f->program, "ddp-info") != 0)
-		add_note(
-			b, DDP_SPEAKER_STEP,
-			"%s: 1 task for %u GPUs; --ntasks-per-node=%u uses all, unless the task starts "
-			"a process for each, like torchrun",
-			f->host, dev->on_node, dev->on_node);
+		add_note(b, DDP_SPEAKER_STEP,
+			 "%s: 1 task has %u GPUs. Use --ntasks-per-node=%u, unless the task starts "
+			 "a process for each GPU, like torchrun.",
+			 f->host, dev->on_node, dev->on_node);
 }
 
 static void note_unknown_share(struct builder *b)
 {
 	switch (b->facts->devices.share_reason) {
 	case DDP_SHARE_NO_CAPACITY:
-		add_note(
-			b, DDP_SPEAKER_STEP,
-			"how many shards a GPU of %s has is not known, DDP_SHARE stays "
-			"unset; the administrator can say it with shards_per_gpu=N in plugstack.conf",
-			b->facts->host);
+		add_note(b, DDP_SPEAKER_STEP,
+			 "DDP_SHARE stays unset, because the number of shards of a GPU on %s is "
+			 "not known. Ask the administrator for shards_per_gpu=N in plugstack.conf.",
+			 b->facts->host);
 		break;
 	case DDP_SHARE_NO_PARTS:
-		add_note(
-			b, DDP_SPEAKER_STEP,
-			"how many of this step's shards on %s each of its %u GPUs has is not known, "
-			"DDP_SHARE stays unset: set it, or request at most the shards of one GPU",
-			b->facts->host, b->facts->devices.on_node);
+		add_note(b, DDP_SPEAKER_STEP,
+			 "DDP_SHARE stays unset, because Slurm does not say how the step's shards "
+			 "on %s are divided among %u GPUs. Set DDP_SHARE, or request at most the "
+			 "shards of one GPU.",
+			 b->facts->host, b->facts->devices.on_node);
 		break;
 	case DDP_SHARE_NO_NEIGHBOURS:
 		add_note(b, DDP_SPEAKER_STEP,
-			 "how many tasks this --gpu-bind puts on one GPU is not known, "
-			 "DDP_SHARE stays unset");
+			 "DDP_SHARE stays unset, because it is not known how many tasks this "
+			 "--gpu-bind puts on one GPU");
 		break;
 	case DDP_SHARE_KNOWN:
 	case DDP_SHARE_NO_DEVICE:
@@ -589,12 +557,16 @@ static void note_unknown_share(struct builder *b)
 	}
 }
 
+/*
+ * Set the share, and the variables of frameworks.def unless the task has the whole GPU. Each number is
+ * rounded down, but never to 0, so that the ranks of one GPU do not get more than the whole. A setting
+ * that the user made through another variable is omitted.
+ */
 static void plan_share(struct builder *b)
 {
+	static const char *const why[] = {"DDP_SHARE", "--ddp-share=torch", "DDP_SHARE, under MPS"};
 	const struct ddp_facts *f = b->facts;
-	struct ddp_share_setting settings[DDP_FRAMEWORK_COUNT];
-	char share[32];
-	size_t n;
+	char share[32], value[64];
 
 	if (f->channel->share == DDP_SHARE_OFF)
 		return;
@@ -603,9 +575,14 @@ static void plan_share(struct builder *b)
 		return;
 	}
 	set(b, DDP_VAR_DDP_SHARE, "this rank's part of its device", "%s", share);
-	n = share_settings(f, settings);
-	for (size_t i = 0; i < n; i++)
-		set_default(b, settings[i].variable, settings[i].why, settings[i].value);
+	for (int i = 0; i < DDP_FRAMEWORK_COUNT && f->devices.share_num < f->devices.share_den;
+	     i++) {
+		const struct ddp_framework *row = ddp_framework(i);
+
+		if (applies(f, row->when) && !has_users_setting(f->task_env, row->unless) &&
+		    print_setting(f, row, value, sizeof(value)) == 0)
+			set_default(b, row->variable, why[row->when], value);
+	}
 }
 
 /*
@@ -622,13 +599,13 @@ static void plan_crowd(struct builder *b)
 	if (!dev->crowd_first || ddp_is_ours(f->program) ||
 	    ddp_users_value(f->task_env, "NCCL_MULTI_RANK_GPU_ENABLE"))
 		return;
-	add_note(
-		b, DDP_SPEAKER_NODE,
-		"%s: %u ranks on GPU%s %.100s%s: NCCL refuses that (\"Duplicate GPU detected\"), so "
-		"PyTorch needs the backend gloo, or NCCL 2.30 or later with "
-		"NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_NVLS_ENABLE=0; ddp-train and libddp do without",
-		f->host, f->task.local_size, strchr(dev->gpus, ',') ? "s" : "", dev->gpus,
-		strchr(dev->gpus, ',') ? ", more than one on a GPU" : "");
+	add_note(b, DDP_SPEAKER_NODE,
+		 "%s: %u ranks share GPU%s %.100s%s, and NCCL refuses that (\"Duplicate GPU "
+		 "detected\"). In PyTorch, use the backend gloo, or NCCL 2.30 or later with "
+		 "NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_NVLS_ENABLE=0. ddp-train and libddp need "
+		 "neither.",
+		 f->host, f->task.local_size, strchr(dev->gpus, ',') ? "s" : "", dev->gpus,
+		 strchr(dev->gpus, ',') ? ", more than one on a GPU" : "");
 }
 
 /*
@@ -693,16 +670,14 @@ static void plan_devices(struct builder *b)
 		add_change(b, dev->restore_name, DDP_ACTION_SET, dev->restore_value,
 			   "erased by Slurm for this --gpu-bind");
 	if (dev->wraps)
-		add_note(
-			b, DDP_SPEAKER_NODE,
-			"%s: %u tasks on %u devices, which they share in turn; --ntasks-per-node=%u "
-			"gives each task its own",
-			b->facts->host, id->local_size, dev->visible, dev->visible);
+		add_note(b, DDP_SPEAKER_NODE,
+			 "%s: %u tasks share %u devices in turn. Use --ntasks-per-node=%u to give "
+			 "each task its own device.",
+			 b->facts->host, id->local_size, dev->visible, dev->visible);
 	if (dev->bound && dev->on_node > 1 && id->local_size > 1)
 		add_note(b, DDP_SPEAKER_STEP,
-			 "each task sees its own device alone, so NVLink and CUDA "
-			 "peer-to-peer between tasks of a node can be lost; "
-			 "%s%.10s%s keeps them",
+			 "each task sees only its own device, so NVLink and CUDA peer-to-peer "
+			 "between tasks of a node can be lost. Use %s%.10s%s to keep them.",
 			 shards ? "--gres=shard:" : "--gpus-per-node=", shards ? shards : gpus,
 			 shards ? "" : " --gpu-bind=none");
 }
@@ -713,8 +688,9 @@ static void plan_warnings(struct builder *b)
 
 	if (b->facts->task.rank == 0 && tasks && ddp_tasks_uneven(tasks) == 1)
 		add_note(b, DDP_SPEAKER_STEP,
-			 "the nodes have different numbers of tasks (%s): the variables are right, "
-			 "but code that computes a node as rank / LOCAL_WORLD_SIZE is wrong",
+			 "the nodes have different numbers of tasks (%s). The variables are "
+			 "right, but code that computes a node as rank / LOCAL_WORLD_SIZE is "
+			 "wrong.",
 			 tasks);
 }
 

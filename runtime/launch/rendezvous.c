@@ -49,7 +49,7 @@ static int read_record(int dir, struct ddp_channel *channel, struct ddp_message 
 		text[n] = '\0';
 		rv = ddp_channel_decode(text, channel, message);
 	} else {
-		ddp_fail(message, "it has no record of this step");
+		ddp_fail(message, "the directory has no record of this step");
 	}
 	if (fd >= 0)
 		close(fd);
@@ -70,27 +70,9 @@ static int open_own(int at, const char *name, struct ddp_message *message)
 		return ddp_fail(message, "%s", strerror(errno));
 	if (fstat(fd, &st) < 0 || st.st_uid != geteuid()) {
 		close(fd);
-		return ddp_fail(message, "it is not yours");
+		return ddp_fail(message, "the directory is not yours");
 	}
 	return fd;
-}
-
-/*
- * Uses stat(), which runs with the user's permissions. access() would run with root's, whom a file
- * server may not trust.
- */
-static bool exists(const char *path)
-{
-	struct stat st;
-
-	return stat(path, &st) == 0;
-}
-
-static void pause_ms(long ms)
-{
-	struct timespec t = {.tv_nsec = ms * 1000000};
-
-	nanosleep(&t, NULL);
 }
 
 /*
@@ -120,10 +102,11 @@ static int check_once(const char *parent, const char *name, const char *nonce,
 		fd = open_own(ddp_dir, name, message);
 	if (found && fd >= 0 && read_record(fd, found, message) == 0) {
 		if (strcmp(found->nonce, nonce) != 0)
-			ddp_fail(message, "it is another step's");
+			ddp_fail(message, "the directory is another step's");
 		else if (faccessat(fd, ".", W_OK, AT_EACCESS) < 0 &&
 			 (errno == EROFS || errno == EACCES))
-			ddp_fail(message, "tasks cannot write in it: %s", strerror(errno));
+			ddp_fail(message, "tasks cannot write in the directory: %s",
+				 strerror(errno));
 		else
 			rv = 0;
 	}
@@ -138,32 +121,35 @@ static int check_once(const char *parent, const char *name, const char *nonce,
 
 int ddp_rendezvous_check(const char *directory, const char *nonce, struct ddp_message *message)
 {
+	const struct timespec pause = {.tv_nsec = POLL_MS * 1000000L};
 	char parent[DDP_PATH_SIZE];
+	struct stat st;
 	char *name;
 
 	if (ddp_format(parent, sizeof(parent), "%s", directory) < 0)
-		return ddp_fail(message, "its path is too long");
+		return ddp_fail(message, "the path is too long");
 	name = strrchr(parent, '/');
 	if (*parent != '/' || name == parent)
-		return ddp_fail(message, "its path is not absolute");
+		return ddp_fail(message, "the path is not absolute");
 	*name++ = '\0';
 	for (int waited = 0;; waited += POLL_MS) {
 		if (check_once(parent, name, nonce, message) == 0)
 			return 0;
 		/*
 		 * If .ddp is missing, too, this node sees another file system, and waiting does not
-		 * help.
+		 * help. stat() runs with the user's permissions; access() would run with root's, whom a
+		 * file server may not trust.
 		 */
-		if (errno == EPERM || waited >= WAIT_MS || !exists(parent))
+		if (errno == EPERM || waited >= WAIT_MS || stat(parent, &st) < 0)
 			return -1;
-		pause_ms(POLL_MS);
+		nanosleep(&pause, NULL);
 	}
 }
 
 /* --- Creation and removal ---------------------------------------------------------------- */
 
 /* The remedy in most messages. */
-#define ELSEWHERE "; choose another directory with --ddp-rdzv=DIR"
+#define ELSEWHERE ". Choose another directory with --ddp-rdzv=DIR."
 
 enum {
 	DEPTH_MAX = 16,	 /* levels of a directory tree that is removed */
@@ -212,8 +198,8 @@ static int fail_foreign_parent(const char *base, uid_t owner, struct ddp_message
 {
 	errno = EPERM;
 	return ddp_fail(message,
-			"%s/%s belongs to user %u; choose a directory of your own with "
-			"--ddp-rdzv=DIR, for instance one with %%u in it",
+			"%s/%s belongs to user %u. Choose a directory of your own with "
+			"--ddp-rdzv=DIR, for instance one with %%u in it.",
 			base, DDP_DIR_PARENT, owner);
 }
 
@@ -230,8 +216,8 @@ static int open_parent(int base_fd, const char *base, struct ddp_message *messag
 	if (fstatat(base_fd, DDP_DIR_PARENT, &st, AT_SYMLINK_NOFOLLOW) == 0) {
 		if (S_ISLNK(st.st_mode))
 			return ddp_fail(message,
-					"%s/%s is a symbolic link; remove it or choose another "
-					"directory with --ddp-rdzv=DIR",
+					"%s/%s is a symbolic link. Remove it, or choose another "
+					"directory with --ddp-rdzv=DIR.",
 					base, DDP_DIR_PARENT);
 		if (st.st_uid != geteuid())
 			return fail_foreign_parent(base, st.st_uid, message);
@@ -251,8 +237,8 @@ static int open_parent(int base_fd, const char *base, struct ddp_message *messag
 		goto fail;
 	}
 	if ((st.st_mode & (S_IWGRP | S_IWOTH)) && !(st.st_mode & S_ISVTX)) {
-		ddp_fail(message, "%s/%s is writable for %s; chmod 700 it", base, DDP_DIR_PARENT,
-			 st.st_mode & S_IWOTH ? "everybody" : "its group");
+		ddp_fail(message, "%s/%s is writable for %s. Use chmod 700 on it.", base,
+			 DDP_DIR_PARENT, st.st_mode & S_IWOTH ? "everybody" : "its group");
 		goto fail;
 	}
 	return fd;
@@ -350,7 +336,7 @@ static int check_ancestor(const char *path, struct ddp_message *message)
 	if (strrchr(copy, '/') == copy && access(copy, F_OK) < 0)
 		strcpy(copy, "/");
 	if (eaccess(copy, W_OK | X_OK) < 0)
-		return ddp_fail(message, "cannot make %s: %s: %s" ELSEWHERE, path, copy,
+		return ddp_fail(message, "cannot make %s below %s: %s" ELSEWHERE, path, copy,
 				strerror(errno));
 	return 0;
 }
@@ -427,7 +413,23 @@ out:
 	return rv;
 }
 
-static void remove_tree(int parent, const char *name);
+/* Remove directory [name] in [parent], at [depth] below the tree's root, with all that is in it. */
+static void remove_tree(int parent, const char *name, int depth)
+{
+	int fd = depth <= DEPTH_MAX ? openat(parent, name, DDP_DIR_FLAGS) : -1;
+	DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+	struct dirent *entry;
+
+	if (fd >= 0 && !dir)
+		close(fd);
+	while (dir && (entry = readdir(dir)))
+		if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
+		    unlinkat(fd, entry->d_name, 0) < 0 && (errno == EISDIR || errno == EPERM))
+			remove_tree(fd, entry->d_name, depth + 1);
+	if (dir)
+		closedir(dir);
+	(void)unlinkat(parent, name, AT_REMOVEDIR);
+}
 
 /*
  * Create the directory for failure records under ddp-run. libddp derives the same name. If the
@@ -445,7 +447,7 @@ static void make_failed(const struct ddp_rendezvous *rdzv, struct ddp_channel *c
 	if (ddp_format(channel->failed, sizeof(channel->failed), "%s/%s/%s",
 		       strcmp(rdzv->base, "/") == 0 ? "" : rdzv->base, DDP_DIR_PARENT, name) < 0)
 		return;
-	remove_tree(rdzv->parent, name);
+	remove_tree(rdzv->parent, name, 0);
 	if (mkdirat(rdzv->parent, name, 0700) < 0)
 		channel->failed[0] = '\0';
 }
@@ -462,8 +464,8 @@ int ddp_rendezvous_make(struct ddp_rendezvous *rdzv, const char *base, struct dd
 		       strcmp(base, "/") == 0 ? "" : base, DDP_DIR_PARENT, rdzv->name) < 0) {
 		channel->directory[0] = '\0';
 		return ddp_fail(message,
-				"the path below %.200s is too long; choose another directory "
-				"with --ddp-rdzv=DIR",
+				"the path below %.200s is too long. Choose another directory with "
+				"--ddp-rdzv=DIR.",
 				base);
 	}
 	/*
@@ -493,49 +495,10 @@ fail:
 	return -1;
 }
 
-static void remove_at(int parent, const char *name, int depth);
-
-static void remove_entries(int fd, int depth)
-{
-	DIR *dir = fdopendir(fd);
-	struct dirent *entry;
-
-	if (!dir) {
-		close(fd);
-		return;
-	}
-	while ((entry = readdir(dir))) {
-		const char *name = entry->d_name;
-
-		if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
-			continue;
-		if (unlinkat(dirfd(dir), name, 0) < 0 && (errno == EISDIR || errno == EPERM))
-			remove_at(dirfd(dir), name, depth + 1);
-	}
-	closedir(dir);
-}
-
-static void remove_at(int parent, const char *name, int depth)
-{
-	int fd;
-
-	if (depth > DEPTH_MAX)
-		return;
-	fd = openat(parent, name, DDP_DIR_FLAGS);
-	if (fd >= 0)
-		remove_entries(fd, depth);
-	(void)unlinkat(parent, name, AT_REMOVEDIR);
-}
-
-static void remove_tree(int parent, const char *name)
-{
-	remove_at(parent, name, 0);
-}
-
 void ddp_rendezvous_remove(struct ddp_rendezvous *rdzv)
 {
 	if (rdzv->parent >= 0) {
-		remove_tree(rdzv->parent, rdzv->name);
+		remove_tree(rdzv->parent, rdzv->name, 0);
 		/* Fails if other steps' directories or failure records are in it. */
 		(void)unlinkat(rdzv->parent, "../" DDP_DIR_PARENT, AT_REMOVEDIR);
 		close(rdzv->parent);
@@ -626,20 +589,6 @@ uint64_t ddp_process_began(uint32_t pid)
 	return state == 'Z' || state == 'X' ? 0 : began; /* a zombie has ended */
 }
 
-static bool is_srun_running(const struct ddp_channel *record)
-{
-	return record->pid && ddp_process_began(record->pid) == record->began;
-}
-
-/*
- * Whether /proc of this host shows if the srun of [record] is running. [began] is 0 if that srun
- * could not read /proc.
- */
-static bool is_srun_known(const struct ddp_channel *record, const char *host)
-{
-	return record->began && strcmp(record->from, host) == 0;
-}
-
 /*
  * Whether [name] is a step directory of this cluster, but not the current step's, or a directory in
  * which the tasks of ddp-exec meet.
@@ -662,7 +611,7 @@ static bool is_leftover(struct sweep *sweep, const char *name)
 	const struct ddp_channel *channel = sweep->channel;
 	struct ddp_channel *record = &sweep->record;
 	int dir = open_own(sweep->parent, name, NULL);
-	bool old, missing, readable;
+	bool old, missing, readable, is_known;
 	struct stat st;
 
 	if (dir < 0)
@@ -679,8 +628,12 @@ static bool is_leftover(struct sweep *sweep, const char *name)
 		return missing && old;
 	if (strcmp(record->cluster, channel->cluster) != 0)
 		return false;
-	/* A step of ddp-exec has no srun to check (pid 0). */
-	if (record->pid && (is_srun_known(record, channel->from) ? is_srun_running(record) : !old))
+	/*
+	 * A step of ddp-exec has no srun to check (pid 0). [began] is 0 if the srun could not read
+	 * /proc.
+	 */
+	is_known = record->began && strcmp(record->from, channel->from) == 0;
+	if (record->pid && (is_known ? ddp_process_began(record->pid) == record->began : !old))
 		return false;
 	/*
 	 * Slurm reuses the step numbers in a requeued job. A step of ddp-exec without the answer of
@@ -730,7 +683,7 @@ void ddp_rendezvous_sweep(const struct ddp_rendezvous *rdzv, const struct ddp_ch
 		const char *name = sweep->names[(first + i) % n];
 
 		if (is_leftover(sweep, name))
-			remove_tree(sweep->parent, name);
+			remove_tree(sweep->parent, name, 0);
 	}
 	free(sweep);
 }

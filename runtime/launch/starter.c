@@ -180,7 +180,7 @@ static bool is_alone(const struct starter *torchrun, char *const *env, bool is_e
 	return nodes ? strcmp(nodes, "1") == 0 || strcmp(nodes, "1:1") == 0 : !is_explicit;
 }
 
-#define ALLOW "; --ddp-launcher=allow permits it"
+#define ALLOW " Use --ddp-launcher=allow to start it anyway."
 
 static enum ddp_verdict check_torchrun(const struct starter *torchrun, char *const *env,
 				       uint32_t tasks, uint32_t nodes, struct ddp_message *message)
@@ -188,26 +188,26 @@ static enum ddp_verdict check_torchrun(const struct starter *torchrun, char *con
 	if (tasks > 1 && option(torchrun->options, "--standalone")) {
 		(void)ddp_fail(
 			message,
-			"torchrun --standalone: each of the %u tasks would train a world of its own; "
-			"leave --standalone out and write --ntasks-per-node=1; torchrun's rendezvous "
-			"is set" ALLOW,
+			"with torchrun --standalone each of the %u tasks would train a "
+			"separate world. Leave --standalone out, and write --ntasks-per-node=1. "
+			"torchrun's rendezvous is set." ALLOW,
 			tasks);
 		return DDP_VERDICT_REFUSE;
 	}
 	if (tasks > 1 && tasks <= nodes && is_alone(torchrun, env, true)) {
 		(void)ddp_fail(
 			message,
-			"torchrun with --nnodes=1 or PET_NNODES=1: each of the %u tasks would train a world of "
-			"its own; leave --nnodes out and unset PET_NNODES" ALLOW,
+			"with --nnodes=1 or PET_NNODES=1 for torchrun, each of the %u tasks would "
+			"train a separate world. Leave --nnodes out, and unset PET_NNODES." ALLOW,
 			tasks);
 		return DDP_VERDICT_REFUSE;
 	}
 	if (tasks > nodes && is_alone(torchrun, env, false)) {
 		(void)ddp_fail(
 			message,
-			"torchrun starts all ranks of its node: each of the %u tasks on %u node%s would "
-			"train a world of its own; write --ntasks-per-node=1, or leave torchrun out "
-			"(python3 train.py)" ALLOW,
+			"torchrun starts all ranks of its node, so each of the %u tasks on %u "
+			"node%s would train a separate world. Write --ntasks-per-node=1, or "
+			"leave torchrun out (python3 train.py)." ALLOW,
 			tasks, nodes, nodes > 1 ? "s" : "");
 		return DDP_VERDICT_REFUSE;
 	}
@@ -226,9 +226,9 @@ static enum ddp_verdict check_accelerate(const struct starter *accelerate, uint3
 		return DDP_VERDICT_FINE;
 	(void)ddp_fail(
 		message,
-		"accelerate launch ignores RANK and WORLD_SIZE: each of the %u tasks trains a world of "
-		"its own; leave accelerate out (python3 train.py), or set --num_machines, --machine_rank, "
-		"--main_process_ip and --main_process_port",
+		"accelerate launch ignores RANK and WORLD_SIZE, so each of the %u tasks trains a "
+		"separate world. Leave accelerate out (python3 train.py), or set "
+		"--num_machines, --machine_rank, --main_process_ip and --main_process_port.",
 		tasks);
 	return DDP_VERDICT_TELL;
 }
@@ -239,8 +239,8 @@ static enum ddp_verdict check_deepspeed(uint32_t tasks, struct ddp_message *mess
 		return DDP_VERDICT_FINE;
 	(void)ddp_fail(
 		message,
-		"each of the %u tasks runs deepspeed, which starts ranks itself, by a hostfile or on its "
-		"node only; leave deepspeed out (python3 train.py --deepspeed)",
+		"each of the %u tasks runs deepspeed, which starts ranks itself, by a hostfile or "
+		"on its node only. Leave deepspeed out (python3 train.py --deepspeed).",
 		tasks);
 	return DDP_VERDICT_TELL;
 }
@@ -252,8 +252,9 @@ static enum ddp_verdict check_mpirun(const struct starter *mpirun, uint32_t task
 	if (tasks > 1) {
 		(void)ddp_fail(
 			message,
-			"each of the %u tasks would start ranks by %s, and --ddp does not set them up. Write "
-			"srun --mpi=pmix --ddp python3 train.py, with a task for each rank" ALLOW,
+			"each of the %u tasks would start ranks by %s, and --ddp does not set "
+			"them up. Write srun --mpi=pmix --ddp python3 train.py, with a task for "
+			"each rank." ALLOW,
 			tasks, mpirun->name);
 		return DDP_VERDICT_REFUSE;
 	}
@@ -269,8 +270,8 @@ static enum ddp_verdict check_srun(struct ddp_message *message)
 {
 	(void)ddp_fail(
 		message,
-		"each task would start a step by srun, and this step waits for the CPUs of the task. Leave "
-		"the outer srun out, and write --ddp after the inner srun" ALLOW);
+		"each task would start a step by srun, and that step would wait for the CPUs of "
+		"the task. Leave the outer srun out, and write --ddp after the inner srun." ALLOW);
 	return DDP_VERDICT_REFUSE;
 }
 
@@ -284,15 +285,16 @@ static enum ddp_verdict check_shell(const struct starter *shell, uint32_t tasks,
 	if (restarts > 0) {
 		(void)ddp_fail(
 			message,
-			"%s is a rank, and ddp-run starts it again if its last command failed; for a "
-			"session use salloc, and write ddp-run before each program",
+			"%s is a rank, and ddp-run starts it again if its last command failed. "
+			"For a session use salloc, and write ddp-run before each program.",
 			shell->name);
 		return DDP_VERDICT_TELL;
 	}
 	(void)ddp_fail(
 		message,
-		"%s is a rank, and programs that you start in it are the same rank of this world of %u, and may wait "
-		"for the other ranks; for a session use salloc, and start each program by its own srun",
+		"%s is a rank. Programs that you start in it are the same rank of this world of "
+		"%u, and may wait for the other ranks. For a session use salloc, and start each "
+		"program by its own srun.",
 		shell->name, tasks);
 	return DDP_VERDICT_TELL;
 }
@@ -313,15 +315,17 @@ static enum ddp_verdict check_restarts(const struct starter *starter, char *cons
 	if (own && strcmp(own, "0") != 0)
 		(void)ddp_fail(
 			message,
-			"if a rank fails, %s starts the ranks of its node again (--max-restarts %.16s), and after "
-			"these restarts ddp-run starts the whole step again (--restarts %u); one of the two is enough: "
-			"write ddp-run python3 train.py, with a task for each rank, or leave --max-restarts out",
+			"if a rank fails, %s starts the ranks of its node again (--max-restarts "
+			"%.16s), and after these restarts ddp-run starts the whole step again "
+			"(--restarts %u). Use one of the two: write ddp-run python3 train.py, "
+			"with a task for each rank, or leave --max-restarts out.",
 			starter->name, own, restarts);
 	else
 		(void)ddp_fail(
 			message,
-			"if a rank fails, %s ends, and ddp-run starts the whole step again (--restarts %u); "
-			"%s is not needed for this: write ddp-run python3 train.py, with a task for each rank",
+			"if a rank fails, %s ends, and ddp-run starts the whole step again "
+			"(--restarts %u), so %s is not needed. Write ddp-run python3 train.py, "
+			"with a task for each rank.",
 			starter->name, restarts, starter->name);
 	return DDP_VERDICT_TELL;
 }

@@ -41,14 +41,18 @@ int ddp_step_read_run(struct ddp_channel *channel, char *const *env, struct ddp_
 		if (!text)
 			continue;
 		if (ddp_parse_number(text, 0, UINT32_MAX, &number) < 0)
-			rv = ddp_fail(message, "%s=%.100s is no number; ddp-run sets it: unset it",
+			rv = ddp_fail(message,
+				      "%s=%.100s is not a number. ddp-run sets this "
+				      "variable. Unset yours.",
 				      numbers[i].name, text);
 		channel->run = 1;
 		*numbers[i].value = (uint32_t)number;
 	}
 	if (id && ddp_format(channel->run_id, sizeof(channel->run_id), "%s", id) < 0)
 		rv = ddp_fail(message,
-			      DDP_RUN_ID "=%.100s... is too long; ddp-run sets it: unset it", id);
+			      DDP_RUN_ID "=%.100s... is too long. ddp-run sets this variable. "
+					 "Unset yours.",
+			      id);
 	return rv;
 }
 
@@ -97,16 +101,17 @@ int ddp_step_choose_base(struct ddp_channel *ch, const char *wanted, const char 
 	if (!getcwd(cwd, sizeof(cwd))) {
 		if (*wanted)
 			return ddp_fail(message,
-					"the working directory is not known (%s); give "
-					"--ddp-rdzv an absolute path",
+					"the working directory is not known (%s). Give --ddp-rdzv "
+					"an absolute path.",
 					strerror(errno));
 		ch->base[0] = '\0';
 		return 0;
 	}
 	if (*wanted && strpbrk(cwd, "?#%"))
 		return ddp_fail(message,
-				"%s: a rendezvous URL cannot carry '?', '#' or '%%'; give "
-				"--ddp-rdzv an absolute path without them",
+				"the working directory %s has '?', '#' or '%%' in it, which a "
+				"rendezvous URL cannot contain. Give --ddp-rdzv an absolute path "
+				"without them.",
 				cwd);
 	if (!*wanted)
 		return ddp_format(ch->base, sizeof(ch->base), "%s", choose_default(cwd, home));
