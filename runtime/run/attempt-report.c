@@ -5,7 +5,9 @@
 #include "ddp-run.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <fts.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -59,10 +61,10 @@ static bool move_directory(struct attempt *attempt, const char *why)
 	if (snprintf(dir, sizeof(dir), "%s/ddp-run-%s.%s-XXXXXX", base ? base : "/tmp",
 		     attempt->job, attempt->step) >= (int)sizeof(dir) ||
 	    !mkdtemp(dir)) {
-		fprintf(stderr, "ddp-run: %s: the report is not kept in a file\n", why);
+		fprintf(stderr, "ddp-run: %s. The report is not kept in a file.\n", why);
 		return false;
 	}
-	fprintf(stderr, "ddp-run: %s: the report goes to %s\n", why, dir);
+	fprintf(stderr, "ddp-run: %s. The report is in %s\n", why, dir);
 	copy_files(attempt->dir, dir);
 	snprintf(attempt->dir, sizeof(attempt->dir), "%s", dir);
 	return true;
@@ -98,6 +100,36 @@ static bool is_file(const char *path)
 	struct stat st;
 
 	return lstat(path, &st) < 0 || S_ISREG(st.st_mode);
+}
+
+bool attempt_can_report(const struct launch *launch)
+{
+	const char *copy = launch->options.text[RUN_OPTION_REPORT];
+	const char *logs = launch->options.text[RUN_OPTION_LOGS];
+	const char *slash = copy ? strrchr(copy, '/') : NULL;
+	char directory[PATH_MAX] = ".";
+	struct stat st;
+
+	if (logs && (ddp_file_mkdirs(logs, 0777, NULL) < 0 || access(logs, W_OK | X_OK) < 0)) {
+		fprintf(stderr,
+			"ddp-run: cannot write --logs %s: %s. Give a directory in which you can write.\n",
+			logs, strerror(errno));
+		return false;
+	}
+	if (!copy)
+		return true;
+	if (slash)
+		snprintf(directory, sizeof(directory), "%.*s", (int)(slash - copy) + 1, copy);
+	if (stat(copy, &st) == 0 && S_ISDIR(st.st_mode))
+		errno = EISDIR;
+	else if (is_file(copy) ? access(directory, W_OK | X_OK) == 0
+			       : access(copy, W_OK) == 0 || errno == ENOENT ||
+					 (stat(copy, &st) == 0 && ddp_file_output(&st) >= 0))
+		return true;
+	fprintf(stderr,
+		"ddp-run: cannot write --report %s: %s. Give a file in a directory in which you can write.\n",
+		copy, strerror(errno));
+	return false;
 }
 
 /* Replace a regular file; write to a link, a device or a pipe. */
@@ -178,31 +210,27 @@ void attempt_report(const struct launch *launch, struct attempt *attempt, FILE *
 		fputs(text.data, screen);
 	if (copy && (screen || is_file(copy)) && json.data &&
 	    write_copy(copy, json.data, json.size, &error) < 0)
-		fprintf(stderr, "ddp-run: --report %s: %s\n", copy, error.text);
+		fprintf(stderr, "ddp-run: %s. Give another file to --report.\n", error.text);
 	ddp_text_free(&text);
 	ddp_text_free(&json);
 }
 
 void attempt_discard(const char *dir)
 {
-	DIR *open = opendir(dir);
-	char above[PATH_MAX];
-	struct dirent *entry;
-	char *slash;
+	char above[PATH_MAX], *paths[] = {(char *)dir, NULL};
+	FTS *tree;
 
-	if (!open)
+	if (!strstr(dir, "/" DDP_DIR_PARENT "/") || strlen(dir) >= sizeof(above))
 		return;
-	while ((entry = readdir(open)))
-		if (entry->d_name[0] != '.')
-			(void)unlinkat(dirfd(open), entry->d_name, 0);
-	closedir(open);
-	if (rmdir(dir) < 0 || snprintf(above, sizeof(above), "%s", dir) >= (int)sizeof(above))
-		return;
-	slash = strrchr(above, '/');
-	if (!slash)
-		return;
-	*slash = '\0';
-	slash = strrchr(above, '/');
-	if (strcmp(slash ? slash + 1 : above, DDP_DIR_PARENT) == 0)
-		(void)rmdir(above);
+	tree = fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
+	for (FTSENT *entry; tree && (entry = fts_read(tree));)
+		if (entry->fts_info == FTS_DP)
+			(void)rmdir(entry->fts_path);
+		else if (entry->fts_info != FTS_D)
+			(void)unlink(entry->fts_path);
+	if (tree)
+		fts_close(tree);
+	strcpy(above, dir);
+	*strrchr(above, '/') = '\0';
+	(void)rmdir(above);
 }

@@ -105,8 +105,7 @@ void claims_of_others(const struct node_list *own, struct node_list *nodes)
 		if (process != getpid())
 			add_claims(process, prefix.text, &claims);
 		if (!own || !nodes_have_any(own, &claims))
-			for (size_t i = 0; i < claims.count; i++)
-				nodes_add(nodes, claims.name[i]);
+			nodes_add_all(nodes, &claims);
 		nodes_free(&claims);
 	}
 }

@@ -29,7 +29,9 @@ static bool read_help(struct srun_options *options, const char *command)
 	if (good)
 		srun_options_read(options, out.data, strcmp(command, "salloc") == 0);
 	else if (status == 127)
-		fprintf(stderr, "ddp-run: cannot run %s --help: is Slurm installed here?\n",
+		fprintf(stderr,
+			"ddp-run: cannot run %s --help. Install Slurm's commands, or add "
+			"them to PATH.\n",
 			command);
 	else
 		fprintf(stderr, "%sddp-run: %s --help %s\n", out.data ? out.data : "", command,
@@ -60,7 +62,8 @@ static bool find_exec(struct launch *launch)
 	    access(launch->exec, X_OK) == 0)
 		return true;
 	fprintf(stderr,
-		"ddp-run: srun has no --ddp, and %s does not exist: install ddp-exec beside ddp-run, or the plugin of slurm-ddp\n",
+		"ddp-run: srun has no --ddp, and %s does not exist. Install ddp-exec beside "
+		"ddp-run, or the plugin of slurm-ddp.\n",
 		launch->exec);
 	return false;
 }
@@ -154,8 +157,10 @@ static bool choose_output(struct launch *launch)
 		launch->output = i == 0 ? OUTPUT_TERMINAL : OUTPUT_MIXED;
 		if (logs)
 			fprintf(stderr,
-				"ddp-run: --logs %s: with srun's --%s the rank of an output line is unknown: remove one of the options\n",
-				logs, unlabelled[i].name);
+				"ddp-run: --logs cannot be combined with srun's --%s, with which "
+				"the rank of an output line is unknown. Remove one of the "
+				"options.\n",
+				unlabelled[i].name);
 		return !logs;
 	}
 	launch->output = launch_option(launch, "label", "SLURM_LABELIO") ? OUTPUT_KEEP_LABELS
@@ -174,34 +179,39 @@ bool launch_parse(struct launch *launch)
 		return false;
 	unknown = srun_unknown(&launch->srun, launch->words);
 	if (unknown && run_options_have(unknown)) {
-		fprintf(stderr, "ddp-run: %s: options of ddp-run come before those of srun\n",
+		fprintf(stderr,
+			"ddp-run: %s is an option of ddp-run. Give it before srun's options.\n",
 			unknown);
 		return false;
 	}
 	if (unknown && strcmp(unknown, "--ddp") == 0) {
 		fprintf(stderr,
-			"ddp-run: remove --ddp: this srun does not have it, and ddp-run starts "
-			"ddp-exec instead\n");
+			"ddp-run: this srun has no --ddp, so ddp-run starts ddp-exec instead. "
+			"Remove --ddp.\n");
 		return false;
 	}
 	if (srun_count(&launch->srun, launch->words, "quiet") > 1) {
 		fprintf(stderr,
-			"ddp-run: give srun's --quiet once: twice, it hides the errors that show which rank failed\n");
+			"ddp-run: srun's --quiet, given twice, hides the errors that show which "
+			"rank failed. Give it once.\n");
 		return false;
 	}
 	if (is_heterogeneous(launch)) {
 		fprintf(stderr,
-			"ddp-run: srun does not report which rank of a heterogeneous step failed: use --multi-prog instead, or srun --ddp\n");
+			"ddp-run: srun does not report which rank of a heterogeneous step failed. "
+			"Run one component with --het-group=N, or several programs with --multi-prog.\n");
 		return false;
 	}
 	if (launch->options.number[RUN_OPTION_PREFLIGHT] > 0 && het_group(launch)) {
 		fprintf(stderr,
-			"ddp-run: --preflight cannot be used with --het-group, since it tests jobs with one component only: remove one of the options\n");
+			"ddp-run: --preflight tests only jobs with one component, so it cannot be "
+			"combined with --het-group. Remove one of the options.\n");
 		return false;
 	}
 	if (launch->exec[0] && launch_option(launch, "multi-prog", NULL)) {
 		fprintf(stderr,
-			"ddp-run: --multi-prog needs srun --ddp, which this srun does not have: start one program that chooses its task by RANK\n");
+			"ddp-run: --multi-prog needs srun --ddp, and this srun has no --ddp. "
+			"Start one program that chooses its task by RANK.\n");
 		return false;
 	}
 	launch->program = srun_program(&launch->srun, launch->words);
@@ -274,9 +284,11 @@ char **launch_words(const struct launch *launch, int number)
 	bool to_file = launch->stdout_to_file || launch->stderr_to_file;
 	size_t all = count_words(launch->words), count = 0, moved = 0;
 	char **words = new_words(all), **for_exec = new_words(all), **at = launch->words;
-	const char *const chosen[] = {launch->nodes_option, launch->tasks_option,
-				      launch->list_option, launch->gpus_option,
-				      launch->node_gpus_option};
+	const struct ddp_shown nodes = ddp_show("--nodes=%d", launch->nodes),
+			       tasks = ddp_show("--ntasks=%d", launch->tasks);
+	const char *const chosen[] = {launch->nodes ? nodes.text : "",
+				      launch->tasks ? tasks.text : "", launch->list_option,
+				      launch->gpus_option, launch->node_gpus_option};
 
 	words[count++] = "srun";
 	if (!launch->exec[0])
@@ -303,7 +315,7 @@ char **launch_words(const struct launch *launch, int number)
 	}
 	for (size_t i = 0; i < sizeof(chosen) / sizeof(chosen[0]); i++)
 		if (chosen[i] && *chosen[i])
-			words[count++] = (char *)chosen[i];
+			words[count++] = ddp_xstrdup(chosen[i], "words of a command");
 	while (at < launch->words + launch->program)
 		words[count++] = *at++;
 	if (launch->exec[0]) {

@@ -77,7 +77,8 @@ static double newest_checkpoint(bool failed)
 	if (!dir) {
 		if (path && failed && !reported)
 			fprintf(stderr,
-				"ddp-run: cannot open DDP_CHECKPOINT %s on this node: %s: progress is judged by where attempts fail\n",
+				"ddp-run: cannot open DDP_CHECKPOINT %s on this node: %s. "
+				"Attempts that fail at the same point count as no progress.\n",
 				path, strerror(errno));
 		reported = reported || (path && failed);
 		return -1;
@@ -95,7 +96,7 @@ static void wait_after_refusal(const struct run_past *past, const struct run_pas
 
 	while (now > past && (--now)->again)
 		wait *= 2;
-	fprintf(stderr, "ddp-run: the step was refused: trying again in %d s\n", wait);
+	fprintf(stderr, "ddp-run: the step was refused; ddp-run tries again in %d s\n", wait);
 	attempt_wait(wait);
 }
 
@@ -131,10 +132,8 @@ static void record_attempt(struct launch *launch, const struct attempt *attempt)
 			attempt->ranks / (int)attempt->nodes.count * (int)launch->first.count;
 	else if (attempt->number == 0 || launch->ranks == 0)
 		launch->ranks = attempt->ranks;
-	if (launch->first.count > 0)
-		return;
-	for (size_t i = 0; i < attempt->nodes.count; i++)
-		nodes_add(&launch->first, attempt->nodes.name[i]);
+	if (launch->first.count == 0)
+		nodes_add_all(&launch->first, &attempt->nodes);
 }
 
 /* Warn if a limit of Slurm makes --grace or --hang less effective than its value says. */
@@ -145,19 +144,22 @@ static void warn_of_limits(const struct launch *launch)
 
 	if (launch->grace_s > 0 && launch->grace_s > job_kill_wait())
 		fprintf(stderr,
-			"ddp-run: --grace %s: after a rank fails, Slurm kills the others after its KillWait of %.0f s\n",
+			"ddp-run: --grace %s is longer than Slurm's KillWait. After a rank fails, "
+			"Slurm kills the others within %.0f s.\n",
 			grace, job_kill_wait());
 	if (!hang || launch->hang_s == 0)
 		return;
 	if (launch->stdout_to_file)
 		fprintf(stderr,
-			"ddp-run: --hang %s: srun writes output to a file, which ddp-run does not read: only heartbeats count, see "
-			"DDP_HEARTBEAT in slurm-ddp(7), and without them no hang is detected\n",
+			"ddp-run: srun writes output to a file, which ddp-run does not read, so "
+			"--hang %s counts only heartbeats and detects no hang without them. See "
+			"DDP_HEARTBEAT in slurm-ddp(7).\n",
 			hang);
 	else if (launch->stderr_to_file)
 		fprintf(stderr,
-			"ddp-run: --hang %s: srun writes stderr to a file, which ddp-run does not read: only stdout and heartbeats count, see "
-			"DDP_HEARTBEAT in slurm-ddp(7)\n",
+			"ddp-run: srun writes stderr to a file, which ddp-run does not read, so "
+			"--hang %s counts only stdout and heartbeats. See DDP_HEARTBEAT in "
+			"slurm-ddp(7).\n",
 			hang);
 }
 
@@ -168,8 +170,9 @@ static void warn_of_checkpoint(void)
 
 	if (!warned && !ddp_getenv("DDP_CHECKPOINT", NULL))
 		fprintf(stderr,
-			"ddp-run: DDP_CHECKPOINT is not set, so progress is judged by where attempts fail, and a program that loads no "
-			"checkpoint starts from its beginning: set it to the directory of the checkpoints\n");
+			"ddp-run: DDP_CHECKPOINT is not set, so attempts that fail at the same "
+			"point count as no progress. Set it to the directory of the checkpoints. "
+			"A program that loads none starts from its beginning.\n");
 	warned = true;
 }
 
@@ -254,13 +257,13 @@ static bool is_rank(void)
 
 	if (is_task)
 		fprintf(stderr,
-			"ddp-run: this process is already a task of step %s of job %s: start ddp-run like srun, in a batch script or under "
-			"salloc\n",
+			"ddp-run: this process is already a task of step %s of job %s. Start "
+			"ddp-run like srun, in a batch script or under salloc.\n",
 			step, id);
 	else if (launcher)
 		fprintf(stderr,
-			"ddp-run: this process is already a rank of another launcher, as %s is set: start ddp-run like srun, in a batch "
-			"script or under salloc\n",
+			"ddp-run: this process is already a rank of another launcher, because %s "
+			"is set. Start ddp-run like srun, in a batch script or under salloc.\n",
 			launcher);
 	return is_task || launcher;
 }
@@ -273,32 +276,38 @@ static int explain(const char *dir)
 	if (failure_explain(dir, "report.json", stdout) || preflight)
 		return 0;
 	fprintf(stderr,
-		"ddp-run: %s has no report that this release can print: give a directory " DDP_DIR_PARENT
-		"/" DDP_DIR_FAILED "..., or read the report.txt of an older release\n",
+		"ddp-run: %s has no report that this release can print. Give a directory " DDP_DIR_PARENT
+		"/" DDP_DIR_FAILED "..., or read the report.txt of an older release.\n",
 		dir);
 	return 1;
 }
 
 int main(int argc, char **argv)
 {
+	/* Command lines of ddp-run's own steps. */
+	static const struct {
+		const char *option;
+		int argc;
+		int (*run)(char **argv);
+	} steps[] = {{"--gather", 6, inspect_gather_main},
+		     {"--programs", 6, inspect_programs_main},
+		     {"--look", 4, inspect_look_main},
+		     {"--sweep", 4, inspect_look_main}};
 	static struct launch launch;
 	const char *id;
 	double saved;
 	int status;
 
-	if (argc > 1 && strcmp(argv[1], "--gather") == 0)
-		return inspect_gather_main(argc, argv);
-	if (argc > 1 && strcmp(argv[1], "--programs") == 0)
-		return inspect_programs_main(argc, argv);
-	if (argc > 1 && (strcmp(argv[1], "--look") == 0 || strcmp(argv[1], "--sweep") == 0))
-		return inspect_look_main(argc, argv);
+	for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++)
+		if (argc == steps[i].argc && strcmp(argv[1], steps[i].option) == 0)
+			return steps[i].run(argv);
 	ddp_stdio_open();
 	status = run_options_parse(&launch.options, argv);
 	if (status >= 0)
 		return status;
 	if (launch.options.text[RUN_OPTION_EXPLAIN])
 		return explain(launch.options.text[RUN_OPTION_EXPLAIN]);
-	if (is_rank() || !launch_parse(&launch) ||
+	if (is_rank() || !attempt_can_report(&launch) || !launch_parse(&launch) ||
 	    (launch.options.number[RUN_OPTION_PREFLIGHT] > 0 && !preflight_check()))
 		return EXIT_USAGE;
 	id = launch_option(&launch, "jobid", NULL);

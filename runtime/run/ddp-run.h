@@ -33,8 +33,7 @@ struct launch {
 	double grace_s;	      /* time between SIGTERM and SIGKILL; 0: Slurm's KillWait */
 
 	/* For the next attempt. */
-	char nodes_option[32],
-		tasks_option[32];	      /* such as "--nodes=3"; "": use the user's option */
+	int nodes, tasks; /* values of --nodes and --ntasks; 0: use the user's option */
 	char *gpus_option, *node_gpus_option; /* --gpus=..., --gpus-per-node=...; NULL: none */
 	struct node_list list;		      /* value of --nodelist; empty: srun chooses */
 	char *list_option;		      /* --nodelist=...; NULL: none */
@@ -93,8 +92,11 @@ struct run_job {
 	const char *id;
 	char requeue_id[64]; /* for scontrol requeue; "": do not requeue the job */
 	int requeues;	     /* number of requeues so far */
-	/* seconds from Slurm's signal (to the ranks only) to the job's end, possibly JOB_SIGNAL_EARLY more */
-	double signal_s; /* seconds from Slurm's signal (to the ranks only) to the job's end; 0: no signal */
+	/*
+	 * Seconds from Slurm's signal (to the ranks only) to the job's end, possibly JOB_SIGNAL_EARLY
+	 * more; 0: no signal.
+	 */
+	double signal_s;
 
 	/* State at the last job_update(). ending, timed_out and preempted are never reset. */
 	bool unanswered; /* Slurm did not answer */
@@ -172,12 +174,6 @@ enum run_end attempt_end_requested(void);
  */
 void attempt_prepare_child(pid_t parent);
 
-/*
- * Remove the rendezvous directory that ddp-exec created for a step that has ended. (If srun has the
- * plugin, the plugin removes the directory.)
- */
-void attempt_remove_rendezvous(const char *path);
-
 /* Wait for [seconds], or until ddp-run is requested to end. */
 void attempt_wait(double seconds);
 
@@ -190,6 +186,12 @@ void attempt_run(const struct launch *launch, int number, struct attempt *last,
 void attempt_free(struct attempt *attempt);
 
 /* --- attempt-report.c: the record of an attempt -------------------------------------------- */
+
+/*
+ * Check that the file of --report can be written, and create the directory of --logs; otherwise print a
+ * line and return false.
+ */
+bool attempt_can_report(const struct launch *launch);
 
 /* If a step started and the attempt has failed, read the facts and decide which rank failed first. */
 void attempt_judge(struct attempt *attempt);
@@ -205,8 +207,9 @@ void attempt_judge(struct attempt *attempt);
 void attempt_report(const struct launch *launch, struct attempt *attempt, FILE *screen);
 
 /*
- * Remove the failure directory [dir] of a successful attempt, and the .ddp directory above it if
- * that is empty then.
+ * Remove directory [dir] of a step: the failure directory of a successful attempt, or the rendezvous
+ * directory that ddp-exec or a killed srun left. Remove the .ddp directory above it if that is empty
+ * then.
  */
 void attempt_discard(const char *dir);
 
@@ -214,7 +217,7 @@ void attempt_discard(const char *dir);
 
 /*
  * Limit the first attempt to the job's nodes minus --spare-nodes. Returns false after an error
- * message if that is impossible.
+ * message if that is impossible, or if the job or the step has fewer nodes than --min-nodes.
  */
 bool nodes_reserve_spares(struct launch *launch);
 
@@ -263,21 +266,16 @@ void claims_of_others(const struct node_list *own, struct node_list *nodes);
 
 /* --- preflight.c: tests of nodes ----------------------------------------------------------- */
 
-struct preflight_found {
-	struct node_list failed,
-		slow; /* nodes; with --preflight=strict a slow node counts as failed */
-};
-
 /* Check that ddp-info is in ddp-run's directory; otherwise print a line and return false. */
 bool preflight_check(void);
 
 /*
- * Test [nodes] and print a table. [gone] are the nodes that Slurm reports as down or not
- * responding; they count as failed. preflight.json is written to the failure directory [dir]; if
- * [dir] is NULL and there are findings, to the failure directory of the test step. Returns false
- * after an error message if there is no result.
+ * Test [nodes], print a table, and add the nodes that failed to launch->failed, and slow ones to
+ * launch->avoid; with --preflight=strict a slow node has failed. [gone] are the nodes that Slurm
+ * reports as down or not responding; they count as failed. preflight.json is written to the failure
+ * directory [dir]; if [dir] is NULL and there are findings, to the failure directory of the test step.
  */
-bool preflight_run(struct launch *launch, const struct node_list *nodes,
-		   const struct node_list *gone, const char *dir, struct preflight_found *found);
+void preflight_run(struct launch *launch, const struct node_list *nodes,
+		   const struct node_list *gone, const char *dir);
 
 #endif /* DDP_RUN_DDP_RUN_H */

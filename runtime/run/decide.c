@@ -22,9 +22,8 @@ const char *run_end_name(enum run_end end)
 	return names[end];
 }
 
-static struct run_decision decide(enum run_act act, int status, int nodes, const char *format, ...)
-	__attribute__((format(printf, 4, 5)));
-static struct run_decision decide(enum run_act act, int status, int nodes, const char *format, ...)
+static struct run_decision __attribute__((format(printf, 4, 5)))
+decide(enum run_act act, int status, int nodes, const char *format, ...)
 {
 	struct run_decision decision = {act, status, nodes, ""};
 	va_list arguments;
@@ -70,6 +69,12 @@ static bool is_near_end(const struct run_past *last)
 struct run_decision run_decide(const struct run_rules *rules, const struct run_past *past,
 			       int count, const struct run_nodes *nodes)
 {
+	/* Ends after which only a requeue can continue the program. */
+	static const char *const ends_of_job[RUN_END_REFUSED + 1] = {
+		[RUN_END_TIME_LIMIT] = "Slurm ended the job",
+		[RUN_END_PREEMPTED] = "Slurm ended the job",
+		[RUN_END_WARNED] = "a signal announced the end of the job",
+		[RUN_END_STOPPED] = "the program stopped on request"};
 	const struct run_past *last = &past[count < RUN_SAME ? count - 1 : RUN_SAME - 1];
 	int least = rules->min_nodes ? rules->min_nodes : nodes->wanted;
 	/*
@@ -78,34 +83,18 @@ struct run_decision run_decide(const struct run_rules *rules, const struct run_p
 	 */
 	int bad = last->status ? last->status : RUN_STATUS_BAD;
 
-	switch (last->end) {
-	case RUN_END_GOOD:
+	if (last->end == RUN_END_GOOD)
 		return decide(RUN_STOP, last->status, 0, "the program ended well");
-	case RUN_END_REFUSED:
-		if (last->again)
-			break;
-		return decide(RUN_STOP, last->status, 0, "it would fail in the same way again");
-	case RUN_END_CANCELLED:
+	if (last->end == RUN_END_REFUSED && !last->again)
+		return decide(RUN_STOP, last->status, 0,
+			      "another attempt would fail in the same way");
+	if (last->end == RUN_END_CANCELLED)
 		return decide(RUN_STOP, last->status, 0, "%s",
 			      last->forced ? "srun received SIGTERM or SIGHUP"
-					   : "it was cancelled");
-	case RUN_END_TIME_LIMIT:
-	case RUN_END_PREEMPTED:
-		return decide(rules->requeue ? RUN_REQUEUE : RUN_STOP, last->status, 0,
-			      "Slurm ended the job");
-	case RUN_END_WARNED:
-		return decide(rules->requeue ? RUN_REQUEUE : RUN_STOP, last->status, 0,
-			      "a signal announced the end of the job");
-	case RUN_END_STOPPED:
-		return decide(rules->requeue ? RUN_REQUEUE : RUN_STOP, last->status, 0,
-			      "it stopped on request");
-	case RUN_END_EXIT:
-	case RUN_END_SIGNAL:
-	case RUN_END_NODE:
-	case RUN_END_HANG:
-	case RUN_END_STEP_LIMIT:
-		break;
-	}
+					   : "the program was cancelled");
+	if (ends_of_job[last->end])
+		return decide(rules->requeue ? RUN_REQUEUE : RUN_STOP, last->status, 0, "%s",
+			      ends_of_job[last->end]);
 	if (is_stuck(past, count))
 		return decide(RUN_STOP, RUN_STATUS_STUCK, 0, "%d attempts in a row %s", RUN_SAME,
 			      last->saved >= 0 ? "left no newer checkpoint"
@@ -114,7 +103,8 @@ struct run_decision run_decide(const struct run_rules *rules, const struct run_p
 		return decide(RUN_REQUEUE, last->status, 0, "%.0f s are left of the job's time",
 			      last->left);
 	if (count > rules->restarts)
-		return decide(RUN_STOP, bad, 0, "no restart is left of %d", rules->restarts);
+		return decide(RUN_STOP, bad, 0, "the limit of %d restarts is reached",
+			      rules->restarts);
 	if (nodes->usable >= nodes->wanted)
 		return decide(RUN_RESTART, bad, nodes->wanted, "restart %d of %d", count,
 			      rules->restarts);
@@ -122,13 +112,13 @@ struct run_decision run_decide(const struct run_rules *rules, const struct run_p
 		return decide(RUN_RESTART, bad, nodes->usable, "restart %d of %d, with fewer nodes",
 			      count, rules->restarts);
 	if (rules->requeue)
-		return decide(RUN_REQUEUE, RUN_STATUS_NODES, 0, "%d nodes are left of %d",
+		return decide(RUN_REQUEUE, RUN_STATUS_NODES, 0, "%d of %d nodes can be used",
 			      nodes->usable, nodes->wanted);
 	if (nodes->fixed && nodes->usable >= least)
-		return decide(RUN_STOP, RUN_STATUS_NODES, 0, "%d nodes are left of %d, and %s",
+		return decide(RUN_STOP, RUN_STATUS_NODES, 0, "%d of %d nodes can be used, and %s",
 			      nodes->usable, nodes->wanted, nodes->why);
-	return decide(RUN_STOP, RUN_STATUS_NODES, 0, "%d nodes are left, and %d are needed",
-		      nodes->usable, least);
+	return decide(RUN_STOP, RUN_STATUS_NODES, 0, "the program needs %d nodes and has %d", least,
+		      nodes->usable);
 }
 
 const char *run_bad_node(const struct run_past *past, int count)
@@ -146,6 +136,14 @@ bool run_may_requeue(int requeued, int most, double saved, double submitted, dou
 
 bool run_cannot_continue(const struct run_raised *rank)
 {
-	return rank->place == STACK_ENDS ||
-	       (rank->place == STACK_UNKNOWN && rank->uncaught && !rank->active);
+	if (rank->place == STACK_ENDS)
+		return rank->uncaught || rank->is_checked;
+	return rank->place == STACK_UNKNOWN && rank->uncaught && !rank->active;
+}
+
+bool run_is_doubtful(const struct run_raised *rank)
+{
+	if (rank->place == STACK_UNKNOWN)
+		return rank->uncaught || !rank->active;
+	return rank->place == STACK_ENDS || (rank->uncaught && !rank->active);
 }

@@ -96,16 +96,24 @@ bool run_may_requeue(int requeued, int most, double saved, double submitted, dou
 /* A rank that has printed a traceback, and nothing shows that it has exited. */
 struct run_raised {
 	enum stack_place
-		place; /* of its main thread; STACK_UNKNOWN: the rank cannot be inspected */
-	bool uncaught; /* PyTorch's hook for uncaught exceptions printed the traceback */
-	bool active;   /* the rank has printed more, or sent a heartbeat, since */
+		place;	 /* of its main thread; STACK_UNKNOWN: the rank cannot be inspected */
+	bool uncaught;	 /* PyTorch's hook for uncaught exceptions printed the traceback */
+	bool active;	 /* the rank has printed more, or sent a heartbeat, since its last check */
+	bool is_checked; /* this is not the first check since the traceback */
 };
 
 /*
  * Whether the rank cannot continue: its main thread has ended, or only ends the program. Other
- * threads may run for ever.
+ * threads may run for ever. A program that logged the traceback may end well, and only at the time of
+ * this check.
  */
 bool run_cannot_continue(const struct run_raised *rank);
+
+/*
+ * Whether a rank that may continue is checked again: without stacks, unless it logged the traceback
+ * and is active; with stacks, if it ends the program, or did not catch the exception and is not active.
+ */
+bool run_is_doubtful(const struct run_raised *rank);
 
 const char *run_end_name(enum run_end end);
 

@@ -20,7 +20,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <fts.h>
 #include <math.h>
 #include <poll.h>
 #include <pthread.h>
@@ -105,13 +104,12 @@ struct run {
 	/* the ranks' programs after half of the time of --hang; empty: output has followed */
 	struct nodes_programs programs;
 	double inspected_at;
-	/* ranks that did not exit after an exception; tracebacks until this time were examined */
-	struct raised_rank *raised;
+	struct raised_rank *raised; /* ranks that did not exit after an exception */
 	size_t raised_count;
-	double raised_until;
-	bool reported_written; /* a line about output that srun holds back was printed */
-	bool srun_killed;      /* another process than ddp-run killed srun */
-	int last_signal;       /* last signal that was forwarded to the ranks */
+	bool reported_doubtful; /* a line about a rank that may not have ended was printed */
+	bool reported_written;	/* a line about output that srun holds back was printed */
+	bool srun_killed;	/* another process than ddp-run killed srun */
+	int last_signal;	/* last signal that was forwarded to the ranks */
 	double last_signal_at, sigint_at;
 	double announced_at; /* time of SIGUSR1 or SIGUSR2; 0: none */
 };
@@ -304,7 +302,8 @@ static void on_no_step(struct run *run)
 		run->due[NO_STEP] = ddp_seconds() + limit;
 		return;
 	}
-	fprintf(stderr, "ddp-run: Slurm has started no step for %.0f s: ending srun\n", limit);
+	fprintf(stderr, "ddp-run: Slurm has started no step for %.0f s, so ddp-run ends srun\n",
+		limit);
 	kill(run->srun, SIGKILL);
 }
 
@@ -444,6 +443,12 @@ static void on_leave(struct run *run)
 	run->attempt->abandoned = true;
 }
 
+/* Returns when a file with these properties was changed, on the clock of ddp_seconds(). */
+static double changed_at(const struct stat *st)
+{
+	return ddp_seconds() - fmax(ddp_date(NULL) - ddp_date(&st->st_mtim), 0);
+}
+
 /*
  * Read the time of the last heartbeat from the heartbeat files' timestamps. Open each file first,
  * because NFS caches the attributes of files that are not open.
@@ -461,11 +466,8 @@ static void read_heartbeats(struct run *run)
 			continue;
 		fd = openat(dirfd(dir), entry->d_name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 		if (fd >= 0 && fstat(fd, &st) == 0) {
-			double at = ddp_seconds() - fmax(ddp_date(NULL) - ddp_date(&st.st_mtim), 0);
-
 			run->has_heartbeat = true;
-			if (at > run->relay.active_at)
-				run->relay.active_at = at;
+			run->relay.active_at = fmax(run->relay.active_at, changed_at(&st));
 		}
 		if (fd >= 0)
 			close(fd);
@@ -535,10 +537,11 @@ static void end_hang(struct run *run, double quiet_s)
 	run->hung = true;
 	run->attempt->quiet_s = quiet_s;
 	fprintf(stderr,
-		"ddp-run: step %s has had no output and no heartbeat for %.0f s: ending it\n",
+		"ddp-run: step %s has had no output and no heartbeat for %.0f s, so ddp-run ends "
+		"it\n",
 		run->step, quiet_s);
 	/* A traceback is the cause if PyTorch's hook printed it, or the rank printed nothing else. */
-	count = tails_raised(run->relay.tails, 0, INFINITY, &run->raised);
+	count = tails_raised(run->relay.tails, INFINITY, &run->raised);
 	for (size_t i = 0; i < count; i++)
 		if (run->raised[i].uncaught || !run->raised[i].printed)
 			run->raised[run->raised_count++] = run->raised[i];
@@ -575,25 +578,26 @@ static bool find_programs(struct run *run, const char *ranks, double limit,
 }
 
 /*
- * Whether a rank has written since half of the time of --hang. Slurm passes on bytes without a
- * newline, such as a progress bar, in pieces of a kilobyte. CPU time shows nothing, because ranks
- * may poll while they wait for another one.
+ * Whether a rank has written, or its program has ended, since half of the time of --hang. Slurm
+ * passes on bytes without a newline, such as a progress bar, in pieces of a kilobyte, and may need
+ * time to end a task. CPU time shows nothing, because ranks may poll while they wait for another one.
  */
-static bool have_written(struct run *run)
+static bool have_progressed(struct run *run)
 {
 	struct nodes_programs now;
-	bool have;
+	bool complete, have;
 	int rank;
 
-	(void)find_programs(run, "-", PROBE_LIMIT, &now);
+	complete = find_programs(run, "-", PROBE_LIMIT, &now);
 	have = nodes_have_written(&run->programs, &now, &rank);
 	if (have && !run->reported_written)
 		fprintf(stderr,
-			"ddp-run: rank %d of step %s writes bytes that srun does not pass on, such as a line without a newline: they count as output\n",
+			"ddp-run: rank %d of step %s writes bytes that srun does not pass on, "
+			"such as a line without a newline. These bytes count as output.\n",
 			rank, run->step);
 	run->reported_written = run->reported_written || have;
 	free(now.all);
-	return have;
+	return have || (complete && now.count < run->programs.count);
 }
 
 static void on_hang(struct run *run)
@@ -616,10 +620,12 @@ static void on_hang(struct run *run)
 		free(run->programs.all);
 		(void)find_programs(run, "-", PROBE_LIMIT, &run->programs);
 		run->inspected_at = now;
-	} else if (have_written(run) || run->state > RUNNING) {
+	} else if (have_progressed(run) || run->state > RUNNING) {
 		run->relay.active_at = ddp_seconds();
 	} else {
-		end_hang(run, quiet_s);
+		read_heartbeats(run); /* of the seconds that have_progressed() took */
+		if (run->relay.active_at <= run->inspected_at)
+			end_hang(run, quiet_s);
 	}
 }
 
@@ -630,22 +636,34 @@ static bool has_heartbeat_since(const struct run *run, int rank, double at)
 	struct stat st;
 
 	snprintf(path, sizeof(path), "%s/" DDP_DIR_BEAT "%d", run->attempt->heartbeats, rank);
-	return run->attempt->heartbeats[0] && stat(path, &st) == 0 &&
-	       ddp_seconds() - (ddp_date(NULL) - ddp_date(&st.st_mtim)) > at;
+	return run->attempt->heartbeats[0] && stat(path, &st) == 0 && changed_at(&st) > at;
+}
+
+static void report_doubtful(struct run *run, const struct raised_rank *rank)
+{
+	if (!run->reported_doubtful)
+		fprintf(stderr,
+			"ddp-run: rank %d of step %s has not exited %.0f s after an exception, and no "
+			"debugger shows whether it still works. ddp-run checks it again every %g s. "
+			"Install py-spy or gdb if its node has neither, or use --hang.\n",
+			rank->rank, run->step, ddp_seconds() - rank->at, run->launch->exit_limit_s);
+	run->reported_doubtful = true;
 }
 
 /*
  * Whether [rank] cannot continue after its traceback, according to the stacks of its [programs].
- * [complete]: all nodes answered, so a rank without a program has exited.
+ * [complete]: all nodes answered, so a rank without a program has exited. Otherwise, decide whether
+ * the rank is checked again. [now] is the time at which this check began.
  */
-static bool cannot_continue(const struct run *run, const struct raised_rank *rank,
-			    const struct nodes_programs *programs, bool complete)
+static bool cannot_continue(struct run *run, const struct raised_rank *rank,
+			    const struct nodes_programs *programs, bool complete, double now)
 {
 	struct run_raised raised = {.place = STACK_UNKNOWN,
 				    .uncaught = rank->uncaught,
-				    .active = rank->printed ||
-					      has_heartbeat_since(run, rank->rank, rank->at)};
-	bool found = false;
+				    .active = rank->active || has_heartbeat_since(run, rank->rank,
+										  rank->checked_at),
+				    .is_checked = rank->checked_at > rank->at};
+	bool found = false, again;
 
 	for (size_t i = 0; i < programs->count; i++) {
 		enum stack_place place = (enum stack_place)programs->all[i].place;
@@ -655,35 +673,41 @@ static bool cannot_continue(const struct run *run, const struct raised_rank *ran
 		found = true;
 		raised.place = place < raised.place ? place : raised.place;
 	}
-	return (found || !complete) && run_cannot_continue(&raised);
+	if ((found || !complete) && run_cannot_continue(&raised))
+		return true;
+	again = (found || !complete) && run_is_doubtful(&raised);
+	tails_set_checked(run->relay.tails, rank, again ? now : INFINITY);
+	if (again && found && raised.place != STACK_ENDS)
+		report_doubtful(run, rank);
+	return false;
 }
 
 /*
- * Inspect once each rank that has printed a traceback and has not exited in the time of --exit-limit
- * after it. A traceback alone shows nothing, because programs log exceptions and continue.
+ * Check each rank that has printed a traceback and has not exited in the time of --exit-limit after
+ * it, and again after that time if the check shows too little. A traceback alone shows nothing,
+ * because programs log exceptions and continue.
  */
 static void on_exit_limit(struct run *run)
 {
-	double until = ddp_seconds() - run->launch->exit_limit_s;
+	double now = ddp_seconds();
 	struct raised_rank *raised;
 	struct nodes_programs programs;
 	struct ddp_text ranks = {.data = NULL};
 	size_t count;
 	bool complete;
 
-	run->due[EXIT] = ddp_seconds() + EXIT_AGAIN;
-	count = tails_raised(run->relay.tails, run->raised_until, until, &raised);
+	run->due[EXIT] = now + EXIT_AGAIN;
+	count = tails_raised(run->relay.tails, now - run->launch->exit_limit_s, &raised);
 	if (count == 0 || job_update() || job.suspended) {
 		free(raised);
 		return;
 	}
-	run->raised_until = until;
 	for (size_t i = 0; i < count; i++)
 		ddp_text_add(&ranks, "%s%d%s", i ? "," : "", raised[i].rank,
 			     raised[i].uncaught ? "" : "?");
 	complete = find_programs(run, ranks.data, INSPECT_LIMIT, &programs);
 	for (size_t i = 0; i < count; i++)
-		if (cannot_continue(run, &raised[i], &programs, complete))
+		if (cannot_continue(run, &raised[i], &programs, complete, now))
 			raised[run->raised_count++] = raised[i];
 	free(programs.all);
 	ddp_text_free(&ranks);
@@ -695,7 +719,8 @@ static void on_exit_limit(struct run *run)
 	}
 	run->raised = raised;
 	fprintf(stderr,
-		"ddp-run: rank %d of step %s has not exited %.0f s after an exception: ending the step\n",
+		"ddp-run: rank %d of step %s has not exited %.0f s after an exception, so ddp-run "
+		"ends the step\n",
 		run->raised[0].rank, run->step, ddp_seconds() - run->raised[0].at);
 	end_ranks(run);
 }
@@ -766,20 +791,24 @@ static void begin_step(struct run *run, const char *message)
 		raise_in(run, EXIT, 0);
 }
 
-/* The plugin sends its message about a step with one write(), so one read() returns all of it. */
-static void read_step(struct run *run)
+/*
+ * Read the message about the step from [fd], and close it. It is complete: the plugin sends it with
+ * one write(), and ddp-exec renames its file into place.
+ */
+static void read_message(struct run *run, int fd)
 {
 	static char message[2 * PATH_MAX + 128];
-	ssize_t n = read(run->step_fd, message, sizeof(message) - 1);
+	ssize_t n = read(fd, message, sizeof(message) - 1);
 
-	if (n < 0 && errno == EINTR)
-		return;
-	close(run->step_fd);
-	run->step_fd = -1;
-	if (n <= 0)
-		return;
-	message[n] = '\0';
+	close(fd);
+	message[n > 0 ? n : 0] = '\0';
 	begin_step(run, message);
+}
+
+static void read_step(struct run *run)
+{
+	read_message(run, run->step_fd);
+	run->step_fd = -1;
 }
 
 /*
@@ -803,30 +832,21 @@ static bool is_listed(const char *path)
 	return found;
 }
 
-/*
- * Read ddp-exec's report, if it exists. The file must belong to this user. It is never incomplete,
- * because ddp-exec renames it into place.
- */
+/* Read ddp-exec's report, if it exists. The file must belong to this user. */
 static void read_step_file(struct run *run)
 {
-	static char message[2 * PATH_MAX + 128];
 	struct stat st;
-	ssize_t n = -1;
 	int fd;
 
 	if (!run->step_file[0] || !is_listed(run->step_file))
 		return;
 	fd = open(run->step_file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-	if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid())
-		n = read(fd, message, sizeof(message) - 1);
-	if (fd >= 0)
-		close(fd);
 	(void)unlink(run->step_file);
 	run->step_file[0] = '\0';
-	if (n <= 0)
-		return;
-	message[n] = '\0';
-	begin_step(run, message);
+	if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid())
+		read_message(run, fd);
+	else if (fd >= 0)
+		close(fd);
 }
 
 /* --- Signals ------------------------------------------------------------------------------- */
@@ -1057,23 +1077,6 @@ static void kill_leftovers(const struct run *run)
 	nodes_free(&left);
 }
 
-void attempt_remove_rendezvous(const char *path)
-{
-	char *paths[] = {(char *)path, NULL};
-	FTS *tree = strstr(path, "/" DDP_DIR_PARENT "/")
-			    ? fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR, NULL)
-			    : NULL;
-
-	for (FTSENT *entry; tree && (entry = fts_read(tree));)
-		if (entry->fts_info == FTS_DP)
-			(void)rmdir(entry->fts_path);
-		else if (entry->fts_info != FTS_D)
-			(void)unlink(entry->fts_path);
-	if (tree)
-		fts_close(tree);
-	(void)rmdir(DDP_DIR_PARENT);
-}
-
 /* After srun has ended, collect the facts from which find_end() decides. */
 static void clean_up(struct run *run)
 {
@@ -1095,7 +1098,7 @@ static void clean_up(struct run *run)
 	    sscanf(said->named, "%31[0-9].%31[0-9]", attempt->job, attempt->step) != 2)
 		attempt->job[0] = attempt->step[0] = '\0';
 	if (run->srun_killed && attempt->step[0] && !job_update()) {
-		fprintf(stderr, "ddp-run: srun was killed: ending step %s\n", run->step);
+		fprintf(stderr, "ddp-run: srun was killed, so ddp-run ends step %s\n", run->step);
 		cancel(run, NULL);
 		attempt->abandoned = true;
 	}
@@ -1111,6 +1114,9 @@ static void clean_up(struct run *run)
 	 */
 	if (said->missed.count > 0 && attempt->silent.count == 0 && !job.ending)
 		(void)probe_nodes(run, &said->missed);
+	/* If ddp-run has ended srun before the time limit of the launch, srun names no node. */
+	if (said->not_launched)
+		nodes_add_all(&said->missed, &attempt->silent);
 	if (attempt->abandoned)
 		kill_leftovers(run);
 	attempt->ended = ddp_date(NULL);
@@ -1130,8 +1136,10 @@ static void clean_up(struct run *run)
 	 * srun removes the directory, unless ddp-run has killed srun. Later sruns do not, while Slurm
 	 * waits for a lost node.
 	 */
-	if (run->launch->exec[0] || attempt->abandoned)
-		attempt_remove_rendezvous(attempt->heartbeats);
+	if (run->launch->exec[0] || attempt->abandoned) {
+		attempt_discard(attempt->heartbeats);
+		(void)rmdir(DDP_DIR_PARENT); /* of step_file */
+	}
 }
 
 /* --- An attempt ---------------------------------------------------------------------------- */

@@ -5,16 +5,19 @@
 #include "ddp-run.h"
 
 #include <dirent.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/command.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/watch.h"
 #include "base/xalloc.h"
 #include "contract.h"
 #include "inspect.h"
@@ -275,7 +278,7 @@ static void read_error(struct file *file)
 		rank->raised = strtod(stamp, NULL);
 	/* If the process was killed while it wrote the file, the JSON is incomplete. */
 	if (json.wrong && !rank->message) {
-		ddp_text_add(&cut, "an error file that is incomplete: %s", json.wrong);
+		ddp_text_add(&cut, "the rank's error file is incomplete: %s", json.wrong);
 		rank->message = keep(file->facts, cut.data);
 	}
 }
@@ -559,16 +562,20 @@ void facts_ask_nodes(struct facts *facts, const struct attempt *attempt)
 /* --- Messages ------------------------------------------------------------------------------ */
 
 /*
- * Returns the last error in [tail], the output of one rank; NULL: none. If [tail] is the output of
- * all ranks, [rank] selects the lines that name it; otherwise [rank] is -1.
+ * Set the message of a rank to the last error in [tail], its output. If [tail] is the output of all
+ * ranks, [rank] selects the lines that name it; otherwise [rank] is -1.
  */
-static const char *find_message(struct facts *facts, const char *tail, int rank, bool *libddp)
+static void find_message(struct facts *facts, struct facts_rank *of, const char *tail, int rank)
 {
 	struct rank_error error;
 
 	rank_error_find(&error, tail, rank);
-	*libddp = error.printed_by == LINE_LIBDDP;
-	return error.text[0] ? keep_copy(facts, error.text, strlen(error.text)) : NULL;
+	if (!error.text[0])
+		return;
+	of->message = keep_copy(facts, error.text, strlen(error.text));
+	of->libddp = error.printed_by == LINE_LIBDDP;
+	of->uncaught = error.prefix >= 0;
+	of->logged = error.printed_by == LINE_TRACEBACK && !of->uncaught;
 }
 
 /* Complete rank [number]: add its node and message from libddp's record and from the output. */
@@ -589,9 +596,43 @@ static void complete_rank(struct facts *facts, int number)
 		return;
 	}
 	if (rank->tail && rank->order > 0)
-		rank->message = find_message(facts, rank->tail, -1, &rank->libddp);
+		find_message(facts, rank, rank->tail, -1);
 	if (!rank->message && facts->tail && rank->order > 0)
-		rank->message = find_message(facts, facts->tail, number, &rank->libddp);
+		find_message(facts, rank, facts->tail, number);
+}
+
+/* Add the times of uncaught exceptions whose time no error file has. */
+static void add_times(struct facts *facts, struct tails *tails)
+{
+	struct raised_rank *raised;
+	size_t count = tails_raised(tails, (double)INFINITY, &raised);
+	double epoch = (double)time(NULL) - ddp_seconds();
+
+	for (size_t i = 0; i < count; i++) {
+		struct facts_rank *rank = rank_at(facts, (size_t)raised[i].rank);
+
+		if (rank && rank->uncaught && rank->raised <= 0)
+			rank->raised = floor(raised[i].at + epoch);
+	}
+	free(raised);
+}
+
+/*
+ * Once PyTorch's hook has printed an exception of one rank, a traceback that it did not print was
+ * logged, or came before PyTorch's start. Then it is the reason only of Python's exit status 1.
+ */
+static void drop_logged(struct facts *facts)
+{
+	bool hooked = false;
+
+	for (int i = 0; i < facts->size; i++)
+		hooked |= facts->ranks[i].uncaught;
+	for (int i = 0; i < facts->size && hooked; i++) {
+		struct facts_rank *rank = &facts->ranks[i];
+
+		if (rank->logged && (rank->how != FACTS_EXIT || rank->code != 1))
+			rank->message = NULL;
+	}
 }
 
 /* --- An attempt ---------------------------------------------------------------------------- */
@@ -639,6 +680,8 @@ void facts_read(struct facts *facts, const struct attempt *attempt)
 		complete_rank(facts, i);
 		records = records || facts->arrivals[i].there;
 	}
+	add_times(facts, attempt->tails);
+	drop_logged(facts);
 	if (records)
 		ddp_arrival_describe(facts->arrivals, facts->size, facts->collectives,
 				     sizeof(facts->collectives));

@@ -50,9 +50,11 @@ struct facts_rank {
 
 	const char *message;   /* exception or error, one or more lines; NULL: none */
 	bool libddp;	       /* libddp printed the message */
+	bool uncaught;	       /* PyTorch's hook for uncaught exceptions printed it */
+	bool logged;	       /* a traceback without this hook's prefix; may have been logged */
 	const char *traceback; /* NULL: none */
-	double raised; /* time of the exception that @record stored, in whole seconds; 0: unknown */
-	const char *tail; /* NULL: none */
+	double raised;	       /* time of the uncaught exception, in whole seconds; 0: unknown */
+	const char *tail;      /* NULL: none */
 
 	/* Set for hung ranks only. */
 	char state; /* state of the process, as in ps; '-': no process; 0: unknown */

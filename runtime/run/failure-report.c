@@ -180,7 +180,7 @@ static struct ddp_shown show_end(const struct facts_rank *rank)
 	const char *before = words[rank->how].before, *after = words[rank->how].after;
 
 	if (rank->how == FACTS_UNKNOWN)
-		return ddp_show(rank->message ? "failed" : "ended");
+		return ddp_show(rank->message && !rank->follows ? "failed" : "ended");
 	if (rank->how == FACTS_SIGNAL)
 		return ddp_show("%s%s", before, facts_signal(rank->code).text);
 	return after ? ddp_show("%s%d%s", before, rank->code, after) : ddp_show("%s", before);
@@ -201,6 +201,7 @@ static void put_head(struct ddp_text *out, const struct attempt *attempt)
 {
 	static const char *const words[] = {
 		[RUN_END_CANCELLED] = "was cancelled",
+		[RUN_END_HANG] = "hung",
 		[RUN_END_TIME_LIMIT] = "reached the job's time limit",
 		[RUN_END_STEP_LIMIT] = "reached the time limit of its step",
 		[RUN_END_PREEMPTED] = "was preempted by another job",
@@ -212,15 +213,14 @@ static void put_head(struct ddp_text *out, const struct attempt *attempt)
 
 	ddp_text_add(out, "ddp-run: step %s.%s, attempt %d of %d, ", attempt->job, attempt->step,
 		     attempt->number + 1, attempt->restarts + 1);
-	if (facts->end == RUN_END_HANG)
-		ddp_text_add(out, "hung: no output or heartbeat for %s",
-			     show_seconds(attempt->quiet_s).text);
-	else
-		ddp_text_add(out, "%s", words[facts->end] ? words[facts->end] : "failed");
-	ddp_text_add(out, " at %s", show_time(when).text);
+	ddp_text_add(out, "%s at %s", words[facts->end] ? words[facts->end] : "failed",
+		     show_time(when).text);
 	if (when >= attempt->started)
 		ddp_text_add(out, ", %s after its start",
 			     show_seconds(when - attempt->started).text);
+	if (facts->end == RUN_END_HANG)
+		ddp_text_add(out, ", with no output or heartbeat for %s",
+			     show_seconds(attempt->quiet_s).text);
 	ddp_text_add(out, "\n");
 }
 
@@ -297,14 +297,17 @@ static void put_first(struct ddp_text *out, const struct attempt *attempt)
 /* Print the ranks that also failed and that did not follow another rank. */
 static void put_others(struct ddp_text *out, const struct facts *facts)
 {
-	const char *what = facts->end == RUN_END_REFUSED ? "not started" : "also failed";
+	const char *what = facts->end == RUN_END_REFUSED ? "not started"
+			   : facts->first < 0		 ? "failed"
+							 : "also failed";
 	int count = 0;
 
 	for (int i = 0; i < facts->size; i++) {
 		const struct facts_rank *rank = &facts->ranks[i];
 
 		if (i == facts->first || rank->follows ||
-		    (rank->order == 0 && !rank->message && rank->how != FACTS_NODE) ||
+		    ((rank->order == 0 || (facts->first < 0 && facts->end == RUN_END_CANCELLED)) &&
+		     !rank->message && rank->how != FACTS_NODE) ||
 		    facts->end == RUN_END_HANG || count++ >= NAMED)
 			continue;
 		ddp_text_add(out, "%s: ", what);
@@ -382,18 +385,14 @@ static void put_hung(struct ddp_text *out, const struct facts *facts)
 /* Whether the state of the node, such as "MIXED+PLANNED", allows jobs to run on the node. */
 static bool is_well(const struct facts_node *node)
 {
-	static const char *const well[] = {"ALLOCATED", "MIXED", "IDLE", "COMPLETING", "PLANNED"};
-	const size_t count = sizeof(well) / sizeof(well[0]);
+	static const char well[] = "+ALLOCATED+MIXED+IDLE+COMPLETING+PLANNED+";
+	char word[64];
 
 	for (const char *at = node->state; at && *at; at += *at == '+') {
-		size_t i = 0, length = strcspn(at, "+");
-
-		while (i < count &&
-		       (strlen(well[i]) != length || strncmp(at, well[i], length) != 0))
-			i++;
-		if (i == count)
+		snprintf(word, sizeof(word), "+%.*s+", (int)strcspn(at, "+"), at);
+		if (!strstr(well, word))
 			return false;
-		at += length;
+		at += strcspn(at, "+");
 	}
 	return true;
 }
@@ -452,7 +451,8 @@ static void put_next(struct ddp_text *out, const struct attempt *attempt)
 		ddp_text_add(out, " with %d rank%s", ranks, plural(ranks));
 	if (attempt->next_after_s > 0)
 		ddp_text_add(out, ", %s later", show_seconds(attempt->next_after_s).text);
-	ddp_text_add(out, ": %s\n", plain(attempt->decision.why).text);
+	ddp_text_add(out, act == RUN_RESTART ? " (%s)\n" : ", because %s\n",
+		     plain(attempt->decision.why).text);
 }
 
 static void put_text(struct ddp_text *out, const struct attempt *attempt)
@@ -481,11 +481,13 @@ static void put_text(struct ddp_text *out, const struct attempt *attempt)
 		ddp_text_add(out, "PyTorch's flight recorder left %d dump%s", facts->dumps,
 			     plural(facts->dumps));
 		if (facts->undecoded[0])
-			ddp_text_add(out, ", not decoded (%s)", facts->undecoded);
-		ddp_text_add(out, ": torchfrtrace --prefix fr- %s\n", plain(attempt->dir).text);
+			ddp_text_add(out, ", which were not decoded (%s)", facts->undecoded);
+		ddp_text_add(out, ". Print them: torchfrtrace --prefix fr- %s\n",
+			     plain(attempt->dir).text);
 	}
 	if (facts->ras)
-		ddp_text_add(out, "state of NCCL's communicators, from its RAS service: ras.txt\n");
+		ddp_text_add(out, "ras.txt has the state of NCCL's communicators, from NCCL's RAS "
+				  "service\n");
 	put_next(out, attempt);
 	if (attempt->dir[0])
 		ddp_text_add(out, "print this report again: ddp-run --explain %s\n",
@@ -688,7 +690,9 @@ void failure_point(const struct attempt *attempt, char *point, size_t size, char
 {
 	const struct facts *facts = &attempt->facts;
 	const struct facts_rank *rank = facts->first >= 0 ? &facts->ranks[facts->first] : NULL;
+	struct pattern_part part[PATTERN_PARTS];
 	size_t used;
+	bool own;
 
 	point[0] = '\0';
 	snprintf(node, node_size, "%s", "");
@@ -697,7 +701,10 @@ void failure_point(const struct attempt *attempt, char *point, size_t size, char
 	/* A rank that ran too long may be healthy and wait for a rank that has ended. */
 	if (rank->how != FACTS_LATE)
 		snprintf(node, node_size, "%s", rank->node);
-	snprintf(point, size, "rank %d, %s%s", facts->first,
+	own = rank->message && !rank->libddp &&
+	      pattern_find(PATTERN_MESSAGE, rank->message, strlen(rank->message), part) ==
+		      LINE_OTHER;
+	snprintf(point, size, "%s%s%s", own ? "" : ddp_show("rank %d, ", facts->first).text,
 		 facts->end == RUN_END_HANG ? "hangs" : show_end(rank).text,
 		 rank->message ? ": " : "");
 	/* Replace numbers by "#", because a pid, an address or a duration differs between attempts. */

@@ -21,9 +21,10 @@ void failure_report(const struct attempt *attempt, struct ddp_text *text, struct
 bool failure_explain(const char *dir, const char *name, FILE *screen);
 
 /*
- * Describe in [point], a text of at most [size] bytes, where the attempt ended: the first rank that
- * failed, how it ended, and its message with "#" in place of numbers; "" if no rank was found. Two
- * attempts with equal texts ended at the same point. Set [node] to the node of that rank; "" if the
+ * Describe in [point], a text of at most [size] bytes, where the attempt ended: how the first rank that
+ * failed ended, and its message with "#" in place of numbers, or its number if it has no message or only
+ * one about another rank; "" if no rank was found. Two attempts with equal texts ended at the same point.
+ * Any of the ranks may be the first if all fail in one line. Set [node] to the node of that rank; "" if the
  * node is unknown or the rank was only late.
  */
 void failure_point(const struct attempt *attempt, char *point, size_t size, char *node,

@@ -7,6 +7,7 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <fcntl.h>
+#include <fts.h>
 #include <limits.h>
 #include <netdb.h>
 #include <pthread.h>
@@ -382,8 +383,7 @@ static void free_step(struct step *step)
 /* --- State of a rank ----------------------------------------------------------------------- */
 
 static void __attribute__((format(printf, 3, 4)))
-write_text(const char *dir, const struct ddp_text *text, const char *format, ...);
-static void write_text(const char *dir, const struct ddp_text *text, const char *format, ...)
+write_text(const char *dir, const struct ddp_text *text, const char *format, ...)
 {
 	char name[FACTS_NAME + 32];
 	va_list arguments;
@@ -728,18 +728,13 @@ static bool cut_at_job(char *path, const char *job)
 	return true;
 }
 
-/*
- * Returns the number of processes that the kernel killed in control group [path], from its file
- * [name]; 0 if the file has no count.
- */
-static long count_kills(const char *path, const char *name)
+/* Returns the number of processes that the kernel killed, from a control group's file [path]; 0: none. */
+static long count_kills(const char *path)
 {
-	char full[PATH_MAX], line[128];
+	char line[128];
 	long kills = 0;
-	FILE *file;
+	FILE *file = fopen(path, "re");
 
-	snprintf(full, sizeof(full), "%.3900s/%s", path, name);
-	file = fopen(full, "re");
 	while (file && fgets(line, sizeof(line), file))
 		(void)sscanf(line, "oom_kill %ld", &kills);
 	if (file)
@@ -747,23 +742,18 @@ static long count_kills(const char *path, const char *name)
 	return kills;
 }
 
-/*
- * Like count_kills(), but including the groups of steps and tasks below [path]. With v2 the count
- * of [path] already includes them.
- */
-static long sum_kills(const char *path, int depth)
+/* Like count_kills(), for control group [path] of v1 and the groups of steps and tasks below it. */
+static long sum_kills(char *path)
 {
-	long kills = count_kills(path, "memory.oom_control");
-	DIR *dir = depth > 0 ? opendir(path) : NULL;
-	struct dirent *entry;
-	char below[PATH_MAX];
+	char *paths[] = {path, NULL};
+	FTS *tree = fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
+	long kills = 0;
 
-	while (dir && (entry = readdir(dir)))
-		if (entry->d_type == DT_DIR && entry->d_name[0] != '.' &&
-		    snprintf(below, sizeof(below), "%.3600s/%s", path, entry->d_name) > 0)
-			kills += sum_kills(below, depth - 1);
-	if (dir)
-		closedir(dir);
+	for (FTSENT *entry; tree && (entry = fts_read(tree));)
+		if (strcmp(entry->fts_name, "memory.oom_control") == 0)
+			kills += count_kills(entry->fts_path);
+	if (tree)
+		fts_close(tree);
 	return kills;
 }
 
@@ -781,11 +771,13 @@ long inspect_memory(const char *dir, const char *job)
 		line[strcspn(line, "\n")] = '\0';
 		if (!path || !cut_at_job(path, job))
 			continue;
-		snprintf(full, sizeof(full), "/sys/fs/cgroup%s%s", v1 ? "/memory" : "", path);
+		/* With v2 the count of a group includes the groups below it. */
+		snprintf(full, sizeof(full),
+			 v1 ? "/sys/fs/cgroup/memory%s" : "/sys/fs/cgroup%s/memory.events", path);
 		if (v1)
-			kills += sum_kills(full, 4);
+			kills += sum_kills(full);
 		else if (strncmp(line, "0::", 3) == 0)
-			kills += count_kills(full, "memory.events");
+			kills += count_kills(full);
 	}
 	if (file)
 		fclose(file);
@@ -816,16 +808,11 @@ static void kill_process(long pid, const char *job, const char *step)
 		close(fd);
 }
 
-int inspect_look_main(int argc, char **argv)
+int inspect_look_main(char **argv)
 {
-	struct step step;
+	struct step step = find_step(argv[2], argv[3]);
 	bool found;
 
-	if (argc != 4) {
-		fprintf(stderr, "ddp-run %s JOB STEP is internal to ddp-run\n", argv[1]);
-		return 2;
-	}
-	step = find_step(argv[2], argv[3]);
 	for (int i = 0; i < step.count && strcmp(argv[1], "--sweep") == 0; i++)
 		kill_process(step.all[i].pid, argv[2], argv[3]);
 	found = step.count > 0 || has_hidden_task(argv[2], argv[3]);
@@ -868,7 +855,8 @@ static bool is_idle(const struct process *process)
 
 /*
  * Returns what the main thread of [process] does. With [may_log], the process may be healthy, and is
- * not stopped by a debugger while its main thread runs.
+ * not stopped by a debugger while its main thread runs. Without stacks, a main thread that runs is
+ * assumed to run code of the program.
  */
 static enum stack_place find_place(const struct process *process, bool may_log, double end)
 {
@@ -884,6 +872,8 @@ static enum stack_place find_place(const struct process *process, bool may_log, 
 	if (out.data)
 		stack_parse(&stack, out.data, process->pid);
 	ddp_text_free(&out);
+	if (stack.place == STACK_UNKNOWN && !may_log && !is_idle(process))
+		return STACK_RUNS;
 	return stack.place;
 }
 
@@ -903,16 +893,11 @@ static bool is_listed(int rank, const char *list, bool *may_log)
 	return false;
 }
 
-int inspect_programs_main(int argc, char **argv)
+int inspect_programs_main(char **argv)
 {
-	double limit = argc == 6 ? strtod(argv[5], NULL) : 0, end = ddp_seconds() + limit;
-	struct step step;
+	double end = ddp_seconds() + strtod(argv[5], NULL);
+	struct step step = find_step(argv[2], argv[3]);
 
-	if (!(limit > 0)) {
-		fputs("ddp-run --programs JOB STEP RANKS SECONDS is internal to ddp-run\n", stderr);
-		return 2;
-	}
-	step = find_step(argv[2], argv[3]);
 	for (int i = 0; i < step.count; i++) {
 		const struct process *process = &step.all[i];
 		bool may_log, listed = is_listed(process->rank, argv[4], &may_log);
@@ -926,17 +911,13 @@ int inspect_programs_main(int argc, char **argv)
 	return 0;
 }
 
-int inspect_gather_main(int argc, char **argv)
+int inspect_gather_main(char **argv)
 {
-	double limit = argc == 6 ? strtod(argv[5], NULL) : 0, end = ddp_seconds() + limit, asked_at;
+	double limit = strtod(argv[5], NULL), end = ddp_seconds() + limit, asked_at;
 	struct process *task, *behind;
 	const char *dir = argv[2];
 	struct step step;
 
-	if (!(limit > 0)) {
-		fputs("ddp-run --gather DIR JOB STEP SECONDS is internal to ddp-run\n", stderr);
-		return 2;
-	}
 	alarm((unsigned)limit + 2);
 	step = find_step(argv[3], argv[4]);
 	behind = step.all + step.count;

@@ -22,19 +22,19 @@ long inspect_next_number(DIR *dir);
  * the state of the ranks to DIR and, for ranks that are gone, what this node knows about them
  * (files: facts.h). Returns the exit status.
  */
-int inspect_gather_main(int argc, char **argv);
+int inspect_gather_main(char **argv);
 
 /*
  * "ddp-run --look JOB STEP" and "ddp-run --sweep JOB STEP": find the processes of the step; --sweep
  * kills them. Returns the exit status: 0 if there are processes, NODES_NO_PROCESS if there are none.
  */
-int inspect_look_main(int argc, char **argv);
+int inspect_look_main(char **argv);
 
 /*
  * "ddp-run --programs JOB STEP RANKS SECONDS", which nodes_find_programs() starts on each node: prints a line for
  * each rank's program. Returns the exit status.
  */
-int inspect_programs_main(int argc, char **argv);
+int inspect_programs_main(char **argv);
 
 /* Returns Slurm's name of this node. */
 const char *inspect_node(void);

@@ -88,14 +88,16 @@ static double signal_time(const struct submission *given, const char *answer)
 	seconds = time ? atof(time + 1) : SIGNAL_TIME;
 	if (seconds + JOB_SIGNAL_EARLY > nodes_seconds(answer, "TimeLimit")) {
 		fprintf(stderr,
-			"ddp-run: Slurm sends --signal=%s when the job starts, because its time limit is hardly longer: an end at that time is "
-			"not attributed to the signal\n",
+			"ddp-run: the job's time limit is hardly longer than the time of "
+			"--signal=%s, so Slurm sends the signal when the job starts. An end at "
+			"that time is not attributed to the signal.\n",
 			value);
 		return 0;
 	}
 	fprintf(stderr,
-		"ddp-run: Slurm sends --signal=%s to the ranks only, so an end at that time is attributed to the signal; with "
-		"--signal=B:%s and \"exec ddp-run\" ddp-run receives the signal and forwards it\n",
+		"ddp-run: Slurm sends --signal=%s to the ranks only, so an end at that time is "
+		"attributed to the signal. Use --signal=B:%s and \"exec ddp-run\", so that "
+		"ddp-run forwards the signal.\n",
 		value, colon ? colon + 1 : value);
 	return seconds;
 }
@@ -128,8 +130,8 @@ static void warn_of_kill(const struct submission *given)
 	    (batch && may_have_no_kill(given->directives.data)))
 		return;
 	fprintf(stderr,
-		"ddp-run: job %s was submitted without --no-kill: if a node is lost, Slurm ends the whole job, so --min-nodes and "
-		"--spare-nodes have no effect: add %s\n",
+		"ddp-run: job %s was submitted without --no-kill, so Slurm ends the whole job if "
+		"a node is lost, despite --min-nodes and --spare-nodes. Add %s.\n",
 		job.id, batch ? "#SBATCH --no-kill" : "salloc's --no-kill");
 }
 
@@ -139,11 +141,13 @@ static bool can_requeue(const char *answer)
 
 	if (*nodes_field(answer, "BatchFlag", &size) != '1')
 		fprintf(stderr,
-			"ddp-run: --requeue: job %s is not a batch job, so Slurm cannot requeue it: remove the option, or use sbatch\n",
+			"ddp-run: Slurm cannot requeue job %s, because it is not a batch job. "
+			"Remove --requeue, or use sbatch.\n",
 			job.id);
 	else if (*nodes_field(answer, "Requeue", &size) == '0')
 		fprintf(stderr,
-			"ddp-run: --requeue: Slurm does not allow a requeue of job %s: add #SBATCH --requeue\n",
+			"ddp-run: Slurm does not allow a requeue of job %s. Add #SBATCH "
+			"--requeue.\n",
 			job.id);
 	else
 		return true;
@@ -179,7 +183,8 @@ static void allow_requeue(const struct run_options *options, double saved, const
 		return;
 	}
 	fprintf(stderr,
-		"ddp-run: job %s was requeued %d times, and DDP_CHECKPOINT %s: it will not be requeued again, see --max-requeues\n",
+		"ddp-run: job %s was requeued %d times, and DDP_CHECKPOINT %s. The job is not "
+		"requeued again; see --max-requeues.\n",
 		job.id, job.requeues,
 		ddp_getenv("DDP_CHECKPOINT", NULL) ? "has no checkpoint from its last run"
 						   : "is not set");
@@ -247,8 +252,9 @@ static void report_script(const char *answer)
 
 	if (number == SIGUSR1 || number == SIGUSR2)
 		fprintf(stderr,
-			"ddp-run: %s has ended the batch script, and so job %s: start ddp-run with \"exec ddp-run\", so that it receives "
-			"the signal and forwards it to the ranks\n",
+			"ddp-run: %s has ended the batch script, and with it job %s. Start "
+			"ddp-run with \"exec ddp-run\", so that ddp-run receives the signal and "
+			"forwards it to the ranks.\n",
 			facts_signal(number).text, job.id);
 }
 

@@ -8,6 +8,7 @@
 #include "ddp-run.h"
 
 #include <ctype.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,12 +30,6 @@ enum {
 
 #define CLAIM_AGAIN 0.2 /* longest time between two claims, in seconds */
 
-static void add_all(struct node_list *list, const struct node_list *more)
-{
-	for (size_t i = 0; i < more->count; i++)
-		nodes_add(list, more->name[i]);
-}
-
 /* Call nodes_of_job(), up to ASKS times until Slurm answers. */
 static struct node_list ask_nodes(char state[32], struct node_list *drained, struct node_list *gone)
 {
@@ -47,11 +42,6 @@ static struct node_list ask_nodes(char state[32], struct node_list *drained, str
 		nodes_free(&all);
 		attempt_wait(ASK_AGAIN);
 	}
-}
-
-static void set_option(char option[32], const char *name, int value)
-{
-	snprintf(option, 32, "--%s=%d", name, value);
 }
 
 /*
@@ -131,9 +121,36 @@ static void set_gpus(struct launch *launch, int count)
 		launch->node_gpus_option = scale_gpus("--gpus-per-node=", gpus, 1, nodes);
 }
 
+/* Whether the job's [given] nodes and those of -N allow --min-nodes; otherwise print a line. */
+static bool check_least(const struct launch *launch, int given, int spares)
+{
+	int least = (int)launch->options.number[RUN_OPTION_MIN_NODES];
+	const char *nodes = launch_option(launch, "nodes", NULL), *most = NULL;
+
+	if (nodes && strspn(nodes, "0123456789-") == strlen(nodes))
+		most = strchr(nodes, '-') ? strchr(nodes, '-') + 1 : nodes;
+	if (most && least > atoi(most))
+		fprintf(stderr,
+			"ddp-run: --min-nodes %d is more than the nodes of -N %s. Give at most %d.\n",
+			least, nodes, atoi(most));
+	else if (least > given)
+		fprintf(stderr,
+			"ddp-run: --min-nodes %d is more than the %d nodes of job %s. Give at most %d.\n",
+			least, given, job.id, given);
+	else if (given > spares && least > given - spares)
+		fprintf(stderr,
+			"ddp-run: --spare-nodes %d leaves %d of the %d nodes of job %s, fewer than "
+			"--min-nodes %d. Reduce one of the options.\n",
+			spares, given - spares, given, job.id, least);
+	else
+		return true;
+	return false;
+}
+
 bool nodes_reserve_spares(struct launch *launch)
 {
-	int spares = (int)launch->options.number[RUN_OPTION_SPARE_NODES], count, use;
+	int spares = (int)launch->options.number[RUN_OPTION_SPARE_NODES], given, count, use;
+	int least = (int)launch->options.number[RUN_OPTION_MIN_NODES];
 	int each = number_of(launch, "ntasks-per-node", "SLURM_NTASKS_PER_NODE");
 	const char *nodes = launch_option(launch, "nodes", NULL);
 	const char *tasks = launch_option(launch, "ntasks", NULL)
@@ -144,21 +161,31 @@ bool nodes_reserve_spares(struct launch *launch)
 	char state[32];
 
 	/* With -m arbitrary the user names the nodes. */
-	if (spares == 0 || is_arbitrary(launch))
+	if (is_arbitrary(launch))
+		spares = 0;
+	if (spares == 0 && least == 0)
 		return true;
+	all = ask_nodes(state, NULL, &gone);
 	/*
 	 * With a preflight, nodes that are down count as well, because the preflight replaces them.
 	 */
-	all = ask_nodes(state, NULL, preflight ? &gone : NULL);
-	count = (int)all.count;
+	count = (int)(all.count - (preflight ? 0 : gone.count));
 	use = count - spares;
+	given = (int)all.count;
 	nodes_free(&all);
 	nodes_free(&gone);
+	if (!check_least(launch, *state ? given : INT_MAX, spares))
+		return false;
+	if (spares == 0)
+		return true;
+	/* Spare nodes replace nodes that are down already. */
+	if (use < least)
+		use = least < count ? least : count;
 	if (nodes && atoi(nodes) <= use) {
 		/* On fewer nodes, srun would still start all ranks of SLURM_NTASKS. */
 		if (tasks && each > 0 && !strchr(nodes, '-')) {
-			set_option(launch->nodes_option, "nodes", atoi(nodes));
-			set_option(launch->tasks_option, "ntasks", atoi(nodes) * each);
+			launch->nodes = atoi(nodes);
+			launch->tasks = atoi(nodes) * each;
 		}
 		if (!strchr(nodes, '-'))
 			set_gpus(launch, atoi(nodes));
@@ -166,20 +193,23 @@ bool nodes_reserve_spares(struct launch *launch)
 	}
 	if (nodes) {
 		fprintf(stderr,
-			"ddp-run: --spare-nodes %d: job %s has %d nodes, and -N uses %d of them\n",
-			spares, job.id, count, atoi(nodes));
+			"ddp-run: job %s has %d nodes, of which -N uses %d, so --spare-nodes %d "
+			"is too many. Reduce -N or --spare-nodes.\n",
+			job.id, count, atoi(nodes), spares);
 	} else if (use < 1) {
 		fprintf(stderr,
-			"ddp-run: --spare-nodes %d: job %s has %d nodes: none would be left\n",
-			spares, job.id, count);
+			"ddp-run: --spare-nodes %d would leave none of the %d nodes of job %s. "
+			"Give at most %d.\n",
+			spares, count, job.id, count - 1);
 	} else if (tasks && atoi(tasks) % count != 0) {
 		fprintf(stderr,
-			"ddp-run: --spare-nodes %d: %s tasks cannot be divided evenly among %d nodes: use srun's -N and -n\n",
+			"ddp-run: --spare-nodes %d needs the same number of tasks on each node, "
+			"but %s tasks are on %d nodes. Use srun's -N and -n.\n",
 			spares, tasks, count);
 	} else {
-		set_option(launch->nodes_option, "nodes", use);
+		launch->nodes = use;
 		if (tasks)
-			set_option(launch->tasks_option, "ntasks", atoi(tasks) / count * use);
+			launch->tasks = atoi(tasks) / count * use;
 		set_gpus(launch, use);
 		return true;
 	}
@@ -260,19 +290,20 @@ static void add_hosts(struct node_list *list, const char *hosts)
 		nodes_expand(list, hosts, strlen(hosts));
 }
 
+/* Returns the number of tasks that srun would start; 0: it is not given. */
+static int count_tasks(const struct launch *launch)
+{
+	return launch->tasks ?: number_of(launch, "ntasks", "SLURM_NTASKS");
+}
+
 /*
  * Returns how many nodes of [all] srun would choose for the first attempt: all of them, unless
  * srun's options set a smaller number.
  */
 static int count_planned(const struct launch *launch, const struct node_list *all)
 {
-	int nodes = number_of(launch, "nodes", NULL),
-	    ranks = number_of(launch, "ntasks", "SLURM_NTASKS");
+	int nodes = launch->nodes ?: number_of(launch, "nodes", NULL), ranks = count_tasks(launch);
 
-	if (launch->nodes_option[0])
-		nodes = atoi(strchr(launch->nodes_option, '=') + 1);
-	if (launch->tasks_option[0])
-		ranks = atoi(strchr(launch->tasks_option, '=') + 1);
 	if (nodes == 0 || nodes > (int)all->count)
 		nodes = (int)all->count;
 	return ranks > 0 && ranks < nodes ? ranks : nodes;
@@ -301,7 +332,8 @@ static struct node_list find_reserved(const struct launch *launch, const struct 
 		char *names = nodes_joined(&reserved);
 
 		fprintf(stderr,
-			"ddp-run: other steps and ddp-runs of job %s use %s, which are not %s\n",
+			"ddp-run: other steps and ddp-runs of job %s use nodes %s, so these nodes "
+			"are not %s\n",
 			job.id, names, last ? "used as spares" : "tested");
 		free(names);
 	}
@@ -382,14 +414,14 @@ static void add_silent(const struct launch *launch, const struct attempt *attemp
 	if (least == 0)
 		least = launch->first.count;
 	if (silent->count == 0 || count_left(all, gone, silent) >= least) {
-		add_all(gone, silent);
+		nodes_add_all(gone, silent);
 		return;
 	}
 	nodes_probe(silent, attempt->job, attempt->step, true, LATE_LIMIT, &said);
 	for (size_t i = 0; i < silent->count; i++)
 		if (!nodes_have(&said.silent, silent->name[i]))
 			fprintf(stderr, "ddp-run: node %s answers now\n", silent->name[i]);
-	add_all(gone, &said.silent);
+	nodes_add_all(gone, &said.silent);
 	nodes_answers_free(&said);
 }
 
@@ -408,9 +440,10 @@ static void find_usable(struct launch *launch, const struct attempt *attempt)
 	all = ask_nodes(state, &launch->avoid, NULL);
 	if (!*state) {
 		fprintf(stderr,
-			"ddp-run: Slurm does not report the nodes of job %s: using those of the last attempt\n",
+			"ddp-run: Slurm does not report the nodes of job %s, so those of the last "
+			"attempt are used\n",
 			job.id);
-		add_all(&all, last);
+		nodes_add_all(&all, last);
 	}
 	reserved = find_reserved(launch, last, &all);
 	for (size_t i = 0; i < all.count; i++) {
@@ -425,14 +458,14 @@ static void find_usable(struct launch *launch, const struct attempt *attempt)
 	}
 	if (doubtful.count > 0)
 		nodes_probe(&doubtful, job.id, "0", false, ANSWER_LIMIT, &said);
-	add_all(&gone, &said.silent);
+	nodes_add_all(&gone, &said.silent);
 	for (size_t i = 0; i < lost->count; i++)
 		fprintf(stderr, "ddp-run: node %s is lost\n", lost->name[i]);
-	add_all(&launch->bad, lost);
-	add_all(&launch->bad, &attempt->silent);
-	add_all(&gone, lost);
-	add_all(&gone, &attempt->unable);
-	add_all(&gone, &launch->failed);
+	nodes_add_all(&launch->bad, lost);
+	nodes_add_all(&launch->bad, &attempt->silent);
+	nodes_add_all(&gone, lost);
+	nodes_add_all(&gone, &attempt->unable);
+	nodes_add_all(&gone, &launch->failed);
 	add_silent(launch, attempt, &all, &gone);
 	for (int i = 0; i < CLAIMS && !claim_usable(launch, &all, last, &gone); i++)
 		attempt_wait(fmod(ddp_seconds() * 1e3, 1) * CLAIM_AGAIN);
@@ -467,7 +500,7 @@ static void check_unable(struct launch *launch, struct attempt *attempt)
 	names = nodes_joined(&attempt->unable);
 	fprintf(stderr, "ddp-run: the program cannot be started on %s\n", names);
 	free(names);
-	add_all(&launch->avoid, &attempt->unable);
+	nodes_add_all(&launch->avoid, &attempt->unable);
 	attempt->end = RUN_END_NODE;
 }
 
@@ -545,15 +578,14 @@ static void use_nodes(struct launch *launch, const struct node_list *nodes, size
 	int ranks = launch->ranks, first = (int)launch->first.count;
 
 	nodes_free(&launch->list);
-	for (size_t i = 0; i < count; i++)
-		nodes_add(&launch->list, nodes->name[i]);
+	nodes_add_all(&launch->list, &(struct node_list){.name = nodes->name, .count = count});
 	/* Slurm 24.11 refuses --nodes with -m arbitrary. */
 	if (!is_arbitrary(launch) || launch_option(launch, "nodes", NULL))
-		set_option(launch->nodes_option, "nodes", (int)count);
+		launch->nodes = (int)count;
 	if (ranks > 0 && ranks % first == 0)
 		ranks = ranks / first * (int)count;
 	if (ranks > 0)
-		set_option(launch->tasks_option, "ntasks", ranks);
+		launch->tasks = ranks;
 	set_gpus(launch, (int)count);
 	set_list(launch, ranks);
 }
@@ -570,7 +602,7 @@ static bool can_replace(struct launch *launch, const struct attempt *attempt, co
 	bool avoided = false, replaced = false;
 
 	nodes_free(&all);
-	add_all(&launch->avoid, &drained);
+	nodes_add_all(&launch->avoid, &drained);
 	if (bad)
 		nodes_add(&launch->avoid, bad);
 	for (size_t i = 0; i < attempt->nodes.count; i++)
@@ -602,15 +634,13 @@ static bool can_replace(struct launch *launch, const struct attempt *attempt, co
  */
 static void plan_first(struct launch *launch, const struct node_list *all)
 {
-	int nodes = count_planned(launch, all), ranks = number_of(launch, "ntasks", "SLURM_NTASKS");
+	int nodes = count_planned(launch, all), ranks = count_tasks(launch);
 	int each = number_of(launch, "ntasks-per-node", "SLURM_NTASKS_PER_NODE");
 	bool by_gpu = launch_option(launch, "ntasks-per-gpu", "SLURM_NTASKS_PER_GPU");
 
-	if (launch->tasks_option[0])
-		ranks = atoi(strchr(launch->tasks_option, '=') + 1);
 	launch->ranks = ranks ? ranks : by_gpu ? 0 : nodes * (each ? each : 1);
-	for (int i = 0; i < nodes; i++)
-		nodes_add(&launch->first, all->name[i]);
+	nodes_add_all(&launch->first,
+		      &(struct node_list){.name = all->name, .count = (size_t)nodes});
 }
 
 /*
@@ -634,16 +664,6 @@ static struct node_list find_eligible(struct launch *launch, struct node_list *g
 	nodes_free(&all);
 	nodes_free(&reserved);
 	return eligible;
-}
-
-/*
- * Exclude the nodes that the preflight has [found]: failed nodes permanently, slow nodes if enough
- * others are left.
- */
-static void exclude(struct launch *launch, const struct preflight_found *found)
-{
-	add_all(&launch->failed, &found->failed);
-	add_all(&launch->avoid, &found->slow);
 }
 
 static struct run_decision decide_first(struct launch *launch, const struct run_rules *rules,
@@ -684,23 +704,22 @@ static bool must_choose(const struct launch *launch, size_t count)
 int nodes_preflight(struct launch *launch, const struct run_rules *rules)
 {
 	struct node_list gone = {.name = NULL}, eligible = find_eligible(launch, &gone);
-	struct preflight_found found = {.failed = {.name = NULL}};
 	struct run_past past = {.status = RUN_STATUS_BAD};
 	struct run_decision decision;
 	char *names;
 
 	if (eligible.count > 0)
-		(void)preflight_run(launch, &eligible, &gone, NULL, &found);
+		preflight_run(launch, &eligible, &gone, NULL);
 	else
 		fprintf(stderr,
-			"ddp-run: --preflight: the nodes of the first attempt are unknown, so none is tested\n");
-	exclude(launch, &found);
+			"ddp-run: the nodes of the first attempt are unknown, so --preflight "
+			"tests none\n");
 	decision = decide_first(launch, rules, &eligible);
 	past.end = attempt_end_requested();
 	if (past.end != RUN_END_GOOD)
 		decision = run_decide(rules, &past, 1, &(struct run_nodes){.wanted = 1});
 	if (decision.act != RUN_RESTART) {
-		fprintf(stderr, "ddp-run: not started: %s\n", decision.why);
+		fprintf(stderr, "ddp-run: the program is not started: %s\n", decision.why);
 	} else if (must_choose(launch, (size_t)decision.nodes)) {
 		use_nodes(launch, &launch->usable, (size_t)decision.nodes);
 		names = nodes_joined(&launch->list);
@@ -713,8 +732,6 @@ int nodes_preflight(struct launch *launch, const struct run_rules *rules)
 	}
 	nodes_free(&eligible);
 	nodes_free(&gone);
-	nodes_free(&found.failed);
-	nodes_free(&found.slow);
 	if (decision.act == RUN_REQUEUE)
 		job_requeue();
 	return decision.act == RUN_RESTART ? -1 : decision.status;
@@ -740,7 +757,7 @@ void nodes_preflight_again(struct launch *launch, struct attempt *attempt)
 	bool failed = attempt->end == RUN_END_EXIT || attempt->end == RUN_END_SIGNAL ||
 		      attempt->end == RUN_END_HANG;
 	struct node_list nodes = {.name = NULL};
-	struct preflight_found found = {.failed = {.name = NULL}};
+	size_t before = launch->failed.count;
 
 	if (attempt_end_requested() ||
 	    !(attempt->end == RUN_END_NODE || (failed && is_gpu_fault(attempt))))
@@ -750,14 +767,10 @@ void nodes_preflight_again(struct launch *launch, struct attempt *attempt)
 		    !nodes_have(&attempt->said.lost, attempt->nodes.name[i]))
 			nodes_add(&nodes, attempt->nodes.name[i]);
 	if (nodes.count > 0)
-		(void)preflight_run(launch, &nodes, &(struct node_list){.name = NULL}, attempt->dir,
-				    &found);
-	exclude(launch, &found);
-	if (found.failed.count > 0)
+		preflight_run(launch, &nodes, &(struct node_list){.name = NULL}, attempt->dir);
+	if (launch->failed.count > before)
 		attempt->end = RUN_END_NODE;
 	nodes_free(&nodes);
-	nodes_free(&found.failed);
-	nodes_free(&found.slow);
 }
 
 void nodes_choose(struct launch *launch, struct attempt *attempt, const char *bad)

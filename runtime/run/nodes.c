@@ -159,6 +159,12 @@ void nodes_add(struct node_list *list, const char *name)
 	snprintf(list->name[list->count++], FACTS_NAME, "%s", name);
 }
 
+void nodes_add_all(struct node_list *list, const struct node_list *more)
+{
+	for (size_t i = 0; i < more->count; i++)
+		nodes_add(list, more->name[i]);
+}
+
 bool nodes_have(const struct node_list *list, const char *name)
 {
 	for (size_t i = 0; i < list->count; i++)
@@ -338,13 +344,15 @@ static const char *find_leader(const char *job, char group[32])
 }
 
 /*
- * Run [program], a NULL-terminated list of words, once on each of [nodes], such as "n1,n2", in a
- * new step of [job]. [loud] is srun's option -Q or -v. Returns the result of nodes_run().
+ * Run ddp-run with [arguments], a NULL-terminated list, once on each of [nodes], such as "n1,n2", in a
+ * new step of [job]. Unless [script] is NULL, /bin/sh runs it with this command line as "$0" "$@".
+ * [loud] is srun's option -Q or -v. Returns the result of nodes_run(), or 127 if ddp-run's path is
+ * unknown.
  */
-static int run_on_nodes(const char *loud, const char *job, const char *nodes, char *const program[],
-			double limit, struct ddp_text *out)
+static int run_on_nodes(const char *loud, const char *job, const char *nodes, const char *script,
+			const char *const arguments[], double limit, struct ddp_text *out)
 {
-	char of[64], at[32], count[32], group[32];
+	char of[64], at[32], count[32], group[32], self[PATH_MAX];
 	char *argv[32] = {"srun",	  (char *)loud,		 of,
 			  "--overlap",	  "--gres=none",	 "--mpi=none",
 			  "--input=none", "--cpu-bind=none",	 "--kill-on-bad-exit=0",
@@ -354,6 +362,8 @@ static int run_on_nodes(const char *loud, const char *job, const char *nodes, ch
 	size_t words = 0;
 	unsigned names = 1;
 
+	if (!find_self(self, sizeof(self)))
+		return 127;
 	for (const char *p = nodes; *p; p++)
 		names += *p == ',';
 	snprintf(of, sizeof(of), "--jobid=%.40s", find_leader(job, group));
@@ -363,8 +373,14 @@ static int run_on_nodes(const char *loud, const char *job, const char *nodes, ch
 		words++;
 	if (group[0])
 		argv[words++] = group;
-	while (*program && words + 1 < sizeof(argv) / sizeof(argv[0]))
-		argv[words++] = *program++;
+	if (script) {
+		argv[words++] = "/bin/sh";
+		argv[words++] = "-c";
+		argv[words++] = (char *)script;
+	}
+	argv[words++] = self;
+	while (*arguments && words + 1 < sizeof(argv) / sizeof(argv[0]))
+		argv[words++] = (char *)*arguments++;
 	return run_command(argv, limit, OUTPUT_LIMIT + names * NODE_OUTPUT, nodes_drop_requests,
 			   out);
 }
@@ -372,16 +388,11 @@ static int run_on_nodes(const char *loud, const char *job, const char *nodes, ch
 int nodes_gather(const char *dir, const char *job, const char *step, const char *nodes,
 		 double limit, struct ddp_error *error)
 {
-	char self[PATH_MAX], seconds[32];
-	char *const program[] = {self,	       "--gather", (char *)dir, (char *)job,
-				 (char *)step, seconds,	   NULL};
+	const struct ddp_shown seconds = ddp_show("%.1f", limit * 0.8);
+	const char *const arguments[] = {"--gather", dir, job, step, seconds.text, NULL};
 	struct ddp_text out = {.data = NULL};
-	int status;
+	int status = run_on_nodes("-Q", job, nodes, NULL, arguments, limit, &out);
 
-	if (!find_self(self, sizeof(self)))
-		return ddp_error_errno(error, DDP_ERR_SYSTEM, "cannot find ddp-run itself");
-	snprintf(seconds, sizeof(seconds), "%.1f", limit * 0.8);
-	status = run_on_nodes("-Q", job, nodes, program, limit, &out);
 	if (status == -1)
 		status = ddp_error_set(
 			error, DDP_ERR_TIMEOUT,
@@ -389,8 +400,8 @@ int nodes_gather(const char *dir, const char *job, const char *step, const char 
 			limit);
 	else if (status != 0)
 		status = ddp_error_set(error, DDP_ERR_SYSTEM,
-				       "srun on nodes %.200s ended with %d: %.500s", nodes, status,
-				       out.data ? out.data : "");
+				       "srun on nodes %.200s ended with exit status %d: %.500s",
+				       nodes, status, out.data ? out.data : "");
 	ddp_text_free(&out);
 	return status;
 }
@@ -398,17 +409,13 @@ int nodes_gather(const char *dir, const char *job, const char *step, const char 
 bool nodes_find_programs(const char *job, const char *step, const char *nodes, const char *ranks,
 			 double limit, struct nodes_programs *programs)
 {
-	char self[PATH_MAX], seconds[32];
-	char *const program[] = {self,		"--programs", (char *)job, (char *)step,
-				 (char *)ranks, seconds,      NULL};
+	const struct ddp_shown seconds = ddp_show("%.1f", limit * 0.8);
+	const char *const arguments[] = {"--programs", job, step, ranks, seconds.text, NULL};
 	struct ddp_text out = {.data = NULL};
 	size_t lines = 1; /* the last one has no newline */
-	int status = -1;
+	int status = run_on_nodes("-Q", job, nodes, NULL, arguments, limit, &out);
 	char *rest;
 
-	snprintf(seconds, sizeof(seconds), "%.1f", limit * 0.8);
-	if (find_self(self, sizeof(self)))
-		status = run_on_nodes("-Q", job, nodes, program, limit, &out);
 	programs->count = 0;
 	for (size_t i = 0; i < out.size; i++)
 		lines += out.data[i] == '\n';
@@ -477,26 +484,19 @@ static bool is_missed(const char *text, bool ended, char *why, size_t size)
 
 static void probe_node(struct probe *probe, size_t i)
 {
-	char self[PATH_MAX], script[64];
-	char *const program[] = {"/bin/sh",
-				 "-c",
-				 script,
-				 self,
-				 probe->kill ? "--sweep" : "--look",
-				 (char *)probe->job,
-				 (char *)probe->step,
-				 NULL};
+	const char *const arguments[] = {probe->kill ? "--sweep" : "--look", probe->job,
+					 probe->step, NULL};
 	struct ddp_text out = {.data = NULL};
-	int status = 127;
+	char script[64];
+	int status;
 
 	/*
 	 * If a node cannot run ddp-run, the node has answered, and may have processes of the step.
 	 */
 	snprintf(script, sizeof(script), "\"$0\" \"$@\"; [ $? -ne %d ] || exit %d",
 		 NODES_NO_PROCESS, NODES_NO_PROCESS);
-	if (find_self(self, sizeof(self)))
-		status = run_on_nodes("-v", probe->job, probe->nodes->name[i], program,
-				      probe->limit, &out);
+	status = run_on_nodes("-v", probe->job, probe->nodes->name[i], script, arguments,
+			      probe->limit, &out);
 	if (status == NODES_NO_PROCESS)
 		probe->result[i].answer = HAS_NONE;
 	else if (status == 0)

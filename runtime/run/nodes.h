@@ -54,6 +54,7 @@ struct node_list {
 
 /* Add [name], unless it is already in [list]. */
 void nodes_add(struct node_list *list, const char *name);
+void nodes_add_all(struct node_list *list, const struct node_list *more);
 bool nodes_have(const struct node_list *list, const char *name);
 bool nodes_have_any(const struct node_list *list, const struct node_list *names);
 void nodes_free(struct node_list *list);

@@ -59,6 +59,7 @@ enum pattern_meaning {
 	LINE_FIRST_EXITED,    /* 1: seconds of --wait, which have passed */
 	LINE_LATE,	      /* 1: step; 2: tasks that still run after --wait */
 	LINE_ENDED,	      /* 1: step; 2: tasks that have ended with status 0 */
+	LINE_NOT_LAUNCHED,    /* 1: step; 2: tasks of which no node has reported the start */
 	LINE_ABORTED,	      /* the step ends, for any reason */
 	LINE_ENDING,	      /* 2: step that srun ends because of a task */
 	LINE_TIME_LIMIT,      /* 2: step that Slurm ends at a time limit */

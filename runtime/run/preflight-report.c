@@ -19,12 +19,19 @@ static const char *node_name(const struct preflight_results *results, int node)
 	return results->nodes->name[node];
 }
 
+/* Returns 0 for a number that would be printed as -0.00. */
+static double without_minus(double value)
+{
+	return fabs(value) < 0.005 ? 0 : value;
+}
+
 static void add_value(struct ddp_text *cells, double value, const char *unit)
 {
 	int digits = *unit && fabs(value) < 10 ? 2 : 0; /* a number of things has no unit */
 
 	if (!isnan(value))
-		ddp_text_add(cells, "%.*f%s%s", digits, value, *unit ? " " : "", unit);
+		ddp_text_add(cells, "%.*f%s%s", digits, without_minus(value), *unit ? " " : "",
+			     unit);
 }
 
 static void add_cells(struct ddp_text *cells, const struct preflight_results *results,
@@ -53,6 +60,7 @@ static bool add_summary(struct ddp_text *cells, const struct preflight_results *
 			size_t first)
 {
 	const struct preflight_row *of = &results->rows[first];
+	bool is_of_gpu = strncmp(of->test, "GPU", 3) == 0 && strcmp(of->test, "GPU sum") != 0;
 	double low = (double)INFINITY, high = -(double)INFINITY;
 	size_t count = 0;
 
@@ -68,16 +76,15 @@ static bool add_summary(struct ddp_text *cells, const struct preflight_results *
 		low = fmin(low, row->value);
 		high = fmax(high, row->value);
 	}
-	ddp_text_add(cells, "%zu %s\t%s\t", count,
-		     of->partner >= 0 ? count == 1 ? "pair" : "pairs"
-		     : strncmp(of->test, "GPU", 3) == 0 && strcmp(of->test, "GPU sum") != 0
-			     ? count == 1 ? "GPU" : "GPUs"
-		     : strcmp(of->test, "program") == 0 ? count == 1 ? "file" : "files"
-		     : count == 1			? "node"
-							: "nodes",
-		     of->test);
+	ddp_text_add(cells, "%zu %s%s\t%s\t", count,
+		     of->partner >= 0			? "pair"
+		     : is_of_gpu			? "GPU"
+		     : strcmp(of->test, "program") == 0 ? "file"
+							: "node",
+		     count == 1 ? "" : "s", of->test);
 	if (low < high)
-		ddp_text_add(cells, "%.*f to ", *of->unit && fabs(low) < 10 ? 2 : 0, low);
+		ddp_text_add(cells, "%.*f to ", *of->unit && fabs(low) < 10 ? 2 : 0,
+			     without_minus(low));
 	if (low <= high)
 		add_value(cells, high, of->unit);
 	ddp_text_add(cells, "\t");
@@ -93,6 +100,12 @@ static size_t count_nodes(const struct preflight_results *results, enum prefligh
 	for (size_t i = 0; i < results->nodes->count; i++)
 		count += results->verdicts[i] == verdict;
 	return count;
+}
+
+/* Whether [row] is no finding. A pair is not tested if the time of a node was over. */
+static bool is_good(const struct preflight_row *row)
+{
+	return row->verdict == PREFLIGHT_OK || row->verdict == PREFLIGHT_UNTESTED;
 }
 
 /* Add the table: passed rows share one line for each test, and every other row has its own line. */
@@ -120,7 +133,7 @@ static void add_table(struct ddp_text *text, const struct preflight_results *res
 		ddp_text_add(&cells, "\t");
 	}
 	for (size_t i = 0; i < results->count; i++)
-		if (results->rows[i].verdict != PREFLIGHT_OK)
+		if (!is_good(&results->rows[i]))
 			add_cells(&cells, results, &results->rows[i]);
 	ddp_text_table(text, columns, sizeof(columns) / sizeof(columns[0]), &cells, SIZE_MAX);
 	ddp_text_free(&cells);
@@ -132,18 +145,33 @@ static void add_table(struct ddp_text *text, const struct preflight_results *res
  */
 static bool is_drain_reason(const struct preflight_row *row)
 {
-	return row->verdict > PREFLIGHT_SLOW || !row->is_rate ||
-	       (row->compared >= PREFLIGHT_SPREAD_LEAST && strcmp(row->test, "CPU time") != 0);
+	return row->verdict > PREFLIGHT_SLOW ||
+	       (row->verdict == PREFLIGHT_SLOW &&
+		(!row->is_rate ||
+		 (row->compared >= PREFLIGHT_SPREAD_LEAST && strcmp(row->test, "CPU time") != 0)));
+}
+
+/* Whether [row] is a pair of [node] and of a node that has failed, which explains its verdict. */
+static bool is_explained(const struct preflight_results *results, const struct preflight_row *row,
+			 int node)
+{
+	return row->partner >= 0 &&
+	       results->verdicts[row->node == node ? row->partner : row->node] >= PREFLIGHT_FAILED;
 }
 
 /*
- * Whether [a] says more about a node than [b]. Of failed rows, that of the node alone does: partners
+ * Whether [a] says more about [node] than [b]. Of failed rows, that of the node alone does: partners
  * of a node whose process has ended get no answer.
  */
-static bool is_better_reason(const struct preflight_row *a, const struct preflight_row *b)
+static bool is_better_reason(const struct preflight_results *results, int node,
+			     const struct preflight_row *a, const struct preflight_row *b)
 {
 	bool failed = a->verdict >= PREFLIGHT_FAILED && b->verdict >= PREFLIGHT_FAILED;
 
+	if (is_explained(results, a, node) != is_explained(results, b, node))
+		return is_explained(results, b, node);
+	if (a->verdict == b->verdict && is_drain_reason(a) != is_drain_reason(b))
+		return is_drain_reason(a);
 	if ((a->partner < 0) != (b->partner < 0) && (failed || a->verdict == b->verdict))
 		return a->partner < 0;
 	return a->verdict > b->verdict;
@@ -151,11 +179,9 @@ static bool is_better_reason(const struct preflight_row *a, const struct preflig
 
 /*
  * Returns the row that says most about a failed or slow node, possibly of a pair that counts for the
- * node; NULL: none. Failures on all nodes are none. With [drain], only reasons to drain the node are
- * considered.
+ * node; NULL: none. Failures on all nodes are none.
  */
-static const struct preflight_row *find_reason(const struct preflight_results *results, int node,
-					       bool drain)
+static const struct preflight_row *find_reason(const struct preflight_results *results, int node)
 {
 	const struct preflight_row *reason = NULL;
 
@@ -163,8 +189,7 @@ static const struct preflight_row *find_reason(const struct preflight_results *r
 		const struct preflight_row *row = &results->rows[i];
 
 		if ((row->node == node || row->partner == node) && !row->is_shared &&
-		    (!drain || (row->verdict >= PREFLIGHT_SLOW && is_drain_reason(row))) &&
-		    (!reason || is_better_reason(row, reason)))
+		    (!reason || is_better_reason(results, node, row, reason)))
 			reason = row;
 	}
 	return reason;
@@ -211,7 +236,9 @@ static void add_untested(struct ddp_text *text, const struct preflight_results *
 	for (size_t i = 0, named = 0; i < results->nodes->count && count > 0; i++)
 		if (results->verdicts[i] == PREFLIGHT_UNTESTED)
 			ddp_text_add(text, "%s%s",
-				     named++ ? "," : "nodes without all tests, which are used: ",
+				     named++ ? ","
+					     : "nodes that are used although some tests did not "
+					       "run: ",
 				     node_name(results, (int)i));
 	ddp_text_add(text, "%s", count > 0 ? "\n" : "");
 }
@@ -235,7 +262,7 @@ static void add_shared(struct ddp_text *text, const struct preflight_results *re
 
 		if (!row->is_shared || is_repeated(results, i))
 			continue;
-		ddp_text_add(text, "test %s failed on all %s, an error of %s and not of a node: ",
+		ddp_text_add(text, "test %s failed on all %s, so the cause is %s and not a node: ",
 			     row->test, row->partner < 0 ? "nodes" : "pairs",
 			     preflight_find_cause(results->rows, results->count, row));
 		ddp_text_plain(text, row->text);
@@ -258,25 +285,24 @@ static void add_report(struct ddp_text *text, const struct preflight_results *re
 	ddp_text_add(text, ": %zu failed, %zu slow\n", failed, slow);
 	add_table(text, results);
 	for (size_t i = 0; i < results->nodes->count; i++) {
-		const struct preflight_row *reason = find_reason(results, (int)i, false),
-					   *drain = find_reason(results, (int)i, true);
+		const struct preflight_row *reason = find_reason(results, (int)i);
 		enum preflight_verdict verdict = results->verdicts[i];
 
 		if (verdict == PREFLIGHT_OK || verdict == PREFLIGHT_UNTESTED || !reason)
 			continue;
-		ddp_text_add(text, "node %s %s: ", node_name(results, (int)i),
+		ddp_text_add(text, "node %s %s in test ", node_name(results, (int)i),
 			     verdict == PREFLIGHT_DIFFERS ? "differs"
 			     : verdict == PREFLIGHT_SLOW  ? "is slow"
 							  : "has failed");
 		add_reason(text, reason);
 		ddp_text_add(text, "\n");
-		if (!drain)
+		if (!is_drain_reason(reason))
 			continue;
 		ddp_text_add(
 			text,
 			"  an administrator would type: scontrol update nodename=%s state=drain reason=\"",
 			node_name(results, (int)i));
-		add_reason(text, drain);
+		add_reason(text, reason);
 		ddp_text_add(text, "\"\n");
 	}
 	add_untested(text, results);
@@ -284,7 +310,8 @@ static void add_report(struct ddp_text *text, const struct preflight_results *re
 	if (pair)
 		ddp_text_add(
 			text,
-			"nodes %s and %s: the test of this pair does not show which of the two is the cause\n",
+			"the test of the pair %s and %s does not show which of these nodes is the "
+			"cause\n",
 			node_name(results, pair->node), node_name(results, pair->partner));
 }
 
@@ -305,10 +332,12 @@ static void put_row(struct ddp_text *text, const struct preflight_results *resul
 	ddp_text_add(text, "}");
 }
 
-static void write_json(const struct preflight_results *results, const char *dir, const char *report)
+/* Write preflight.json. Returns false, after a message, if it cannot be written. */
+static bool write_json(const struct preflight_results *results, const char *dir, const char *report)
 {
 	struct ddp_text text = {.data = NULL};
 	struct ddp_error error;
+	bool written;
 
 	ddp_put_begin(&text, NULL, '{');
 	ddp_put_number(&text, "seconds", results->took);
@@ -332,25 +361,26 @@ static void write_json(const struct preflight_results *results, const char *dir,
 	ddp_text_add(&text, "]");
 	ddp_put_string(&text, "report", report);
 	ddp_text_add(&text, "}\n");
-	if (!text.failed && ddp_file_write_text(dir, FILE_NAME, &text, &error) < 0)
+	written = !text.failed && ddp_file_write_text(dir, FILE_NAME, &text, &error) == 0;
+	if (!text.failed && !written)
 		fprintf(stderr, "ddp-run: %s\n", error.text);
 	ddp_text_free(&text);
+	return written;
 }
 
 bool preflight_report(const struct preflight_results *results, const char *dir)
 {
-	bool good =
-		results->all[0].verdict == PREFLIGHT_OK && results->all[1].verdict == PREFLIGHT_OK;
+	bool good = is_good(&results->all[0]) && is_good(&results->all[1]);
 	struct ddp_text text = {.data = NULL};
+	bool written = false;
 
 	for (size_t i = 0; i < results->count; i++)
-		good = good && results->rows[i].verdict == PREFLIGHT_OK;
+		good = good && is_good(&results->rows[i]);
 	add_report(&text, results);
 	if (!text.failed) {
 		fprintf(stderr, "ddp-run: %s", text.data);
-		if (*dir)
-			write_json(results, dir, text.data);
+		written = *dir && write_json(results, dir, text.data);
 	}
 	ddp_text_free(&text);
-	return good;
+	return written && !good;
 }

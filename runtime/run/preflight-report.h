@@ -25,7 +25,8 @@ struct preflight_results {
 
 /*
  * Print the table, the reasons, and the command to drain a node on stderr. Write preflight.json to
- * [dir], unless [dir] is "". Returns true if all tests passed.
+ * [dir], unless [dir] is "". Returns true if the file is worth keeping: it was written, and not all
+ * tests passed.
  */
 bool preflight_report(const struct preflight_results *results, const char *dir);
 

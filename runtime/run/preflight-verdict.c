@@ -26,6 +26,20 @@ const char *preflight_word(enum preflight_verdict verdict)
 	return words[verdict];
 }
 
+bool preflight_replaces(const struct preflight_row *newer, const struct preflight_row *older)
+{
+	bool is_same_run = newer->run == older->run;
+
+	if (newer->is_rate && older->is_rate)
+		return newer->value >= older->value;
+	if (newer->verdict == PREFLIGHT_UNTESTED)
+		return is_same_run && isnan(older->value);
+	if (older->verdict == PREFLIGHT_UNTESTED && is_same_run)
+		return !isnan(newer->value);
+	return newer->verdict >= older->verdict ||
+	       (!is_same_run && older->verdict != PREFLIGHT_FAILED);
+}
+
 /* --- Comparisons with other nodes ----------------------------------------------------------- */
 
 static bool is_clock(const struct preflight_row *row)
@@ -92,16 +106,16 @@ static void mark_rates(struct preflight_row **sorted, size_t count, double slow)
 static void mark_config(struct preflight_row **sorted, size_t count)
 {
 	double equal = sorted[count / 2]->value, most = CONFIG_MOST * fabs(equal);
-	bool is_low = count > 2 && sorted[0]->value < equal - most &&
-		      sorted[count - 1]->value - sorted[1]->value <= most;
-	bool is_high = count > 2 && sorted[count - 1]->value > equal + most &&
-		       sorted[count - 2]->value - sorted[0]->value <= most;
+	size_t different = 0;
 
+	for (size_t i = 0; i < count; i++)
+		different += fabs(sorted[i]->value - equal) > most;
 	for (size_t i = 0; i < count; i++) {
 		sorted[i]->median = equal;
-		sorted[i]->verdict = (is_low && i == 0) || (is_high && i == count - 1)
-					     ? PREFLIGHT_DIFFERS
-					     : PREFLIGHT_OK;
+		sorted[i]->verdict =
+			count > 2 && different == 1 && fabs(sorted[i]->value - equal) > most
+				? PREFLIGHT_DIFFERS
+				: PREFLIGHT_OK;
 	}
 }
 
@@ -177,7 +191,8 @@ static void count_pairs(const struct preflight_row *rows, size_t count, const ch
 		bool bad = rows[i].verdict >= level;
 
 		if (!is_pair(&rows[i], test) || rows[i].is_shared ||
-		    verdicts[rows[i].node] >= level || verdicts[rows[i].partner] >= level)
+		    rows[i].verdict == PREFLIGHT_UNTESTED || verdicts[rows[i].node] >= level ||
+		    verdicts[rows[i].partner] >= level)
 			continue;
 		pairs[rows[i].node].all++;
 		pairs[rows[i].partner].all++;
@@ -186,20 +201,37 @@ static void count_pairs(const struct preflight_row *rows, size_t count, const ch
 	}
 }
 
-/* Whether no node of all in [rows], at least two, has answered in the test of [row]. */
+/*
+ * Whether no node of all in [rows], at least two, has answered in the test of [row]. A node that failed
+ * in another test may not have reached this one, and is not considered.
+ */
 static bool is_silent_everywhere(const struct preflight_row *rows, size_t count,
 				 const struct preflight_row *row)
 {
-	int nodes = 0, silent = 0;
+	bool *silent, *failed, answered = row->partner >= 0;
+	int nodes = 0, silent_count = 0, rest = 0;
 
-	for (size_t i = 0; i < count; i++) {
+	for (size_t i = 0; i < count; i++)
 		if (rows[i].node >= nodes)
 			nodes = rows[i].node + 1;
-		if (rows[i].partner < 0 && strcmp(rows[i].test, row->test) == 0 &&
-		    rows[i].verdict == PREFLIGHT_SILENT)
-			silent++;
+	silent = ddp_xcalloc((size_t)nodes + 1, 2 * sizeof(*silent), "answers of nodes");
+	failed = silent + nodes;
+	for (size_t i = 0; i < count && !answered; i++) {
+		if (rows[i].partner >= 0 || rows[i].node < 0)
+			continue;
+		if (strcmp(rows[i].test, row->test) != 0)
+			failed[rows[i].node] |= rows[i].verdict >= PREFLIGHT_FAILED;
+		else if (rows[i].verdict == PREFLIGHT_SILENT)
+			silent[rows[i].node] = true;
+		else
+			answered = true;
 	}
-	return row->partner < 0 && silent >= 2 && silent == nodes;
+	for (int i = 0; i < nodes; i++) {
+		silent_count += silent[i];
+		rest += !silent[i] && !failed[i];
+	}
+	free(silent);
+	return !answered && silent_count >= 2 && rest == 0;
 }
 
 const char *preflight_find_cause(const struct preflight_row *rows, size_t count,
@@ -218,7 +250,7 @@ const char *preflight_find_cause(const struct preflight_row *rows, size_t count,
 	size_t failed = 0;
 
 	for (size_t i = 0; i < count; i++) {
-		if (strcmp(rows[i].test, row->test) != 0 ||
+		if (strcmp(rows[i].test, row->test) != 0 || rows[i].verdict == PREFLIGHT_UNTESTED ||
 		    (is_program && strcmp(rows[i].kind, row->kind) != 0))
 			continue;
 		if (rows[i].verdict < PREFLIGHT_FAILED)
@@ -297,5 +329,5 @@ bool preflight_is_blocked(const struct preflight_node *nodes, int count, int nod
 		reason = next;
 	if (find_awaited(nodes, reason) >= 0)
 		return true;
-	return nodes[reason].is_lost || !nodes[reason].has_started || nodes[reason].round < 0;
+	return !nodes[reason].has_ended || nodes[reason].round < 0;
 }

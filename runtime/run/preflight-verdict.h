@@ -50,6 +50,15 @@ struct preflight_row {
 const char *preflight_word(enum preflight_verdict verdict);
 
 /*
+ * Whether the [newer] result of a test replaces the [older] one. Both nodes of a pair report its
+ * result. Of two rates the better one counts, of two results of a run the worse one, and of results
+ * of two runs the newer one, unless the older one is a failure. If a node stops a test of a pair
+ * because its time is over, its result is UNTESTED, and the pair fails for neither node: its partner
+ * reports a lost rank.
+ */
+bool preflight_replaces(const struct preflight_row *newer, const struct preflight_row *older);
+
+/*
  * Judge [count] rows: set their medians, mark slow rates, and set the [verdicts] on [nodes]. A rate
  * is slow if it is below [slow] times the median. If there are at least five values, the rate must
  * also be two standard deviations below the median, or below a third of that limit.
@@ -70,25 +79,24 @@ void preflight_judge(struct preflight_row *rows, size_t count, int nodes, double
 
 /*
  * Returns the cause of the failure in [row] if all nodes, or pairs, have failed in the same test, and
- * this means an error of the program, its directory, the network or NCCL, or too little time, if none
- * of at least two nodes answered; NULL: it does not.
+ * this means an error of the program, its directory, the network or NCCL, or too little time, if of
+ * at least two nodes none answered that has not failed in another test; NULL: it does not.
  */
 const char *preflight_find_cause(const struct preflight_row *rows, size_t count,
 				 const struct preflight_row *row);
 
 /* What a run of the tests showed of a node. */
 struct preflight_node {
-	bool has_started, has_ended; /* its first line and its last line have arrived */
-	bool is_lost; /* no process could be started, or the process was ended or has stopped */
-	int round;    /* last round for which the node waited; -1: none */
-	int partner;  /* node for which it waits; -1: none */
+	bool has_ended; /* its last line has arrived; else it has not started, or was lost */
+	int round;	/* last round for which the node waited; -1: none */
+	int partner;	/* node for which it waits; -1: none */
 };
 
 /*
  * Whether other nodes are the reason that the programme of [node] ended early. Follow the nodes for
  * which it waits, and for which these wait, to one that waits for none. That node is the reason if it
- * has not started, is lost, or has not come to its first pair. Two nodes that wait for each other are
- * each other's reason: the link between them is broken, and neither has failed.
+ * was lost, or has not come to its first pair. Two nodes that wait for each other are each other's
+ * reason: the link between them is broken, and neither has failed.
  */
 bool preflight_is_blocked(const struct preflight_node *nodes, int count, int node);
 

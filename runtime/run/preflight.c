@@ -4,7 +4,7 @@
  *
  * A run is one step of Slurm with one process on each node. Its processes run a fixed programme and
  * write a line for each result; info/node-tests.h has both. ddp-run only reads. A run is over when
- * each process has ended, or had its time since its first line and has not ended.
+ * srun ends, or when each process has had its time, which begins with its first line.
  *
  *  1. No first line: Slurm could not start the process, or reach a node that forwards the request
  *     (TreeWidth). Before the end of the run, ddp-run starts a step on each of these nodes alone.
@@ -25,6 +25,7 @@
 #include <fcntl.h>
 #include <math.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,16 +57,23 @@ enum {
 /* A node in the current run, unless noted otherwise. */
 struct peer {
 	bool in_run;
-	int rank;	 /* rank of the node's process; -1: it has written no line */
-	int partner;	 /* rank of the partner in the current round */
-	double heard_at; /* awake time of the first line */
-	double clock;	 /* offset of the node's clock; NAN: unknown */
-	size_t rows;	 /* in all runs: index of the newest row; SIZE_MAX: none */
-	char last[24];	 /* last test that the node reported */
-	char ended[96];	 /* how the process ended early; "": it did not */
-	char gone[160];	 /* in any run: why no process is started on the node; "": one is started */
-	int absent;	 /* number of runs in which the node wrote no line */
+	int rank;	  /* rank of the node's process; -1: it has written no line */
+	int partner;	  /* rank of the partner in the current round */
+	double heard_at;  /* awake time of the first line */
+	double clock;	  /* offset of the node's clock; NAN: unknown */
+	size_t rows;	  /* in all runs: index of the newest row; SIZE_MAX: none */
+	char last[24];	  /* last test that the node reported */
+	char ended[96];	  /* how the process ended early; "": it did not */
+	int absent;	  /* number of runs in which the node wrote no line */
 	bool is_untested; /* other nodes kept this one from being tested */
+};
+
+/* Steps that a thread starts on the nodes without a line, to find those that do not answer. */
+struct probe {
+	pthread_t thread;
+	struct node_list nodes;
+	double limit; /* seconds */
+	struct nodes_answers answers;
 };
 
 struct flight {
@@ -77,9 +85,9 @@ struct flight {
 	struct preflight_node *seen;
 	int *node_of; /* -1: unknown */
 
-	pid_t srun, prober;
-	int from, step_fd,
-		probe_fd; /* srun's output, the plugin's message, names of silent nodes */
+	pid_t srun;
+	int from, step_fd;   /* srun's output, and the plugin's message */
+	struct probe *probe; /* NULL: none was started */
 	struct ddp_text input;
 	int run;       /* number of the run, from 1 */
 	bool ended;    /* srun has closed its output */
@@ -105,16 +113,8 @@ static struct preflight_row *add_row(struct flight *flight, int node, int partne
 {
 	struct preflight_row *row;
 
-	if (flight->results.count == flight->capacity) {
-		size_t capacity = 2 * flight->capacity + 64;
-		struct preflight_row *rows = ddp_xcalloc(capacity, sizeof(*rows), "results");
-
-		if (flight->results.count > 0)
-			memcpy(rows, flight->results.rows, flight->results.count * sizeof(*rows));
-		free(flight->results.rows);
-		flight->results.rows = rows;
-		flight->capacity = capacity;
-	}
+	flight->results.rows = ddp_xgrow(flight->results.rows, flight->results.count,
+					 &flight->capacity, sizeof(*row), "results");
 	row = &flight->results.rows[flight->results.count++];
 	*row = (struct preflight_row){.node = node,
 				      .partner = partner,
@@ -134,6 +134,19 @@ static void add_failed(struct flight *flight, int node, const char *test,
 
 	row->verdict = verdict;
 	snprintf(row->text, sizeof(row->text), "%s", text);
+}
+
+/* Whether [node] itself has failed. Pairs of a node may fail because of their other node. */
+static bool is_out(const struct flight *flight, int node)
+{
+	const struct preflight_row *row;
+
+	for (size_t i = flight->peer[node].rows; i != SIZE_MAX; i = row->next) {
+		row = &flight->results.rows[i];
+		if (row->partner < 0 && !row->is_shared && row->verdict >= PREFLIGHT_FAILED)
+			return true;
+	}
+	return false;
 }
 
 /* Whether both texts are about the same GPU or file, whose name precedes a colon. */
@@ -166,31 +179,26 @@ static struct preflight_row *find_row(struct flight *flight, int node, int partn
 
 /* --- Lines of nodes ------------------------------------------------------------------------ */
 
-/*
- * Store a result in [row]. Of two rates the better one is kept. Of two other results the worse one is
- * kept, or the newer one if the older one is no answer.
- */
+/* Store a result in [row], unless the one that is there counts. */
 static void read_result(const struct flight *flight, struct preflight_row *row, const char *event,
 			const char *kind, const char *number, const char *unit, const char *text)
 {
-	enum preflight_verdict verdict = strcmp(event, "slow") == 0	? PREFLIGHT_SLOW
-					 : strcmp(event, "failed") == 0 ? PREFLIGHT_FAILED
-					 : strcmp(event, "silent") == 0 ? PREFLIGHT_SILENT
-									: PREFLIGHT_OK;
-	double value = *number ? strtod(number, NULL) : (double)NAN;
-	bool is_rate = strcmp(event, "rate") == 0, both = is_rate && row->is_rate;
-	bool is_again = row->run < flight->run && row->verdict != PREFLIGHT_FAILED;
+	struct preflight_row newer = *row;
 
-	if (both ? value < row->value : !is_again && verdict < row->verdict)
-		return;
-	row->run = flight->run;
-	row->verdict = verdict;
-	row->is_rate = is_rate;
-	row->is_config = strcmp(event, "config") == 0;
-	row->value = value;
-	snprintf(row->kind, sizeof(row->kind), "%s", kind);
-	snprintf(row->unit, sizeof(row->unit), "%s", unit);
-	snprintf(row->text, sizeof(row->text), "%s", text);
+	newer.run = flight->run;
+	newer.verdict = strcmp(event, "cut") == 0      ? PREFLIGHT_UNTESTED
+			: strcmp(event, "slow") == 0   ? PREFLIGHT_SLOW
+			: strcmp(event, "failed") == 0 ? PREFLIGHT_FAILED
+			: strcmp(event, "silent") == 0 ? PREFLIGHT_SILENT
+						       : PREFLIGHT_OK;
+	newer.is_rate = strcmp(event, "rate") == 0;
+	newer.is_config = strcmp(event, "config") == 0;
+	newer.value = *number ? strtod(number, NULL) : (double)NAN;
+	snprintf(newer.kind, sizeof(newer.kind), "%s", kind);
+	snprintf(newer.unit, sizeof(newer.unit), "%s", unit);
+	snprintf(newer.text, sizeof(newer.text), "%s", text);
+	if (preflight_replaces(&newer, row))
+		*row = newer;
 }
 
 /* Read the result of a test of [node]. [field] has the event, test, kind, value, unit and text. */
@@ -200,11 +208,12 @@ static void read_test(struct flight *flight, int node, char *const field[6])
 	bool is_pair =
 		strcmp(field[1], PREFLIGHT_PAIR) == 0 || strcmp(field[1], PREFLIGHT_GPU_PAIR) == 0;
 	bool is_all = strcmp(field[1], is_gpu ? "GPU all" : "all") == 0;
+	bool is_cut = strcmp(field[0], "cut") == 0;
 	int rank = flight->peer[node].partner;
 	int partner = is_pair && rank >= 0 ? flight->node_of[rank] : -1;
 	struct preflight_row *row = &flight->results.all[is_gpu];
 
-	if (is_all && !flight->is_whole)
+	if ((is_all && !flight->is_whole) || (is_cut && !is_all && !is_pair))
 		return;
 	if (strcmp(field[0], "untested") == 0) {
 		snprintf(flight->results.untested[is_gpu], sizeof(flight->results.untested[0]),
@@ -218,7 +227,7 @@ static void read_test(struct flight *flight, int node, char *const field[6])
 	else
 		row = find_row(flight, node, partner, field[1], field[2], field[5]);
 	read_result(flight, row, field[0], field[2], field[3], field[4], field[5]);
-	if (is_pair && flight->seen[flight->peer[node].rank].round >= flight->rounds)
+	if (is_pair && !is_cut && flight->seen[flight->peer[node].rank].round >= flight->rounds)
 		flight->rounds = flight->seen[flight->peer[node].rank].round + 1;
 }
 
@@ -261,7 +270,6 @@ static void read_node_line(struct flight *flight, char *line)
 		flight->node_of[rank] = node;
 		flight->peer[node].rank = rank;
 		flight->peer[node].heard_at = flight->awake;
-		seen->has_started = true;
 		if (flight->begun < 0)
 			flight->begun = flight->awake;
 		flight->rounds_wanted = atoi(field[6]);
@@ -287,7 +295,7 @@ static void read_node_line(struct flight *flight, char *line)
 /* Parse a message such as "n5: Communication connection failure". */
 static void read_launch_failure(struct flight *flight, const char *text)
 {
-	char name[FACTS_NAME];
+	char name[FACTS_NAME], why[160];
 	size_t length = strcspn(text, ":");
 	int node;
 
@@ -295,8 +303,10 @@ static void read_launch_failure(struct flight *flight, const char *text)
 	node = find_node(flight, name);
 	if (node < 0)
 		return;
-	snprintf(flight->peer[node].gone, sizeof(flight->peer[node].gone),
-		 "srun cannot start a process%s", text + length);
+	if (!is_out(flight, node)) {
+		snprintf(why, sizeof(why), "srun cannot start a process%s", text + length);
+		add_failed(flight, node, "start", PREFLIGHT_FAILED, why);
+	}
 	flight->aborted = true;
 }
 
@@ -331,10 +341,10 @@ static void read_lines(struct flight *flight)
 	ssize_t n = read(flight->from, buffer, sizeof(buffer));
 	size_t used = 0;
 
-	if (n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN))
+	if (n <= 0) {
 		flight->ended = true;
-	if (n <= 0)
 		return;
+	}
 	ddp_text_put(&flight->input, buffer, (size_t)n);
 	while (flight->input.size > used &&
 	       (end = memchr(flight->input.data + used, '\n', flight->input.size - used))) {
@@ -351,119 +361,79 @@ static void read_lines(struct flight *flight)
 	flight->input.size -= used;
 }
 
-/* Read the plugin's message about the step; see contract.h. */
-static void read_step(struct flight *flight)
-{
-	char message[2 * PATH_MAX + 128];
-	ssize_t n = read(flight->step_fd, message, sizeof(message) - 1);
-
-	close(flight->step_fd);
-	flight->step_fd = -1;
-	if (n <= 0)
-		return;
-	message[n] = '\0';
-	(void)sscanf(message, "job %*s step %*s failed %4095[^\n]", flight->dir);
-}
-
 /* --- The time of a run --------------------------------------------------------------------- */
 
-/* Whether [node] is in the run and has had its time, which begins with its first line. */
-static bool is_late(const struct flight *flight, int node)
-{
-	double begun = flight->peer[node].rank < 0 ? flight->begun : flight->peer[node].heard_at;
-
-	return flight->awake > begun + flight->seconds + ANSWER_MORE;
-}
-
 /*
- * Whether the run is over: no node will write further lines. With [strictly], this is so only if each
- * process has ended.
+ * Whether the run is over: each process has had its time, which begins with its first line, or has
+ * ended early.
  */
-static bool is_over(const struct flight *flight, bool strictly)
+static bool is_over(const struct flight *flight)
 {
+	double time = flight->seconds + ANSWER_MORE;
+
 	if (flight->begun < 0)
-		return flight->awake > flight->started + RUNS * (flight->seconds + ANSWER_MORE);
+		return flight->awake > flight->started + RUNS * time;
 	for (size_t i = 0; i < flight->results.nodes->count; i++) {
 		const struct peer *peer = &flight->peer[i];
+		double begun = peer->rank < 0 ? flight->begun : peer->heard_at;
 
-		if (peer->in_run && !*peer->ended && (strictly || !is_late(flight, (int)i)) &&
-		    (peer->rank < 0 || !flight->seen[peer->rank].has_ended))
+		if (peer->in_run && !*peer->ended && flight->awake <= begun + time)
 			return false;
 	}
 	return true;
 }
 
+static void *run_probe(void *data)
+{
+	struct probe *probe = data;
+
+	nodes_probe(&probe->nodes, job.id, "0", false, probe->limit, &probe->answers);
+	return NULL;
+}
+
+static void free_probe(struct flight *flight)
+{
+	if (flight->probe) {
+		nodes_free(&flight->probe->nodes);
+		nodes_answers_free(&flight->probe->answers);
+	}
+	free(flight->probe);
+	flight->probe = NULL;
+}
+
 /*
- * In a child process, start a step on each of the nodes that have written no line, and write the
- * names of those that do not answer to a pipe. A step on several nodes may have been started through
- * a node that hangs; these are not.
+ * Start a step on each of the nodes that have written no line. A step on several nodes may have been
+ * started through a node that hangs; these are not.
  */
 static void start_probe(struct flight *flight)
 {
-	struct node_list nodes = {.name = NULL};
-	struct nodes_answers answers = {.with_ranks = 0};
-	int ends[2];
+	struct probe *probe = ddp_xcalloc(1, sizeof(*probe), "a probe of nodes");
 
+	flight->probe = probe;
+	probe->limit = flight->seconds * (1 - PROBE_AT);
 	for (size_t i = 0; i < flight->results.nodes->count; i++)
 		if (flight->peer[i].in_run && flight->peer[i].rank < 0)
-			nodes_add(&nodes, flight->results.nodes->name[i]);
-	if (nodes.count > 0 && pipe2(ends, O_CLOEXEC) == 0) {
-		pid_t parent = getpid();
-
-		flight->prober = fork();
-		if (flight->prober == 0) {
-			attempt_prepare_child(parent);
-			nodes_probe(&nodes, job.id, "0", false, flight->seconds * (1 - PROBE_AT),
-				    &answers);
-			for (size_t i = 0; i < answers.silent.count; i++)
-				dprintf(ends[1], "%s\n", answers.silent.name[i]);
-			_exit(0);
-		}
-		close(ends[1]);
-		flight->probe_fd = ends[0];
-	}
-	nodes_free(&nodes);
+			nodes_add(&probe->nodes, flight->results.nodes->name[i]);
+	if (probe->nodes.count == 0 || pthread_create(&probe->thread, NULL, run_probe, probe) != 0)
+		free_probe(flight);
 }
 
-/* Returns the nodes that have not answered to the probe. With [cut], ends the probe. */
-static struct node_list end_probe(struct flight *flight, bool cut)
+/*
+ * Wait for the probe's end, unless srun has named the node that it cannot reach. If ddp-run is requested
+ * to end, the probe ends with ddp-run.
+ */
+static void await_probe(struct flight *flight)
 {
-	struct node_list silent = {.name = NULL};
-	char name[FACTS_NAME];
-	FILE *file;
-
-	if (flight->prober <= 0)
-		return silent;
-	if (cut)
-		kill(flight->prober, SIGKILL);
-	file = fdopen(flight->probe_fd, "r");
-	while (file && fscanf(file, "%127s", name) == 1)
-		nodes_add(&silent, name);
-	if (file)
-		fclose(file);
-	(void)waitpid(flight->prober, NULL, 0);
-	flight->prober = 0;
-	return silent;
+	while (flight->probe && pthread_tryjoin_np(flight->probe->thread, NULL) == EBUSY) {
+		if (flight->aborted || attempt_end_requested())
+			flight->probe = NULL;
+		usleep(20000);
+	}
 }
 
 static void read_clock(struct flight *flight)
 {
 	flight->awake = (double)ddp_watch_now(&flight->clock) * 1e-9;
-}
-
-/* Read what arrives in one turn of the loop. Returns false if nothing did. */
-static bool read_turn(struct flight *flight)
-{
-	struct pollfd wait[] = {{.fd = flight->from, .events = POLLIN},
-				{.fd = flight->step_fd, .events = POLLIN}};
-	int ready = poll(wait, 2, (int)(TURN * 1000));
-
-	read_clock(flight);
-	if (ready > 0 && wait[1].revents)
-		read_step(flight);
-	if (ready > 0 && wait[0].revents)
-		read_lines(flight);
-	return ready > 0;
 }
 
 /* Read lines until the run is over, srun ends, or ddp-run is requested to end. */
@@ -472,9 +442,15 @@ static void read_run(struct flight *flight)
 	bool probed = false;
 
 	while (!flight->ended && !flight->aborted && !attempt_end_requested()) {
-		if (read_turn(flight))
+		struct pollfd wait = {.fd = flight->from, .events = POLLIN};
+		int ready = poll(&wait, 1, (int)(TURN * 1000));
+
+		read_clock(flight);
+		if (ready > 0) {
+			read_lines(flight);
 			continue;
-		if (is_over(flight, false))
+		}
+		if (is_over(flight))
 			return;
 		if (probed || flight->begun < 0 ||
 		    flight->awake < flight->begun + flight->seconds * PROBE_AT)
@@ -497,27 +473,25 @@ static void judge(struct flight *flight)
 			results->verdicts[i] = PREFLIGHT_UNTESTED;
 }
 
-/* Judge a node whose process has written no line. [silent] are the nodes that no step can reach. */
-static void judge_absent(struct flight *flight, int node, const struct node_list *silent)
+/* Judge a node whose process has written no line. */
+static void judge_absent(struct flight *flight, int node)
 {
+	const struct node_list *silent = flight->probe ? &flight->probe->answers.silent : NULL;
 	struct peer *peer = &flight->peer[node];
 
 	peer->absent++;
-	peer->is_untested = true;
-	if (*peer->gone)
-		add_failed(flight, node, "start", PREFLIGHT_FAILED, peer->gone);
-	else if (*peer->ended)
+	if (*peer->ended)
 		add_failed(flight, node, "start", PREFLIGHT_FAILED, peer->ended);
-	else if (nodes_have(silent, flight->results.nodes->name[node]))
-		add_failed(flight, node, "start", PREFLIGHT_SILENT, "no step starts on it");
+	else if (silent && nodes_have(silent, flight->results.nodes->name[node]))
+		add_failed(flight, node, "start", PREFLIGHT_SILENT, "no step starts on this node");
 	/* A node that answers the probe may have been hidden by one that does not. */
-	else if (peer->absent > 1 && silent->count == 0)
+	else if (peer->absent > 1 && (!silent || silent->count == 0))
 		add_failed(flight, node, "start", PREFLIGHT_SILENT,
-			   "no process of the tests starts on it");
+			   "no process of the tests starts on this node");
 }
 
 /* Judge the nodes of a run that is over. Returns false if there is no verdict. */
-static bool judge_run(struct flight *flight, const struct node_list *silent)
+static bool judge_run(struct flight *flight)
 {
 	struct preflight_results *results = &flight->results;
 	int count = (int)results->nodes->count;
@@ -528,23 +502,24 @@ static bool judge_run(struct flight *flight, const struct node_list *silent)
 	if (!has_any_ended || flight->said.cancelled || flight->said.broken ||
 	    attempt_end_requested())
 		return false;
-	for (int i = 0; i < count; i++)
-		flight->seen[i].is_lost = !flight->seen[i].has_ended;
 	for (int i = 0; i < count; i++) {
 		struct peer *peer = &flight->peer[i];
+		struct preflight_row *clock;
 		int rank = peer->rank;
 
 		if (!peer->in_run)
 			continue;
 		/* If srun ends the step, it ends the processes that have started. */
-		peer->is_untested = flight->aborted;
-		if (flight->aborted && !*peer->gone)
+		peer->is_untested = flight->aborted || rank < 0;
+		if (flight->aborted)
 			continue;
-		if (rank < 0 || *peer->gone) {
-			judge_absent(flight, i, silent);
+		if (rank < 0) {
+			judge_absent(flight, i);
 			continue;
 		}
-		find_row(flight, i, -1, PREFLIGHT_CLOCK, "", "")->value = peer->clock;
+		clock = find_row(flight, i, -1, PREFLIGHT_CLOCK, "", "");
+		clock->value = peer->clock;
+		snprintf(clock->unit, sizeof(clock->unit), "s");
 		if (!flight->seen[rank].has_ended && *peer->ended)
 			add_failed(flight, i, "tests", PREFLIGHT_FAILED, peer->ended);
 		else if (!flight->seen[rank].has_ended)
@@ -564,19 +539,6 @@ static bool judge_run(struct flight *flight, const struct node_list *silent)
 }
 
 /* --- The nodes of a run -------------------------------------------------------------------- */
-
-/* Whether [node] itself has failed. Pairs of a node may fail because of their other node. */
-static bool is_out(const struct flight *flight, int node)
-{
-	const struct preflight_row *row;
-
-	for (size_t i = flight->peer[node].rows; i != SIZE_MAX; i = row->next) {
-		row = &flight->results.rows[i];
-		if (row->partner < 0 && !row->is_shared && row->verdict >= PREFLIGHT_FAILED)
-			return true;
-	}
-	return *flight->peer[node].gone;
-}
 
 /* Whether [row] is a reason to test its nodes again. A fault that a node reports is a fault. */
 static bool is_doubtful(const struct flight *flight, const struct preflight_row *row)
@@ -635,6 +597,7 @@ static void begin_run(struct flight *flight)
 	flight->rounds = flight->rounds_wanted = 0;
 	ddp_text_clear(&flight->input);
 	srun_said_free(&flight->said);
+	free_probe(flight);
 	if (*flight->dir)
 		attempt_discard(flight->dir);
 	flight->dir[0] = flight->meet[0] = '\0';
@@ -648,8 +611,11 @@ static void begin_run(struct flight *flight)
 		peer->ended[0] = '\0';
 	}
 	for (int i = 0; i < 2 && flight->is_whole; i++)
-		flight->results.all[i] = (struct preflight_row){
-			.node = -1, .partner = -1, .value = (double)NAN, .median = (double)NAN};
+		flight->results.all[i] = (struct preflight_row){.node = -1,
+								.partner = -1,
+								.run = flight->run,
+								.value = (double)NAN,
+								.median = (double)NAN};
 }
 
 /* --- srun ---------------------------------------------------------------------------------- */
@@ -816,23 +782,27 @@ static bool has_exited(struct flight *flight, double seconds)
 }
 
 /*
- * End srun, which exits if all processes have ended. Returns whether Slurm may still consider the step
- * as running.
+ * End srun, which exits if all processes have ended, and read the plugin's message about the step
+ * (contract.h). Returns whether Slurm may still consider the step as running.
  */
 static bool stop(struct flight *flight)
 {
-	bool left = !has_exited(flight, flight->ended || is_over(flight, true) ? LEAVE : 0);
+	bool left = !has_exited(flight, flight->ended ? LEAVE : 0);
+	char message[2 * PATH_MAX + 128];
+	ssize_t n;
 
 	/* On SIGTERM srun ends the step. */
 	if (left && kill(flight->srun, SIGTERM) == 0 && !has_exited(flight, LEAVE)) {
 		kill(flight->srun, SIGKILL);
 		(void)waitpid(flight->srun, NULL, 0);
 	}
+	n = recv(flight->step_fd, message, sizeof(message) - 1, MSG_DONTWAIT);
+	message[n > 0 ? n : 0] = '\0';
+	(void)sscanf(message, "job %*s step %*s failed %4095[^\n]", flight->dir);
 	close(flight->from);
-	if (flight->step_fd >= 0)
-		close(flight->step_fd);
+	close(flight->step_fd);
 	if (*flight->meet)
-		attempt_remove_rendezvous(flight->meet);
+		attempt_discard(flight->meet);
 	return left;
 }
 
@@ -841,13 +811,10 @@ static bool stop(struct flight *flight)
 /* Fail the nodes in [gone], on which no process is started. */
 static void set_gone(struct flight *flight, const struct node_list *gone)
 {
-	for (size_t i = 0; i < flight->results.nodes->count; i++) {
-		if (!nodes_have(gone, flight->results.nodes->name[i]))
-			continue;
-		snprintf(flight->peer[i].gone, sizeof(flight->peer[i].gone),
-			 "Slurm says that it is down or does not respond");
-		judge_absent(flight, (int)i, gone);
-	}
+	for (size_t i = 0; i < flight->results.nodes->count; i++)
+		if (nodes_have(gone, flight->results.nodes->name[i]))
+			add_failed(flight, (int)i, "start", PREFLIGHT_FAILED,
+				   "Slurm says that this node is down or does not respond");
 	judge(flight);
 }
 
@@ -871,8 +838,6 @@ static bool run_tests(struct flight *flight)
 	flight->clock = ddp_watch_start(RUNS * (flight->seconds + ANSWER_MORE), NULL, NULL);
 	while (has_verdict && runs < RUNS && ddp_watch_check(&flight->clock, NULL) == 0 &&
 	       choose_nodes(flight)) {
-		struct node_list silent;
-
 		begin_run(flight);
 		if (!start(flight)) {
 			snprintf(flight->why, sizeof(flight->why), "cannot start srun: %s",
@@ -880,11 +845,10 @@ static bool run_tests(struct flight *flight)
 			return false;
 		}
 		read_run(flight);
-		silent = end_probe(flight, flight->aborted || attempt_end_requested());
+		await_probe(flight);
 		flight->launch->overlap |= stop(flight) || flight->aborted;
-		has_verdict = judge_run(flight, &silent);
+		has_verdict = judge_run(flight);
 		runs += !flight->aborted;
-		nodes_free(&silent);
 	}
 	return has_verdict;
 }
@@ -895,7 +859,8 @@ bool preflight_check(void)
 
 	if (nodes_find_beside("ddp-info", info, sizeof(info)) && access(info, X_OK) == 0)
 		return true;
-	fprintf(stderr, "ddp-run: --preflight: cannot run %s: install it beside ddp-run\n", info);
+	fprintf(stderr,
+		"ddp-run: cannot run %s for --preflight. Install ddp-info beside ddp-run.\n", info);
 	return false;
 }
 
@@ -908,10 +873,11 @@ static void free_flight(struct flight *flight)
 	free(flight->results.rows);
 	ddp_text_free(&flight->input);
 	srun_said_free(&flight->said);
+	free_probe(flight);
 }
 
-bool preflight_run(struct launch *launch, const struct node_list *nodes,
-		   const struct node_list *gone, const char *dir, struct preflight_found *found)
+void preflight_run(struct launch *launch, const struct node_list *nodes,
+		   const struct node_list *gone, const char *dir)
 {
 	bool strict = run_options_have_word(&launch->options, RUN_OPTION_PREFLIGHT, "strict");
 	struct flight flight = {
@@ -921,7 +887,7 @@ bool preflight_run(struct launch *launch, const struct node_list *nodes,
 		.seconds = find_seconds(launch, (int)nodes->count)};
 	enum preflight_verdict failed = strict ? PREFLIGHT_SLOW : PREFLIGHT_FAILED;
 	double started = ddp_seconds();
-	bool has_result, keep = false;
+	bool keep = false;
 
 	flight.peer = ddp_xcalloc(nodes->count, sizeof(*flight.peer), "nodes");
 	flight.seen = ddp_xcalloc(nodes->count, sizeof(*flight.seen), "nodes");
@@ -931,26 +897,24 @@ bool preflight_run(struct launch *launch, const struct node_list *nodes,
 	flight.results.verdicts =
 		ddp_xcalloc(nodes->count, sizeof(*flight.results.verdicts), "nodes");
 	set_gone(&flight, gone);
-	has_result = run_tests(&flight);
-	flight.results.took = ddp_seconds() - started;
-	if (!has_result) {
-		for (size_t i = 0; i < gone->count; i++)
-			nodes_add(&found->failed, gone->name[i]);
-		fprintf(stderr, "ddp-run: --preflight: the tests did not run to their end%s%s%s\n",
-			*flight.why ? ": " : "", flight.why,
-			dir || attempt_end_requested() ? "" : "; the program starts without them");
-	} else {
-		keep = !preflight_report(&flight.results, dir && *dir ? dir : flight.dir);
+	if (run_tests(&flight)) {
+		flight.results.took = ddp_seconds() - started;
+		keep = preflight_report(&flight.results, dir && *dir ? dir : flight.dir);
 		for (size_t i = 0; i < nodes->count; i++)
 			if (flight.results.verdicts[i] >= failed)
-				nodes_add(&found->failed, nodes->name[i]);
+				nodes_add(&launch->failed, nodes->name[i]);
 			else if (flight.results.verdicts[i] == PREFLIGHT_SLOW)
-				nodes_add(&found->slow, nodes->name[i]);
+				nodes_add(&launch->avoid, nodes->name[i]);
+	} else {
+		nodes_add_all(&launch->failed, gone);
+		fprintf(stderr,
+			"ddp-run: the tests of --preflight did not run to their end%s%s%s\n",
+			*flight.why ? ": " : "", flight.why,
+			dir || attempt_end_requested() ? "" : ". The program starts without them.");
 	}
 	if (*flight.dir && keep && !(dir && *dir))
 		fprintf(stderr, "ddp-run: all results are in %s\n", flight.dir);
 	else if (*flight.dir)
 		attempt_discard(flight.dir);
 	free_flight(&flight);
-	return has_result;
 }

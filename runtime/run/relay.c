@@ -39,6 +39,7 @@ struct errors {
 	struct rank_error last;
 	/* times of the last error, the last traceback, and the last output; 0: none */
 	double error_at, raised_at, active_at;
+	double checked_at; /* see struct raised_rank */
 };
 
 struct tail {
@@ -69,7 +70,7 @@ struct tails *tails_create(const char *logs)
 	tails->logs = ddp_xstrdup(logs, "--logs");
 	tails->log_failed = ddp_file_mkdirs(logs, 0777, &error) < 0;
 	if (tails->log_failed)
-		fprintf(stderr, "ddp-run: --logs: %s\n", error.text);
+		fprintf(stderr, "ddp-run: %s. Give another directory to --logs.\n", error.text);
 	return tails;
 }
 
@@ -136,7 +137,9 @@ static void log_tail(struct tails *tails, int rank)
 	if (fd < 0)
 		fd = open_log(tails, tail, path);
 	if (fd < 0 || ddp_file_write_all(fd, tail->text.data + from, tail->text.size - from) < 0) {
-		fprintf(stderr, "ddp-run: --logs: cannot write %s: %s\n", path, strerror(errno));
+		fprintf(stderr,
+			"ddp-run: cannot write %s: %s. No more output is written to --logs.\n",
+			path, strerror(errno));
 		tails->log_failed = true;
 	}
 	if (fd >= 0 && tail->file == 0)
@@ -193,7 +196,7 @@ static void find_error(struct tail *tail, int stream, const char *bytes, size_t 
 		errors->last = *error;
 		errors->error_at = errors->active_at;
 		if (error->printed_by == LINE_TRACEBACK)
-			errors->raised_at = errors->active_at;
+			errors->raised_at = errors->checked_at = errors->active_at;
 	}
 }
 
@@ -280,7 +283,7 @@ int tails_write(struct tails *tails, const char *dir, int rank, struct ddp_error
 	return status;
 }
 
-size_t tails_raised(struct tails *tails, double after, double until, struct raised_rank **ranks)
+size_t tails_raised(struct tails *tails, double until, struct raised_rank **ranks)
 {
 	size_t count = 0;
 
@@ -289,15 +292,28 @@ size_t tails_raised(struct tails *tails, double after, double until, struct rais
 	for (int i = 0; i < tails->count; i++) {
 		const struct errors *errors = tails->tail[i].errors;
 
-		if (errors && errors->raised_at > after && errors->raised_at <= until)
+		if (errors && errors->raised_at > 0 && errors->checked_at <= until)
 			(*ranks)[count++] = (struct raised_rank){
 				.rank = i,
 				.at = errors->raised_at,
+				.checked_at = errors->checked_at,
 				.uncaught = errors->last.prefix >= 0,
-				.printed = has_printed_since(errors, errors->raised_at)};
+				.printed = has_printed_since(errors, errors->raised_at),
+				.active = has_printed_since(errors, errors->checked_at)};
 	}
 	pthread_mutex_unlock(&tails->lock);
 	return count;
+}
+
+void tails_set_checked(struct tails *tails, const struct raised_rank *rank, double time)
+{
+	struct errors *errors;
+
+	pthread_mutex_lock(&tails->lock);
+	errors = tails->tail[rank->rank].errors;
+	if (errors->raised_at == rank->at)
+		errors->checked_at = time;
+	pthread_mutex_unlock(&tails->lock);
 }
 
 /* --- Forwarding ---------------------------------------------------------------------------- */
@@ -388,7 +404,8 @@ void relay_start(struct relay *relay, const int from[2])
 		*stream = (struct relay_stream){.relay = relay, .from = from[i], .to = i + 1};
 		stream->started = pthread_create(&stream->thread, NULL, relay_stream, stream) == 0;
 		if (!stream->started)
-			fprintf(stderr, "ddp-run: no thread for output: %s\n", strerror(errno));
+			fprintf(stderr, "ddp-run: cannot start a thread for output: %s\n",
+				strerror(errno));
 	}
 }
 

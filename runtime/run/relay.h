@@ -46,16 +46,24 @@ int tails_write(struct tails *tails, const char *dir, int rank, struct ddp_error
 /* A rank that printed a traceback of Python. */
 struct raised_rank {
 	int rank;
-	double at;     /* time of the traceback, as returned by ddp_seconds() */
-	bool uncaught; /* PyTorch's hook for uncaught exceptions printed it */
-	bool printed;  /* the rank has printed more since */
+	double at;	   /* time of the traceback, as returned by ddp_seconds() */
+	double checked_at; /* time of the last check since then; [at]: none */
+	bool uncaught;	   /* PyTorch's hook for uncaught exceptions printed it */
+	bool printed;	   /* the rank has printed more since */
+	bool active;	   /* the rank has printed more since [checked_at] */
 };
 
 /*
- * Find the ranks whose last traceback came after time [after] and not after time [until]. Returns
- * their number and [ranks], to be freed with free().
+ * Find the ranks whose last traceback, and last check, came not after time [until]. Returns their
+ * number and [ranks], to be freed with free().
  */
-size_t tails_raised(struct tails *tails, double after, double until, struct raised_rank **ranks);
+size_t tails_raised(struct tails *tails, double until, struct raised_rank **ranks);
+
+/*
+ * Set the time of the last check of [rank], unless the rank has printed another traceback since.
+ * INFINITY: the rank needs no further check.
+ */
+void tails_set_checked(struct tails *tails, const struct raised_rank *rank, double time);
 
 /* --- Forwarding ---------------------------------------------------------------------------- */
 

@@ -132,7 +132,8 @@ static bool set(struct run_options *options, int id, const char *from, const cha
 	if (row->kind == KIND_TEXT) {
 		if (*text)
 			return true;
-		fprintf(stderr, "ddp-run: %s: the value %s is missing\n", from, row->argument);
+		fprintf(stderr, "ddp-run: %s has no value. Give --%s %s.\n", from, row->name,
+			row->argument);
 		return false;
 	}
 	if (row->kind == KIND_FLAG) {
@@ -143,25 +144,28 @@ static bool set(struct run_options *options, int id, const char *from, const cha
 		options->number[id] = 1;
 		if (!text || knows_words(row, text))
 			return true;
-		fprintf(stderr, "ddp-run: %s=%s: give --%s%s\n", from, text, row->name,
-			row->argument);
+		fprintf(stderr, "ddp-run: %s=%s is not valid. Give --%s%s.\n", from, text,
+			row->name, row->argument);
 		return false;
 	}
 	if (read_number(row, text, &options->number[id]))
 		return true;
 	if (row->kind == KIND_TIME && row->lowest > 0)
 		fprintf(stderr,
-			"ddp-run: %s %s: give at least %g s, in seconds, or as a number with s, m or h\n",
+			"ddp-run: %s %s is not valid. Give at least %g s, in seconds, or as a "
+			"number with s, m or h.\n",
 			from, text, row->lowest);
 	else if (row->kind == KIND_TIME)
-		fprintf(stderr, "ddp-run: %s %s: give seconds, or a number with s, m or h\n", from,
-			text);
+		fprintf(stderr,
+			"ddp-run: %s %s is not valid. Give seconds, or a number with s, m or h.\n",
+			from, text);
 	else if (row->kind == KIND_PART)
-		fprintf(stderr, "ddp-run: %s %s: give a number from %g to 1\n", from, text,
-			row->lowest);
+		fprintf(stderr, "ddp-run: %s %s is not valid. Give a number from %g to 1.\n", from,
+			text, row->lowest);
 	else
-		fprintf(stderr, "ddp-run: %s %s: give a whole number from %.0f on\n", from, text,
-			row->lowest);
+		fprintf(stderr,
+			"ddp-run: %s %s is not valid. Give a whole number, at least %.0f.\n", from,
+			text, row->lowest);
 	return false;
 }
 
@@ -188,6 +192,33 @@ bool run_options_have(const char *word)
 	const char *value;
 
 	return find(word, &value) != RUN_OPTION_COUNT;
+}
+
+/* Whether the user gives option [id], which may have a default. */
+static bool is_given(const struct run_options *options, enum run_option_id id)
+{
+	return options->text[id] && options->text[id] != run_option_rows[id].normally;
+}
+
+/* Refuse an option that has no effect without another one. */
+static bool check_needed(const struct run_options *options)
+{
+	static const struct {
+		enum run_option_id id, needed;
+	} pairs[] = {{RUN_OPTION_MAX_REQUEUES, RUN_OPTION_REQUEUE},
+		     {RUN_OPTION_PREFLIGHT_SLOW, RUN_OPTION_PREFLIGHT},
+		     {RUN_OPTION_PREFLIGHT_LIMIT, RUN_OPTION_PREFLIGHT}};
+
+	for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
+		const char *needed = run_option_rows[pairs[i].needed].name;
+
+		if (!is_given(options, pairs[i].id) || options->number[pairs[i].needed] > 0)
+			continue;
+		fprintf(stderr, "ddp-run: --%s has no effect without --%s. Add --%s.\n",
+			run_option_rows[pairs[i].id].name, needed, needed);
+		return false;
+	}
+	return true;
 }
 
 int run_options_parse(struct run_options *options, char **argv)
@@ -217,16 +248,16 @@ int run_options_parse(struct run_options *options, char **argv)
 		snprintf(from, sizeof(from), "--%s", run_option_rows[id].name);
 		if (run_option_rows[id].kind == KIND_FLAG) {
 			if (value) {
-				fprintf(stderr, "ddp-run: %s takes no value: remove =%s\n", from,
-					value);
+				fprintf(stderr, "ddp-run: %s takes no value. Remove \"=%s\".\n",
+					from, value);
 				return EXIT_USAGE;
 			}
 			value = "";
 		} else if (!value && run_option_rows[id].kind != KIND_WORDS) {
 			value = at[1];
 			if (!value) {
-				fprintf(stderr, "ddp-run: %s: the value %s is missing\n", from,
-					run_option_rows[id].argument);
+				fprintf(stderr, "ddp-run: %s has no value. Give %s %s.\n", from,
+					from, run_option_rows[id].argument);
 				return EXIT_USAGE;
 			}
 			at++;
@@ -239,13 +270,14 @@ int run_options_parse(struct run_options *options, char **argv)
 	options->rest = at;
 	if (options->text[RUN_OPTION_EXPLAIN])
 		return -1;
-	if (restarts &&
-	    options->text[RUN_OPTION_RESTARTS] == run_option_rows[RUN_OPTION_RESTARTS].normally &&
-	    !set(options, RUN_OPTION_RESTARTS, "SLURM_DDP_RESTARTS", restarts))
+	if (!check_needed(options) ||
+	    (restarts && !is_given(options, RUN_OPTION_RESTARTS) &&
+	     !set(options, RUN_OPTION_RESTARTS, "SLURM_DDP_RESTARTS", restarts)))
 		return EXIT_USAGE;
 	if (*at)
 		return -1;
-	fputs("ddp-run: no program given: ddp-run [OPTION...] [SRUN'S OPTION...] program\n",
+	fputs("ddp-run: the program is missing. Use ddp-run [OPTION...] [SRUN'S OPTION...] "
+	      "program\n",
 	      stderr);
 	return EXIT_USAGE;
 }

@@ -56,6 +56,7 @@ static const struct srun_option *find_option(const struct srun_options *options,
 					     size_t length, char letter)
 {
 	const struct srun_option *found = NULL;
+	int count = 0;
 
 	for (size_t i = 0; i < options->count; i++) {
 		const struct srun_option *option = &options->option[i];
@@ -66,12 +67,11 @@ static const struct srun_option *find_option(const struct srun_options *options,
 		} else if (strncmp(option->name, name, length) == 0) {
 			if (!option->name[length])
 				return option;
-			if (found)
-				return NULL;
 			found = option;
+			count++;
 		}
 	}
-	return found;
+	return count == 1 ? found : NULL;
 }
 
 bool srun_has(const struct srun_options *options, const char *name)
@@ -82,65 +82,38 @@ bool srun_has(const struct srun_options *options, const char *name)
 }
 
 /*
- * Options of srun that its help text in Slurm 20.11 to 26.05 does not list, lists with some task
- * plugins only, or lists in another form (source: slurm_opt.c, and opt.c of srun and salloc). The
- * first OF_BOTH are options of salloc as well.
+ * Options that the help text in Slurm 20.11 to 26.05 does not list, lists with some task plugins only,
+ * or lists in another form (source: slurm_opt.c, and opt.c of srun and salloc).
  */
-static const char *const unlisted[] = {"--cluster=",
-				       "--context=",
-				       "--extra=",
-				       "-B, --extra-node-info=",
-				       "--gid=",
-				       "--hint=",
-				       "--mem-bind=",
-				       "--network=",
-				       "-F, --nodefile=",
-				       "--prefer=",
-				       "--resources=",
-				       "--ntasks-per-gpu=",
-				       "--ntasks-per-tres=",
-				       "--segment=",
-				       "--uid=",
-				       "--tasks-per-node=",
-				       "--accel-bind=",
-				       "--cpu-bind=",
-				       "--cpu_bind=",
-				       "--msg-timeout=",
-				       "--open-mode=",
-				       "--pack-group=",
-				       "--treewidth="};
-enum { OF_BOTH = 16, UNLISTED = sizeof(unlisted) / sizeof(unlisted[0]) };
-
-void srun_options_read(struct srun_options *options, const char *help, bool salloc)
-{
-	size_t lines = 1;
-
-	for (const char *at = help; *at; at++)
-		lines += *at == '\n';
-	*options = (struct srun_options){
-		.option =
-			ddp_xcalloc(lines + UNLISTED, sizeof(*options->option), "srun's options")};
-	for (const char *at = help; at; at = strchr(at, '\n')) {
-		at += *at == '\n';
-		options->count += read_option(&options->option[options->count], at);
-	}
-	for (size_t i = 0; i < (salloc ? OF_BOTH : UNLISTED); i++) {
-		struct srun_option *option = &options->option[options->count];
-
-		options->count +=
-			read_option(option, unlisted[i]) && !srun_has(options, option->name);
-	}
-}
+static const char unlisted_of_both[] =
+	"--cluster=\n--context=\n--extra=\n-B, --extra-node-info=\n--gid=\n--hint=\n--mem-bind=\n"
+	"--network=\n-F, --nodefile=\n--prefer=\n--resources=\n--ntasks-per-gpu=\n"
+	"--ntasks-per-tres=\n--segment=\n--uid=\n--tasks-per-node=";
+static const char unlisted_of_srun[] =
+	"--accel-bind=\n--cpu-bind=\n--cpu_bind=\n--msg-timeout=\n--open-mode=\n--pack-group=\n"
+	"--treewidth=";
 
 void srun_options_add(struct srun_options *options, const char *text)
 {
-	struct srun_option *list = ddp_xcalloc(options->count + 1, sizeof(*list), "srun's options");
+	for (const char *at = text; at; at = strchr(at, '\n')) {
+		struct srun_option option;
 
-	if (options->count > 0)
-		memcpy(list, options->option, options->count * sizeof(*list));
-	free(options->option);
-	options->option = list;
-	options->count += read_option(&list[options->count], text);
+		at += *at == '\n';
+		if (!read_option(&option, at) || srun_has(options, option.name))
+			continue;
+		options->option = ddp_xgrow(options->option, options->count, &options->capacity,
+					    sizeof(option), "srun's options");
+		options->option[options->count++] = option;
+	}
+}
+
+void srun_options_read(struct srun_options *options, const char *help, bool salloc)
+{
+	*options = (struct srun_options){.option = NULL};
+	srun_options_add(options, help);
+	srun_options_add(options, unlisted_of_both);
+	if (!salloc)
+		srun_options_add(options, unlisted_of_srun);
 }
 
 struct reader {

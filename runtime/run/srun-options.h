@@ -19,7 +19,7 @@ struct srun_option {
 
 struct srun_options {
 	struct srun_option *option;
-	size_t count;
+	size_t count, capacity;
 };
 
 /*
@@ -29,7 +29,10 @@ struct srun_options {
  */
 void srun_options_read(struct srun_options *options, const char *help, bool salloc);
 
-/* Add an option of another program: "--name", or "--name=" if it has a value. */
+/*
+ * Add the options in [text] that are missing. Each has a line, as in a help text: "--name", or
+ * "--name=" if it has a value.
+ */
 void srun_options_add(struct srun_options *options, const char *text);
 
 bool srun_has(const struct srun_options *options, const char *name);

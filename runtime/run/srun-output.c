@@ -86,16 +86,8 @@ static void add_tasks(struct srun_said *said, const char *numbers, struct srun_t
 		if (*end == '-')
 			last = strtol(end + 1, &end, 10);
 		for (long i = first; i <= last && last < 1 << 20; i++) {
-			if (said->count == said->capacity) {
-				struct srun_task *more;
-
-				said->capacity = said->capacity ? 2 * said->capacity : 64;
-				more = ddp_xcalloc(said->capacity, sizeof(*more), "failed tasks");
-				if (said->count)
-					memcpy(more, said->task, said->count * sizeof(*more));
-				free(said->task);
-				said->task = more;
-			}
+			said->task = ddp_xgrow(said->task, said->count, &said->capacity,
+					       sizeof(*said->task), "failed tasks");
 			task.rank = (int)i;
 			said->task[said->count++] = task;
 		}
@@ -313,6 +305,10 @@ static void read_line(struct srun_said *said, int rank, const char *line, double
 		if (said->asked && is_ours(said, part[1].text))
 			add_tasks(said, part[2].text,
 				  (struct srun_task){.how = FACTS_EXIT, .time = now});
+		break;
+	case LINE_NOT_LAUNCHED:
+		said->not_launched =
+			said->not_launched || (said->asked && is_ours(said, part[1].text));
 		break;
 	case LINE_ABORTED:
 		/*

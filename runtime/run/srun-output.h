@@ -77,14 +77,15 @@ struct srun_said {
 	struct node_list missed;      /* nodes on which srun could not start tasks */
 	struct node_list stepd_lost;  /* nodes whose slurmstepd srun lost */
 	char missed_why[128];	      /* why srun could not start tasks on a node */
-	char named[64]; /* first step that a message of srun names, such as "4.0"; "": none */
-	bool errors;	/* srun printed an error */
-	bool ending;	/* srun ends the step, because a task failed */
-	int wait;	/* seconds of --wait, if srun ended the step after this time; else 0 */
-	bool late;	/* srun ends the step, because a rank still ran after --wait */
-	bool broken;	/* srun ends the step, because it lost a slurmstepd */
-	bool cancelled; /* the step was cancelled before a task failed, or by Ctrl-C */
-	bool forced;	/* srun received SIGTERM or SIGHUP, and ended the step */
+	bool not_launched; /* set after [asked]: no node has reported the start of some tasks */
+	char named[64];	   /* first step that a message of srun names, such as "4.0"; "": none */
+	bool errors;	   /* srun printed an error */
+	bool ending;	   /* srun ends the step, because a task failed */
+	int wait;	   /* seconds of --wait, if srun ended the step after this time; else 0 */
+	bool late;	   /* srun ends the step, because a rank still ran after --wait */
+	bool broken;	   /* srun ends the step, because it lost a slurmstepd */
+	bool cancelled;	   /* the step was cancelled before a task failed, or by Ctrl-C */
+	bool forced;	   /* srun received SIGTERM or SIGHUP, and ended the step */
 	bool aborted; /* a step was cancelled: this step or, if [mixed], a step that the program started */
 	bool limit;		     /* Slurm ended the step at a time limit */
 	bool refused;		     /* --ddp failed on a node, whose slurmstepd ended the step */

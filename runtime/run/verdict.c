@@ -25,7 +25,8 @@ static const char with_step[] = "ended with the step";
 /*
  * Returns the first other rank that [text], a message of [rank], names; -1: none. A rank in a prefix
  * "from rank 2 on n2: " or "rank 2 on n2: " sent the message, so it counts only if the rest of the
- * message names no rank. "rank 1 on n1 calls all-reduce, rank 0 has left with ddp_destroy" names rank 0.
+ * message names no rank. "rank 1 on n1 calls all-reduce, but rank 0 has left with ddp_destroy" names rank 0,
+ * and "rank 1 on n1 calls all-reduce, but this rank has left with ddp_destroy" names its sender.
  */
 static int find_named(const char *text, int rank)
 {
@@ -40,6 +41,8 @@ static int find_named(const char *text, int rank)
 		sender = number;
 		text = prefix + end;
 	}
+	if (strstr(text, "this rank has left"))
+		return sender == rank ? -1 : sender;
 	for (; (text = strstr(text, "rank ")); text++) {
 		end = 0;
 		if (sscanf(text, "rank %d has left%n", &number, &end) < 1)
@@ -69,8 +72,8 @@ static bool ended_badly(const struct facts_rank *rank)
 	return rank->order > 0 || rank->message;
 }
 
-static void set(struct facts_rank *rank, bool follows, const char *format, ...) DDP_FORMAT(3, 4);
-static void set(struct facts_rank *rank, bool follows, const char *format, ...)
+static void __attribute__((format(printf, 3, 4)))
+set(struct facts_rank *rank, bool follows, const char *format, ...)
 {
 	va_list arguments;
 
@@ -96,7 +99,8 @@ static int judge_message(struct facts_rank *rank, int number)
 
 	if (named >= 0 || meaning == LINE_PEER || meaning == LINE_STOPPED)
 		set(rank, true, "%.*s", (int)strcspn(message, "\n"), message);
-	else if (signal_of(rank) == SIGTERM)
+	/* A rank that exits slowly after an exception is ended with the step, but did not follow. */
+	else if (signal_of(rank) == SIGTERM && !rank->uncaught)
 		set(rank, true, "%s", with_step);
 	else if (!message && rank->how == FACTS_EXIT && rank->code > 64 && rank->code < 127 &&
 		 ddp_is_peer_error(64 - rank->code)) /* exit status of libddp for this error */
@@ -297,9 +301,30 @@ static int find_finished(const struct facts *facts)
 }
 
 /*
+ * Returns the only rank that Slurm ended and that reported no error, if another one reported a lost or
+ * late peer: this was the peer; -1: there is none.
+ */
+static int find_quiet(const struct facts *facts)
+{
+	int quiet = -1;
+	bool peer_lost = false;
+
+	for (int i = 0; i < facts->size; i++) {
+		if (facts->ranks[i].message) {
+			peer_lost = true;
+			continue;
+		}
+		if (quiet >= 0 || strcmp(facts->ranks[i].why, with_step) != 0)
+			return -1;
+		quiet = i;
+	}
+	return peer_lost ? quiet : -1;
+}
+
+/*
  * If every rank follows another one: returns the rank that most other ranks name. If no rank is
  * named, returns a rank that Slurm ended after its error, else one that other ranks wait for, else
- * [unreported], else the rank that failed first.
+ * [unreported], else one that reported no error, else the rank that failed first.
  */
 static int find_culprit(const struct facts *facts, const int *votes, int unreported)
 {
@@ -314,6 +339,8 @@ static int find_culprit(const struct facts *facts, const int *votes, int unrepor
 		most = find_missing(facts);
 	if (most < 0)
 		most = unreported;
+	if (most < 0)
+		most = find_quiet(facts);
 	return most < 0 ? find_earliest(facts, false) : most;
 }
 
@@ -338,7 +365,8 @@ static void judge_end(struct facts *facts, const int *votes)
 {
 	int first, unstarted = find_unstarted(facts), lost = find_lost(facts),
 		   unnamed = find_unnamed(facts), culprit, early,
-		   finished = unnamed < 0 ? find_finished(facts) : -1;
+		   finished = unnamed < 0 ? find_finished(facts) : -1, quiet = find_quiet(facts),
+		   reported = find_earliest(facts, false);
 	struct facts_rank *rank;
 
 	judge_refusal(facts);
@@ -369,15 +397,20 @@ static void judge_end(struct facts *facts, const int *votes)
 	rank = &facts->ranks[culprit];
 	if (unnamed >= 0 && !ended_badly(rank) && rank->how == FACTS_UNKNOWN)
 		rank->how = FACTS_SLURMSTEPD;
+	/* A rank that srun does not report, though it reports others, has ended with status 0. */
+	if (rank->how == FACTS_UNKNOWN && unnamed < 0 && reported >= 0 &&
+	    facts->ranks[reported].order > 0)
+		rank->how = FACTS_EXIT;
 	if (first < 0 && votes[culprit] > 0)
 		set(rank, false, "other ranks name it");
 	else if (first < 0 && facts->arrivals[culprit].missing)
 		set(rank, false, "it %.200s", facts->collectives);
-	else if (first < 0 && culprit == finished) {
-		rank->how = FACTS_EXIT;
+	else if (first < 0 && culprit == finished)
 		set(rank, false, "and other ranks lost the connection to it");
-	} else if (culprit == unstarted)
+	else if (culprit == unstarted)
 		set_unstarted(facts, rank);
+	else if (first < 0 && culprit == quiet)
+		set(rank, false, "and the other ranks waited for it");
 	else
 		set(rank, false, "%s", early >= 0 ? "and most other ranks ran on" : "");
 	for (int i = 0; i < facts->size; i++)
