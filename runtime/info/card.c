@@ -34,82 +34,62 @@ enum {
 	MODE_EXCLUSIVE = 3,  /* one process at a time */
 };
 
-/* Driver functions: member of struct driver, parameter types, symbol name. */
-#define DRIVER_CALLS(X)                                                                   \
-	X(init, (unsigned), "cuInit")                                                     \
-	X(version, (int *), "cuDriverGetVersion")                                         \
-	X(get, (int *device, int index), "cuDeviceGet")                                   \
-	X(name, (char *, int, int device), "cuDeviceGetName")                             \
-	X(whole_uuid, (unsigned char[16], int device), "cuDeviceGetUuid")                 \
-	X(total, (size_t *, int device), "cuDeviceTotalMem_v2")                           \
-	X(attribute, (int *, int, int device), "cuDeviceGetAttribute")                    \
-	X(retain, (void **context, int device), "cuDevicePrimaryCtxRetain")               \
-	X(release, (int device), "cuDevicePrimaryCtxRelease_v2")                          \
-	X(error, (int, const char **), "cuGetErrorString")                                \
-	X(current, (void *context), "cuCtxSetCurrent")                                    \
-	X(in, (unsigned long long device, const void *, size_t bytes), "cuMemcpyHtoD_v2") \
-	X(out, (void *, unsigned long long device, size_t bytes), "cuMemcpyDtoH_v2")
-
-struct driver {
-#define MEMBER(member, arguments, name) int(*member) arguments;
-	DRIVER_CALLS(MEMBER)
-	int (*uuid)(unsigned char[16], int device);
-	int device; /* the device that open_driver() has found */
-};
-
-/* Load the driver. The library stays loaded, because the driver starts threads. */
-static bool load(struct driver *driver)
+bool info_driver_load(struct info_driver *driver)
 {
 	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
 
 #define LOADED(member, arguments, name) &&(*(void **)&driver->member = dlsym(library, name))
-	if (!(library DRIVER_CALLS(LOADED)))
+	if (!(library INFO_DRIVER_CALLS(LOADED)))
 		return false;
 	/*
 	 * cuDeviceGetUuid() returns the UUID of a MIG slice's GPU; the second version returns the
 	 * slice's own.
 	 */
-	if (!(*(void **)&driver->uuid = dlsym(library, "cuDeviceGetUuid_v2")))
-		driver->uuid = driver->whole_uuid;
+	if (!(*(void **)&driver->slice_uuid = dlsym(library, "cuDeviceGetUuid_v2")))
+		driver->slice_uuid = driver->uuid;
 	return true;
 }
 
-/*
- * Load the driver and find device [index]. Returns false on failure. If the driver refused the
- * device, [card] has its reason.
- */
-static bool open_driver(struct driver *driver, int index, struct info_card *card)
+const char *info_driver_error(const struct info_driver *driver, int status)
 {
-	const char *why = NULL;
+	const char *text = NULL;
+
+	return driver->error(status, &text) == 0 && text ? text : "unknown error";
+}
+
+/*
+ * Load the driver and find [device] by its [index]. Returns false on failure. If the driver refused
+ * the device, [card] has its reason.
+ */
+static bool open_driver(struct info_driver *driver, int index, int *device, struct info_card *card)
+{
 	int status;
 
-	if (!load(driver))
+	if (!info_driver_load(driver))
 		return false;
 	status = driver->init(0);
 	if (status == 0)
-		status = driver->get(&driver->device, index);
-	if (status == 0)
-		return true;
-	if (driver->error(status, &why) != 0 || !why)
-		why = "unknown error";
-	snprintf(card->trouble, sizeof(card->trouble), "%s (%d)", why, status);
-	return false;
+		status = driver->get(device, index);
+	if (status != 0)
+		snprintf(card->trouble, sizeof(card->trouble), "%s (%d)",
+			 info_driver_error(driver, status), status);
+	return status == 0;
 }
 
 /* Fill in UUID, name, memory, versions and MPS. Without a driver, [card] does not change. */
 static void fill_device(struct info_card *card)
 {
 	unsigned char id[DDP_GPU_UUID], whole[DDP_GPU_UUID];
-	struct driver driver;
+	struct info_driver driver;
+	int device, value;
 	uint64_t total;
 	size_t bytes;
-	int value;
 
-	if (!open_driver(&driver, card->device, card))
+	if (!open_driver(&driver, card->device, &device, card))
 		return;
-	if (driver.uuid(id, driver.device) == 0)
+	if (driver.slice_uuid(id, device) == 0)
 		ddp_gpu_print_uuid(card->uuid, sizeof(card->uuid), id,
-				   driver.whole_uuid(whole, driver.device) == 0 &&
+				   driver.uuid(whole, device) == 0 &&
 					   memcmp(id, whole, sizeof(id)) != 0);
 	/*
 	 * Use the driver's total, because shares are fractions of it. The management library's
@@ -117,37 +97,37 @@ static void fill_device(struct info_card *card)
 	 */
 	if (card->uuid[0])
 		(void)ddp_gpu_memory(card->uuid, &total, &card->free);
-	if (driver.total(&bytes, driver.device) == 0)
+	if (driver.total(&bytes, device) == 0)
 		card->total = bytes;
-	if (driver.name(card->device_name, (int)sizeof(card->device_name), driver.device) != 0)
+	if (driver.name(card->device_name, (int)sizeof(card->device_name), device) != 0)
 		card->device_name[0] = '\0';
 	if (driver.version(&value) == 0)
 		snprintf(card->libraries, sizeof(card->libraries), "CUDA driver %d.%d",
 			 value / 1000, value % 1000 / 10);
-	if (driver.attribute(&value, ATTRIBUTE_MODE, driver.device) == 0)
+	if (driver.attribute(&value, ATTRIBUTE_MODE, device) == 0)
 		card->exclusive = value == MODE_EXCLUSIVE;
 	/* Older drivers do not support this attribute. */
-	if (driver.attribute(&value, ATTRIBUTE_MPS, driver.device) == 0)
+	if (driver.attribute(&value, ATTRIBUTE_MPS, device) == 0)
 		card->client = value != 0;
 }
 
 void info_card_context(struct info_card *card)
 {
 	uint64_t total, before, after;
-	struct driver driver;
+	struct info_driver driver;
 	void *context;
+	int device;
 
-	if (!card->uuid[0] || !open_driver(&driver, card->device, card) ||
-	    !ddp_gpu_memory(card->uuid, &total, &before) ||
-	    driver.retain(&context, driver.device) != 0)
+	if (!card->uuid[0] || !open_driver(&driver, card->device, &device, card) ||
+	    !ddp_gpu_memory(card->uuid, &total, &before) || driver.retain(&context, device) != 0)
 		return;
 	if (ddp_gpu_memory(card->uuid, &total, &after) && after < before)
 		card->context = before - after;
-	driver.release(driver.device);
+	driver.release(device);
 }
 
 struct info_copier {
-	struct driver driver;
+	struct info_driver driver;
 	void *context; /* the primary context of the device, which libddp uses too */
 };
 
@@ -155,9 +135,10 @@ struct info_copier *info_copier_open(int index)
 {
 	struct info_copier *copier = calloc(1, sizeof(*copier));
 	struct info_card unused;
+	int device;
 
-	if (copier && open_driver(&copier->driver, index, &unused) &&
-	    copier->driver.retain(&copier->context, copier->driver.device) == 0)
+	if (copier && open_driver(&copier->driver, index, &device, &unused) &&
+	    copier->driver.retain(&copier->context, device) == 0)
 		return copier;
 	free(copier);
 	return NULL;
@@ -165,7 +146,7 @@ struct info_copier *info_copier_open(int index)
 
 bool info_copy(struct info_copier *copier, void *device, void *host, size_t bytes, bool back)
 {
-	const struct driver *driver = &copier->driver;
+	const struct info_driver *driver = &copier->driver;
 
 	return driver->current(copier->context) == 0 &&
 	       (back ? driver->out(host, (uintptr_t)device, bytes)
@@ -174,8 +155,7 @@ bool info_copy(struct info_copier *copier, void *device, void *host, size_t byte
 
 /* --- The card ------------------------------------------------------------------------------ */
 
-/* Returns the number of devices in CUDA_VISIBLE_DEVICES; -1 if it is unset. */
-static int visible_devices(const char *list)
+int info_visible_devices(const char *list)
 {
 	int count = 0;
 
@@ -208,7 +188,7 @@ static void fill_slot(struct info_card *card)
 {
 	const char *list = getenv("SLURM_STEP_GPUS");
 
-	if (!list || visible_devices(list) != card->visible)
+	if (!list || info_visible_devices(list) != card->visible)
 		return;
 	for (int i = 0; i < card->device && *list; i++) {
 		list += strcspn(list, ",");
@@ -241,7 +221,7 @@ void info_card_fill(struct info_card *card, const struct ddp_world *world)
 		.local_size = world->local_size,
 		.group_size = world->group_size,
 		.pid = (int32_t)getpid(),
-		.visible = visible_devices(getenv("CUDA_VISIBLE_DEVICES")),
+		.visible = info_visible_devices(getenv("CUDA_VISIBLE_DEVICES")),
 		.device = world->device,
 		.reached = -1,
 		.client = -1,

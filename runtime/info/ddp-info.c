@@ -93,9 +93,10 @@ static int verify(const struct options *options)
 	bool sites = options->nodes || options->partition || options->limit > 0 || options->here;
 
 	if (options->device && !options->test)
-		fputs("ddp-info: --device needs the test: remove --no-test\n", stderr);
+		fputs("ddp-info: --device needs the test. Remove --no-test.\n", stderr);
 	else if (options->check && (options->device || options->most || !options->test))
-		fputs("ddp-info: --check runs no all-reduce: remove --device, --max-bytes and --no-test\n",
+		fputs("ddp-info: --check runs no all-reduce. Remove --device, --max-bytes and "
+		      "--no-test.\n",
 		      stderr);
 	else if (sites && !options->check)
 		fputs("ddp-info: -w, -p, --limit and --here need --check\n", stderr);
@@ -103,7 +104,7 @@ static int verify(const struct options *options)
 					options->strict || options->most || !options->test))
 		fputs("ddp-info: --preflight cannot be combined with other options\n", stderr);
 	else if (options->here && (options->nodes || options->partition))
-		fputs("ddp-info: --here checks no nodes: remove -w and -p\n", stderr);
+		fputs("ddp-info: --here checks only this machine. Remove -w and -p.\n", stderr);
 	else
 		return -1;
 	return EXIT_USAGE;
@@ -145,13 +146,15 @@ static int parse(int argc, char **argv, struct options *options)
 			options->most = parse_bytes(optarg);
 			if (options->most)
 				break;
-			fprintf(stderr, "ddp-info: invalid --max-bytes %s: use 4 to 1G\n", optarg);
+			fprintf(stderr, "ddp-info: --max-bytes %s is not valid. Give 4 to 1G.\n",
+				optarg);
 			return EXIT_USAGE;
 		case 'l':
 			options->limit = parse_limit(optarg);
 			if (options->limit > 0)
 				break;
-			fprintf(stderr, "ddp-info: invalid --limit %s: use 1 to 3600 (seconds)\n",
+			fprintf(stderr,
+				"ddp-info: --limit %s is not valid. Give 1 to 3600 seconds.\n",
 				optarg);
 			return EXIT_USAGE;
 		case 'w':

@@ -101,7 +101,8 @@ bool info_sharing_at(const struct info_card *cards, int size, int rank,
 	return true;
 }
 
-void info_sharing_name(const struct info_card *card, char *text, size_t size)
+/* Write the name of the GPU, such as "GPU-... on n1". */
+static void name_gpu(const struct info_card *card, char *text, size_t size)
 {
 	if (card->uuid[0])
 		snprintf(text, size, "%s on %s", card->uuid, card->host);
@@ -160,10 +161,10 @@ static bool shared(const struct facts *facts, const struct info_card *card)
 		return false;
 	for (int other = card->rank + 1; other < facts->size; other++)
 		others += is_mate(&facts->cards[other]) && facts->cards[other].share <= 0;
-	info_sharing_name(card, name, sizeof(name));
+	name_gpu(card, name, sizeof(name));
 	return warn(facts,
-		    "ranks %d and %d use the same GPU (%s)%s without shares; request as "
-		    "many GPUs as ranks, or shares with --gres=shard:N",
+		    "ranks %d and %d use the same GPU (%s) without shares%s. Request as many GPUs "
+		    "as ranks, or shares with --gres=shard:N.",
 		    card->first, card->rank, name, others ? ", and so do other ranks" : "");
 }
 
@@ -177,20 +178,20 @@ static bool too_much(const struct facts *facts, const struct info_card *card)
 
 	if (!info_sharing_at(facts->cards, facts->size, card->rank, &sharing))
 		return false;
-	info_sharing_name(card, name, sizeof(name));
+	name_gpu(card, name, sizeof(name));
 	if (sharing.ranks > 1)
 		snprintf(ranks, sizeof(ranks), "ranks %s", card->sharers);
 	else
 		snprintf(ranks, sizeof(ranks), "rank %d", card->rank);
 	if (sharing.ranks > 1 && sharing.sum > 1 + 1e-6 * sharing.ranks)
 		warn(facts,
-		     "the shares of %s on %s add up to %.4g of the GPU; do not set "
-		     "DDP_SHARE, or set smaller values",
+		     "the shares of %s on %s add up to %.4g of the GPU. Unset DDP_SHARE, or set "
+		     "smaller values.",
 		     ranks, name, sharing.sum);
 	else if (card->free && sharing.bytes > (double)card->free)
 		warn(facts,
-		     "%s may use %.1f GiB of %s, but only %.1f GiB are free: another process "
-		     "uses them, see nvidia-smi",
+		     "%s may use %.1f GiB of %s, but only %.1f GiB are free. End other processes "
+		     "on this GPU (see nvidia-smi).",
 		     ranks, sharing.bytes / 0x1p30, name, (double)card->free / 0x1p30);
 	return false;
 }
@@ -207,8 +208,8 @@ static bool too_small(const struct facts *facts, const struct info_card *card)
 
 		if (mate->first == card->rank && bytes > 0 && bytes <= (double)card->context) {
 			warn(facts,
-			     "rank %d's share of %s on %s is %.0f MiB, but a CUDA context "
-			     "needs %.0f MiB; request more shards, or fewer ranks",
+			     "rank %d's share of %s on %s is %.0f MiB, but a CUDA context needs "
+			     "%.0f MiB. Request more shards, or fewer ranks.",
 			     rank, card->uuid, card->host, bytes / 0x1p20,
 			     (double)card->context / 0x1p20);
 			break;
@@ -225,8 +226,8 @@ static bool exclusive(const struct facts *facts, const struct info_card *card)
 	if (card->exclusive && card->mates > 1 &&
 	    info_sharing_at(facts->cards, facts->size, card->rank, &sharing) && !sharing.mps)
 		warn(facts,
-		     "%s on %s is in exclusive mode without MPS, but ranks %s "
-		     "share it: only one of them can use it; start MPS, or run nvidia-smi -c DEFAULT",
+		     "%s on %s is in exclusive mode without MPS, but ranks %s share it. Start "
+		     "MPS, or run nvidia-smi -c DEFAULT.",
 		     card->uuid, card->host, card->sharers);
 	return false;
 }
@@ -237,8 +238,8 @@ static bool mps_gone(const struct facts *facts, const struct info_card *card)
 	return card->mps == DDP_MPS_STALE &&
 	       warn(facts,
 		    "the MPS daemon of %s on %s has ended, but its socket is still there, so "
-		    "programs run without MPS: start it again (nvidia-cuda-mps-control -d), "
-		    "or remove the directory",
+		    "programs run without MPS. Start the daemon again (nvidia-cuda-mps-control "
+		    "-d), or remove the directory.",
 		    card->mps_directory, card->host);
 }
 
@@ -246,8 +247,8 @@ static bool mps_missing(const struct facts *facts, const struct info_card *card)
 {
 	return card->mps == DDP_MPS_NONE && (card->threads > 0 || card->memory_limit[0]) &&
 	       warn(facts,
-		    "rank %d on %s has limits for MPS (%s), but no daemon runs in %s, so "
-		    "they are not enforced; start one (nvidia-cuda-mps-control -d)",
+		    "rank %d on %s has limits for MPS (%s), but no daemon runs in %s, so the "
+		    "limits are not enforced. Start a daemon (nvidia-cuda-mps-control -d).",
 		    card->rank, card->host, card->threads > 0 ? DDP_MPS_THREADS : DDP_MPS_MEMORY,
 		    card->mps_directory);
 }
@@ -256,8 +257,8 @@ static bool mps_unused(const struct facts *facts, const struct info_card *card)
 {
 	return card->mps == DDP_MPS_SERVES && card->client == 0 &&
 	       warn(facts,
-		    "an MPS daemon runs in %s on %s, but the driver reports that rank %d "
-		    "does not use it; check whether it serves this user and GPU %s",
+		    "an MPS daemon runs in %s on %s, but the driver reports that rank %d does not "
+		    "use it. Check whether the daemon serves this user and GPU %s.",
 		    card->mps_directory, card->host, card->rank, card->uuid);
 }
 
@@ -270,9 +271,9 @@ static bool alone(const struct facts *facts, const struct info_card *card)
 	return card->local_size > 1 && card->visible == 1 && card->device >= 0 && card->mates < 2 &&
 	       (card->share <= 0 || card->share >= 1) &&
 	       warn(facts,
-		    "rank %d on %s sees only its own GPU, which can prevent direct copies between the "
-		    "GPUs of a node; use --gres=gpu:N and --gpu-bind=none instead of "
-		    "--gpus-per-task or --gpu-bind",
+		    "rank %d on %s sees only its own GPU, which can prevent direct copies between "
+		    "the GPUs of a node. Use --gres=gpu:N and --gpu-bind=none instead of "
+		    "--gpus-per-task or --gpu-bind.",
 		    card->rank, card->host);
 }
 
@@ -287,8 +288,8 @@ static bool uneven(const struct facts *facts, const struct info_card *card)
 	}
 	if (most != least)
 		warn(facts,
-		     "%s has %d ranks and %s has %d, so fewer ranks can send data between nodes; "
-		     "--ntasks-per-node gives each node the same number",
+		     "%s has %d ranks and %s has %d, so fewer ranks can send data between nodes. "
+		     "Use --ntasks-per-node to give each node the same number.",
 		     most->host, most->local_size, least->host, least->local_size);
 	return true;
 }
@@ -307,7 +308,7 @@ static bool crowded(const struct facts *facts, const struct info_card *card)
 	count = CPU_COUNT(&all);
 	return count > 0 && count < card->local_size &&
 	       warn(facts,
-		    "%d ranks on %s share %d CPU%s (%s); use --cpus-per-task, or fewer ranks",
+		    "%d ranks on %s share %d CPU%s (%s). Use --cpus-per-task, or fewer ranks.",
 		    card->local_size, card->host, count, count > 1 ? "s" : "", card->cpu_list);
 }
 
@@ -332,8 +333,8 @@ static bool unused(const struct facts *facts, const struct info_card *card)
 	int gpus = count_unused_of(facts, card);
 
 	return gpus && card->local_size > 1 &&
-	       warn(facts, "%s: %d tasks for %d GPUs; --ntasks-per-node=%d uses all", card->host,
-		    card->local_size, gpus, gpus);
+	       warn(facts, "%s has %d tasks for %d GPUs. Use --ntasks-per-node=%d to use all.",
+		    card->host, card->local_size, gpus, gpus);
 }
 
 static bool unused_by_one(const struct facts *facts, const struct info_card *card)
@@ -342,8 +343,8 @@ static bool unused_by_one(const struct facts *facts, const struct info_card *car
 
 	return gpus && card->local_size == 1 &&
 	       warn(facts,
-		    "%s: 1 task for %d GPUs; --ntasks-per-node=%d uses all, unless the task starts a "
-		    "process for each, like torchrun",
+		    "%s has 1 task for %d GPUs. Use --ntasks-per-node=%d, unless the task starts "
+		    "a process for each GPU, like torchrun.",
 		    card->host, gpus, gpus);
 }
 
@@ -355,8 +356,8 @@ static bool few_cpus(const struct facts *facts, const struct info_card *card)
 
 	return card->device >= 0 && count > 0 && count < FEW_CPUS && each > count &&
 	       warn(facts,
-		    "%s: %d CPU%s for each rank with a GPU, of %d on the node; --cpus-per-task=%d "
-		    "gives its data loaders more, if they are free",
+		    "%s has %d CPU%s for each rank with a GPU, of %d on the node. Use "
+		    "--cpus-per-task=%d to give its data loaders more CPUs, if they are free.",
 		    card->host, count, count > 1 ? "s" : "", card->node_cpus,
 		    each < ENOUGH_CPUS ? each : ENOUGH_CPUS);
 }
@@ -365,8 +366,8 @@ static bool unreached(const struct facts *facts, const struct info_card *card)
 {
 	return card->reached == 0 &&
 	       warn(facts,
-		    "rank 0's endpoint %s cannot be reached from %s: %s; --ddp-master-suffix or "
-		    "MASTER_ADDR sets another address",
+		    "rank 0's endpoint %s cannot be reached from %s: %s. Set another address with "
+		    "--ddp-master-suffix or MASTER_ADDR.",
 		    card->endpoint, card->host, card->why_not);
 }
 
@@ -377,8 +378,8 @@ static bool small_shm(const struct facts *facts, const struct info_card *card)
 
 	return card->shm > 0 && card->shm < ENOUGH &&
 	       warn(facts,
-		    "/dev/shm of rank %d on %s has %.0f MiB, but NCCL and PyTorch's DataLoader may "
-		    "need more: start podman or docker with --ipc=host or --shm-size=8g",
+		    "/dev/shm of rank %d on %s has %.0f MiB, but NCCL and PyTorch's DataLoader "
+		    "may need more. Start podman or docker with --ipc=host or --shm-size=8g.",
 		    card->rank, card->host, (double)card->shm / (1 << 20));
 }
 

@@ -56,6 +56,9 @@ struct info_card {
 /* Fill in [card] with the facts that do not depend on other ranks. */
 void info_card_fill(struct info_card *card, const struct ddp_world *world);
 
+/* Returns the number of devices in [list], the value of CUDA_VISIBLE_DEVICES; -1 if it is NULL. */
+int info_visible_devices(const char *list);
+
 /*
  * Test whether every node can connect to rank 0's endpoint, and set reached and why_not. Rank 0
  * listens on the port, and one rank of each other node connects. If there is no endpoint, or the
@@ -68,6 +71,50 @@ int info_card_reach(struct info_card *card, struct ddp *ddp);
  * release the context.
  */
 void info_card_context(struct info_card *card);
+
+/* Driver functions: member of struct info_driver, parameter types, symbol name. */
+#define INFO_DRIVER_CALLS(X)                                                                     \
+	X(init, (unsigned), "cuInit")                                                            \
+	X(version, (int *), "cuDriverGetVersion")                                                \
+	X(count, (int *), "cuDeviceGetCount")                                                    \
+	X(get, (int *device, int index), "cuDeviceGet")                                          \
+	X(name, (char *, int, int device), "cuDeviceGetName")                                    \
+	X(uuid, (unsigned char *, int device), "cuDeviceGetUuid")                                \
+	X(total, (size_t *, int device), "cuDeviceTotalMem_v2")                                  \
+	X(attribute, (int *, int, int device), "cuDeviceGetAttribute")                           \
+	X(retain, (void **context, int device), "cuDevicePrimaryCtxRetain")                      \
+	X(release, (int device), "cuDevicePrimaryCtxRelease_v2")                                 \
+	X(current, (void *context), "cuCtxSetCurrent")                                           \
+	X(wait, (void), "cuCtxSynchronize")                                                      \
+	X(alloc, (unsigned long long *, size_t), "cuMemAlloc_v2")                                \
+	X(release_memory, (unsigned long long), "cuMemFree_v2")                                  \
+	X(pin, (void **, size_t), "cuMemAllocHost_v2")                                           \
+	X(unpin, (void *), "cuMemFreeHost")                                                      \
+	X(in, (unsigned long long, const void *, size_t), "cuMemcpyHtoD_v2")                     \
+	X(out, (void *, unsigned long long, size_t), "cuMemcpyDtoH_v2")                          \
+	X(load, (void **module, const void *), "cuModuleLoadData")                               \
+	X(find, (void **function, void *module, const char *), "cuModuleGetFunction")            \
+	X(launch,                                                                                \
+	  (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, \
+	   void **, void **),                                                                    \
+	  "cuLaunchKernel")                                                                      \
+	X(error, (int, const char **), "cuGetErrorString")
+
+struct info_driver {
+#define INFO_MEMBER(member, arguments, name) int(*member) arguments;
+	INFO_DRIVER_CALLS(INFO_MEMBER)
+#undef INFO_MEMBER
+	int (*slice_uuid)(unsigned char *, int device); /* a MIG slice's own UUID */
+};
+
+/*
+ * Load the CUDA driver, which stays loaded, because it starts threads. Returns false if it is missing
+ * or lacks a function.
+ */
+bool info_driver_load(struct info_driver *driver);
+
+/* Returns the driver's text for [status]. */
+const char *info_driver_error(const struct info_driver *driver, int status);
 
 struct info_copier; /* copies between the host and a GPU */
 
@@ -115,9 +162,6 @@ struct info_sharing {
  */
 bool info_sharing_at(const struct info_card *cards, int size, int rank,
 		     struct info_sharing *sharing);
-
-/* Write the name of the GPU, such as "GPU-... on n1". */
-void info_sharing_name(const struct info_card *card, char *text, size_t size);
 
 enum { INFO_WARNINGS = 16, INFO_WARNING_SIZE = 320 };
 

@@ -189,34 +189,12 @@ static int describe_cpus(char *kind, size_t size)
 	return count < THREADS_MOST ? count : THREADS_MOST;
 }
 
-/* Returns how often Intel cores were throttled since the node started; -1: unknown. */
-static double count_throttled(void)
-{
-	double sum = -1;
-
-	for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-		char path[96];
-		long long count;
-		FILE *file;
-
-		snprintf(path, sizeof(path),
-			 "/sys/devices/system/cpu/cpu%d/thermal_throttle/core_throttle_count", cpu);
-		file = fopen(path, "re");
-		if (!file)
-			break;
-		if (fscanf(file, "%lld", &count) == 1)
-			sum = (sum < 0 ? 0 : sum) + (double)count;
-		fclose(file);
-	}
-	return sum;
-}
-
 static int test_cpus(void *data, int unused)
 {
 	static struct thread threads[THREADS_MOST];
 	char kind[96];
 	int count = describe_cpus(kind, sizeof(kind));
-	double throttled = count_throttled(), rate, cpu = 0, took = 0;
+	double rate, cpu = 0, took = 0;
 	size_t wrong = 0;
 
 	(void)data, (void)unused;
@@ -229,13 +207,9 @@ static int test_cpus(void *data, int unused)
 		cpu += threads[i].cpu;
 		took += threads[i].took;
 	}
-	throttled = count_throttled() - throttled;
 	if (wrong > 0)
 		info_preflight_say("failed", "product", kind, (double)NAN, "",
 				   "%zu elements of matrix products on CPUs are wrong", wrong);
-	else if (throttled > 0)
-		info_preflight_say("rate", "product", kind, rate * 2 * SIDE * SIDE * SIDE * 1e-9,
-				   "GFLOP/s", "CPUs were throttled %.0f times", throttled);
 	else
 		info_preflight_say("rate", "product", kind, rate * 2 * SIDE * SIDE * SIDE * 1e-9,
 				   "GFLOP/s", "%s", "");

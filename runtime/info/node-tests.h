@@ -23,6 +23,7 @@
  * 	config	  result that should be equal on all nodes of the same kind
  * 	fact	  the test has passed
  * 	slow, failed, silent	the text says why; silent: no answer within the limit
+ * 	cut	  the time of the programme has ended in the test, of which a partner sees a failure
  * 	untested  text: the reason
  * 	end	  the process ends after its programme, or at its end of time
  */
@@ -97,7 +98,7 @@ void info_preflight_gpu_name(int index, char *name, size_t size);
 /*
  * sum-tests.c: run [test] as [count] child processes, at most INFO_GPUS_MOST, for at most [limit]
  * seconds of awake time, and not after [end]. Child i exits with the result of work([data], i).
- * Prints a line if a child was ended by a signal, or by [limit]. Returns the highest result; -1: a
+ * Prints a line if a child was ended by a signal, by [limit] or by [end]. Returns the highest result; -1: a
  * child has none.
  */
 int info_preflight_run(const char *test, int count, int (*work)(void *data, int i), void *data,

@@ -2,9 +2,8 @@
 /*
  * preflight-gpu.c - test all GPUs with matrix products
  *
- * The driver is loaded at run time, as in card.c, and compiles the kernel below, so that nodes need
- * no CUDA libraries. All GPUs are tested concurrently, each by one thread, because a job uses them
- * that way.
+ * The driver, which card.c loads, compiles the kernel below, so that nodes need no CUDA libraries.
+ * All GPUs are tested concurrently, each by one thread, because a job uses them that way.
  *
  * In the kernel, each warp adds up products of a 16 x 16 and a 16 x 8 matrix of bf16 on tensor
  * cores, in registers. The elements are small integers, so all sums are exact in f32, and the
@@ -12,9 +11,9 @@
  */
 #include "config.h"
 
+#include "info.h"
 #include "node-tests.h"
 
-#include <dlfcn.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -72,54 +71,7 @@ static const char kernel[] =
 		    "st.global.v4.f32 [%d1+32],{%f8,%f9,%f10,%f11};\n"
 		    "st.global.v4.f32 [%d1+48],{%f12,%f13,%f14,%f15};\nret;\n}\n";
 
-/* --- The driver ---------------------------------------------------------------------------- */
-
-#define DRIVER_CALLS(X)                                                                          \
-	X(init, (unsigned), "cuInit")                                                            \
-	X(version, (int *), "cuDriverGetVersion")                                                \
-	X(count, (int *), "cuDeviceGetCount")                                                    \
-	X(get, (int *device, int index), "cuDeviceGet")                                          \
-	X(name, (char *, int, int device), "cuDeviceGetName")                                    \
-	X(uuid, (unsigned char *, int device), "cuDeviceGetUuid")                                \
-	X(attribute, (int *, int, int device), "cuDeviceGetAttribute")                           \
-	X(retain, (void **context, int device), "cuDevicePrimaryCtxRetain")                      \
-	X(release, (int device), "cuDevicePrimaryCtxRelease_v2")                                 \
-	X(current, (void *context), "cuCtxSetCurrent")                                           \
-	X(wait, (void), "cuCtxSynchronize")                                                      \
-	X(alloc, (unsigned long long *, size_t), "cuMemAlloc_v2")                                \
-	X(release_memory, (unsigned long long), "cuMemFree_v2")                                  \
-	X(pin, (void **, size_t), "cuMemAllocHost_v2")                                           \
-	X(unpin, (void *), "cuMemFreeHost")                                                      \
-	X(in, (unsigned long long, const void *, size_t), "cuMemcpyHtoD_v2")                     \
-	X(out, (void *, unsigned long long, size_t), "cuMemcpyDtoH_v2")                          \
-	X(load, (void **module, const void *), "cuModuleLoadData")                               \
-	X(find, (void **function, void *module, const char *), "cuModuleGetFunction")            \
-	X(launch,                                                                                \
-	  (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, \
-	   void **, void **),                                                                    \
-	  "cuLaunchKernel")                                                                      \
-	X(error, (int, const char **), "cuGetErrorString")
-
-static struct driver {
-#define MEMBER(member, arguments, name) int(*member) arguments;
-	DRIVER_CALLS(MEMBER)
-} driver;
-
-/* Load the driver, which is never unloaded. Returns false if it is missing or lacks a function. */
-static bool load_driver(void)
-{
-	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-
-#define LOADED(member, arguments, name) &&(*(void **)&driver.member = dlsym(library, name))
-	return library DRIVER_CALLS(LOADED);
-}
-
-static const char *error_text(int result)
-{
-	const char *text = NULL;
-
-	return driver.error(result, &text) == 0 && text ? text : "unknown error";
-}
+static struct info_driver driver;
 
 /* --- The product --------------------------------------------------------------------------- */
 
@@ -359,7 +311,8 @@ static void *test_gpu(void *data)
 
 	if (result != 0)
 		info_preflight_say("failed", "GPU state", gpu->name, (double)NAN, "",
-				   "GPU %d: %s (%d)", gpu->index, error_text(result), result);
+				   "GPU %d: %s (%d)", gpu->index,
+				   info_driver_error(&driver, result), result);
 	return NULL;
 }
 
@@ -369,22 +322,19 @@ static void *test_gpu(void *data)
 static int count_given(void)
 {
 	const char *list = getenv("CUDA_VISIBLE_DEVICES");
-	int count = list && *list && *list != '-' && strcmp(list, "NoDevFiles") != 0;
+	int count = info_visible_devices(list);
 
 	/* CUDA shows a process one MIG slice, however many it has. */
 	if (list && strncmp(list, "MIG-", 4) == 0)
 		return 1;
-
-	for (; count > 0 && *list; list++)
-		count += *list == ',';
-	return count;
+	return count > 0 ? count : 0;
 }
 
 void info_preflight_gpu_name(int index, char *name, size_t size)
 {
 	int device;
 
-	if (!load_driver() || driver.init(0) != 0 || driver.get(&device, index) != 0 ||
+	if (!info_driver_load(&driver) || driver.init(0) != 0 || driver.get(&device, index) != 0 ||
 	    driver.name(name, (int)size, device) != 0)
 		*name = '\0';
 }
@@ -392,10 +342,10 @@ void info_preflight_gpu_name(int index, char *name, size_t size)
 int info_preflight_gpus(void)
 {
 	static struct gpu gpus[INFO_GPUS_MOST];
-	int given = count_given(), seen = 0, version, result;
+	int given = count_given(), seen = 0, started = 0, version, result;
 	char name[64];
 
-	if (!load_driver()) {
+	if (!info_driver_load(&driver)) {
 		if (given > 0)
 			info_preflight_say("fact", "devices", "", given, "",
 					   "not tested: there is no CUDA driver");
@@ -409,7 +359,8 @@ int info_preflight_gpus(void)
 	if (result != 0 || seen < given) {
 		info_preflight_say("failed", "devices", "", seen, "",
 				   "the driver finds %d of %d GPUs%s%s", seen, given,
-				   result ? ": " : "", result ? error_text(result) : "");
+				   result ? ": " : "",
+				   result ? info_driver_error(&driver, result) : "");
 		return 0;
 	}
 	info_preflight_gpu_name(0, name, sizeof(name));
@@ -417,16 +368,16 @@ int info_preflight_gpus(void)
 	if (driver.version(&version) == 0)
 		info_preflight_say("config", "CUDA driver", name, version / 1000.0, "CUDA", "%s",
 				   "");
-	for (int i = 0; i < seen && i < INFO_GPUS_MOST; i++) {
-		gpus[i] = (struct gpu){.index = i};
-		if (pthread_create(&gpus[i].thread, NULL, test_gpu, &gpus[i]) != 0) {
-			gpus[i].thread = pthread_self();
-			info_preflight_say("failed", "devices", "", (double)NAN, "",
-					   "cannot start a thread for GPU %d", i);
-		}
+	seen = seen < INFO_GPUS_MOST ? seen : INFO_GPUS_MOST;
+	for (; started < seen; started++) {
+		gpus[started] = (struct gpu){.index = started};
+		if (pthread_create(&gpus[started].thread, NULL, test_gpu, &gpus[started]) != 0)
+			break;
 	}
-	for (int i = 0; i < seen && i < INFO_GPUS_MOST; i++)
-		if (!pthread_equal(gpus[i].thread, pthread_self()))
-			pthread_join(gpus[i].thread, NULL);
-	return seen < INFO_GPUS_MOST ? seen : INFO_GPUS_MOST;
+	if (started < seen)
+		info_preflight_say("failed", "devices", "", (double)NAN, "",
+				   "cannot start a thread for GPU %d", started);
+	for (int i = 0; i < started; i++)
+		pthread_join(gpus[i].thread, NULL);
+	return seen;
 }

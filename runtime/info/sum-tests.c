@@ -21,6 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/checksum.h"
 #include "base/watch.h"
 #include "contract.h"
 #include "info.h"
@@ -44,6 +45,7 @@ enum {
 struct test_rank {
 	const char *test, *directory;
 	int node, nodes;
+	bool is_of_gpus;
 	int gpu, gpus; /* gpu -1: the rank of the node */
 	double limit;
 };
@@ -101,8 +103,8 @@ int info_preflight_run(const char *test, int count, int (*work)(void *data, int 
 		children[i] = start_child(work, data, i);
 		if (children[i] > 0)
 			continue;
-		info_preflight_say("failed", test, "", (double)NAN, "", "fork: %s",
-				   strerror(errno));
+		info_preflight_say("failed", test, "", (double)NAN, "",
+				   "cannot start a process: %s", strerror(errno));
 		result = -1;
 	}
 	while (reap(test, children, count, &result) > 0) {
@@ -116,6 +118,9 @@ int info_preflight_run(const char *test, int count, int (*work)(void *data, int 
 				   limit);
 	for (int i = 0; i < count; i++)
 		if (children[i] > 0) {
+			if (late == 0 && result >= 0)
+				info_preflight_say("cut", test, "", (double)NAN, "", "%s",
+						   "the time of the node is over");
 			result = -1;
 			kill(children[i], SIGKILL);
 		}
@@ -201,7 +206,7 @@ static size_t count_wrong(const float *data, int size)
 	return wrong;
 }
 
-/* --- In host memory ------------------------------------------------------------------------ */
+/* --- All-reduces --------------------------------------------------------------------------- */
 
 /* Returns the seconds that this thread was ready to run without a CPU; 0: not reported by the kernel. */
 static double waited_s(void)
@@ -218,27 +223,40 @@ static double waited_s(void)
 	return sscanf(text, "%*u %llu", &nanoseconds) == 1 ? (double)nanoseconds * 1e-9 : 0;
 }
 
+/* All-reduce [memory], which is that of a GPU unless [gpu] is negative. */
+static int sum(struct ddp *ddp, int gpu, void *memory, size_t bytes, enum ddp_op op)
+{
+	size_t count = bytes / sizeof(float);
+	int status;
+
+	if (gpu < 0)
+		return ddp_all_reduce(ddp, memory, memory, count, DDP_F32, op);
+	status = ddp_device_all_reduce(ddp, memory, memory, count, DDP_F32, op, NULL);
+	return status == 0 ? ddp_device_wait(ddp, NULL) : status;
+}
+
 /*
  * Sets [rate] to the bytes per second of the fastest of several all-reduces, since other jobs may
- * use the network and the CPUs. The time of the slowest rank counts. Only all-reduces in which the
- * ranks hardly waited for a CPU are considered. If there are none, the rate is that of busy CPUs, and
- * says nothing about the network: sets [is_busy].
+ * use the network and the CPUs. The time of the slowest rank counts. Messages of GPUs become larger
+ * while time is left. In host memory, only all-reduces in which the ranks hardly waited for a CPU are
+ * considered. If there are none, the rate is that of busy CPUs, and says nothing about the network:
+ * sets [is_busy].
  */
-static int measure(struct ddp *ddp, float *data, double *rate, bool *is_busy)
+static int measure(struct ddp *ddp, int gpu, void *memory, double *rate, bool *is_busy)
 {
-	double best[2] = {(double)INFINITY, (double)INFINITY}, started = ddp_seconds();
+	double best[2] = {0, 0}, started = ddp_seconds();
 	/* The last element of [times] is the time since the start, so that all ranks stop together. */
-	double times[SUMS + 1] = {0}, waits[SUMS];
+	double times[SUMS + 1] = {0}, waits[SUMS] = {0};
+	size_t bytes = gpu < 0 ? SUM_BYTES : GPU_BYTES_LEAST;
 	int status = 0;
 
 	while (status == 0 && times[SUMS] < SUM_TIME) {
 		for (int i = 0; i < SUMS && status == 0; i++) {
 			double waited = waited_s(), begun = ddp_seconds();
 
-			status = ddp_all_reduce(ddp, data, data, SUM_BYTES / sizeof(float), DDP_F32,
-						DDP_MAX);
+			status = sum(ddp, gpu, memory, bytes, DDP_MAX);
 			times[i] = ddp_seconds() - begun;
-			waits[i] = waited_s() - waited;
+			waits[i] = gpu < 0 ? waited_s() - waited : 0;
 		}
 		times[SUMS] = ddp_seconds() - started;
 		if (status == 0)
@@ -246,154 +264,46 @@ static int measure(struct ddp *ddp, float *data, double *rate, bool *is_busy)
 		if (status == 0)
 			status = ddp_all_reduce(ddp, waits, waits, SUMS, DDP_F64, DDP_MAX);
 		for (int i = 0; i < SUMS && status == 0; i++) {
-			double *least = &best[waits[i] > WAIT_MOST * times[i]];
+			double *most = &best[waits[i] > WAIT_MOST * times[i]];
 
-			*least = fmin(*least, times[i]);
+			*most = fmax(*most, (double)bytes / times[i]);
 		}
+		if (gpu >= 0 && bytes < GPU_BYTES_MOST)
+			bytes *= 4;
 	}
-	*is_busy = isinf(best[0]);
-	*rate = (double)SUM_BYTES / best[*is_busy];
+	*is_busy = best[0] <= 0;
+	*rate = best[*is_busy];
 	return status;
 }
 
-/* Sets [gpus] to the minimum number of GPUs on a node. */
-static int reduce(struct ddp *ddp, size_t *wrong, double *rate, bool *is_busy, double *gpus)
+/* Copy [data] to the memory of a GPU, or with [back] from there. Without [copier], they are the same. */
+static int copy(struct info_copier *copier, void *memory, float *data, bool back)
 {
-	float *data = malloc(SUM_BYTES);
-	const struct ddp_world *world = ddp_world(ddp);
-	int status = DDP_ERR_MEMORY;
-
-	if (data) {
-		fill(data, world->rank);
-		status = ddp_all_reduce(ddp, data, data, SUM_BYTES / sizeof(float), DDP_F32,
-					DDP_SUM);
-	}
-	if (status == 0) {
-		*wrong = count_wrong(data, world->size);
-		status = measure(ddp, data, rate, is_busy);
-	}
-	if (status == 0)
-		status = ddp_all_reduce(ddp, gpus, gpus, 1, DDP_F64, DDP_MIN);
-	free(data);
-	return status;
+	return !copier || info_copy(copier, memory, data, SUM_BYTES, back) ? 0 : DDP_ERR_ENGINE;
 }
 
-/* Run the test in a child process. Returns the number of GPUs that each node has. */
-static int run_host(void *data, int i)
+static int reduce(struct ddp *ddp, int gpu, size_t *wrong, double *rate, bool *is_busy)
 {
-	const struct test_rank *test_rank = data;
-	struct ddp *ddp = NULL;
-	size_t wrong = 0;
-	double rate = 0, gpus = test_rank->gpus;
-	bool is_busy = false;
-	int status = join(&ddp, test_rank);
-
-	(void)i;
-	if (status == 0)
-		status = reduce(ddp, &wrong, &rate, &is_busy, &gpus);
-	if (status < 0 || wrong > 0)
-		say_failed(test_rank, status, ddp, wrong);
-	else
-		info_preflight_say(is_busy ? "fact" : "rate", test_rank->test,
-				   is_busy ? "busy CPUs" : "", rate * 1e-6, "MB/s", "%s", "");
-	ddp_destroy(ddp);
-	return status < 0 || gpus < 0 ? 0 : (int)gpus;
-}
-
-static bool make_directory(const char *test, const char *directory)
-{
-	if (mkdir(directory, 0700) == 0 || errno == EEXIST)
-		return true;
-	info_preflight_say("failed", test, "", (double)NAN, "", "cannot make %s: %s", directory,
-			   strerror(errno));
-	return false;
-}
-
-void info_preflight_sum(const char *test, const char *directory, int number, int size, int *gpus,
-			double limit, const struct ddp_watch *end)
-{
-	struct test_rank test_rank = {.test = test,
-				      .directory = directory,
-				      .node = number,
-				      .nodes = size,
-				      .gpu = -1,
-				      .gpus = *gpus,
-				      .limit = limit};
-	char name[24], path[PATH_SIZE];
-	int tested;
-
-	if (!make_directory(test, directory))
-		return;
-	tested = info_preflight_run(test, 1, run_host, &test_rank, limit, end);
-	if (tested <= 0)
-		return;
-	snprintf(name, sizeof(name), "GPU %s", test);
-	snprintf(path, sizeof(path), "%s-gpus", directory);
-	info_preflight_gpu_sum(name, path, number, size, &tested, limit, end);
-	if (tested == 0)
-		*gpus = 0;
-}
-
-/* --- In GPU memory ------------------------------------------------------------------------- */
-
-static int sum_on_gpu(struct ddp *ddp, void *memory, size_t bytes, enum ddp_op op)
-{
-	int status = ddp_device_all_reduce(ddp, memory, memory, bytes / sizeof(float), DDP_F32, op,
-					   NULL);
-
-	return status == 0 ? ddp_device_wait(ddp, NULL) : status;
-}
-
-/* Like measure(), but with larger messages while time is left. */
-static int measure_on_gpu(struct ddp *ddp, void *memory, double *rate)
-{
-	double started = ddp_seconds();
-	int status = 0;
-
-	for (size_t bytes = GPU_BYTES_LEAST; bytes <= GPU_BYTES_MOST; bytes *= 4) {
-		/* Times of the fastest all-reduce, and of all all-reduces so far. */
-		double times[] = {(double)INFINITY, 0};
-
-		for (int i = 0; i < SUMS && status == 0; i++) {
-			double begun = ddp_seconds();
-
-			status = sum_on_gpu(ddp, memory, bytes, DDP_MAX);
-			times[0] = fmin(times[0], ddp_seconds() - begun);
-		}
-		times[1] = ddp_seconds() - started;
-		if (status == 0)
-			status = ddp_all_reduce(ddp, times, times, 2, DDP_F64, DDP_MAX);
-		if (status < 0)
-			return status;
-		*rate = fmax(*rate, (double)bytes / times[0]);
-		if (times[1] > SUM_TIME)
-			break;
-	}
-	return status;
-}
-
-static int reduce_on_gpu(struct ddp *ddp, int gpu, size_t *wrong, double *rate)
-{
-	struct info_copier *copier = info_copier_open(gpu);
+	struct info_copier *copier = gpu < 0 ? NULL : info_copier_open(gpu);
 	const struct ddp_world *world = ddp_world(ddp);
 	float *data = malloc(SUM_BYTES);
-	void *memory = NULL;
-	int status = ddp_agree(ddp, copier && data ? 0 : DDP_ERR_ENGINE,
-			       "cannot copy between the host and a GPU");
+	void *memory = data;
+	int status = ddp_agree(ddp, data && (gpu < 0 || copier) ? 0 : DDP_ERR_ENGINE,
+			       "ddp-info has no memory, or cannot copy between the host and a GPU");
 
-	if (status == 0)
+	if (status == 0 && gpu >= 0)
 		status = ddp_device_alloc(ddp, GPU_BYTES_MOST, &memory);
 	if (status == 0) {
 		fill(data, world->rank);
-		status = info_copy(copier, memory, data, SUM_BYTES, false) ? 0 : DDP_ERR_ENGINE;
+		status = copy(copier, memory, data, false);
 	}
 	if (status == 0)
-		status = sum_on_gpu(ddp, memory, SUM_BYTES, DDP_SUM);
+		status = sum(ddp, gpu, memory, SUM_BYTES, DDP_SUM);
 	if (status == 0)
-		status = info_copy(copier, memory, data, SUM_BYTES, true) ? 0 : DDP_ERR_ENGINE;
+		status = copy(copier, memory, data, true);
 	if (status == 0) {
 		*wrong = count_wrong(data, world->size);
-		status = measure_on_gpu(ddp, memory, rate);
+		status = measure(ddp, gpu, memory, rate, is_busy);
 	}
 	free(data);
 	return status;
@@ -406,52 +316,75 @@ static int reduce_on_gpu(struct ddp *ddp, int gpu, size_t *wrong, double *rate)
 static int describe(struct ddp *ddp, const struct test_rank *test_rank, char kind[96])
 {
 	const char *path = ddp_device_path(ddp);
-	int size = ddp_world(ddp)->size, status;
-	char name[NAME_SIZE] = "", *names = calloc((size_t)size, NAME_SIZE);
-	bool is_mixed = false;
+	char name[NAME_SIZE] = "";
+	int64_t most[2]; /* hash of the name, and its negative */
+	int status;
 
 	info_preflight_gpu_name(test_rank->gpu, name, sizeof(name));
-	status = ddp_agree(ddp, names ? 0 : DDP_ERR_MEMORY, NULL);
-	if (status == 0)
-		status = ddp_all_gather(ddp, name, names, NAME_SIZE);
-	for (int i = 1; i < size && status == 0; i++)
-		is_mixed = is_mixed || memcmp(names, names + i * NAME_SIZE, NAME_SIZE) != 0;
-	snprintf(kind, 96, "%d x %s, %.*s", test_rank->gpus, is_mixed ? "several kinds" : name,
-		 (int)strcspn(path, ","), path);
-	free(names);
+	most[0] = (int64_t)(ddp_hash(DDP_HASH_INIT, name, strlen(name)) >> 1);
+	most[1] = -most[0];
+	status = ddp_all_reduce(ddp, most, most, 2, DDP_I64, DDP_MAX);
+	snprintf(kind, 96, "%d x %s, %.*s", test_rank->gpus,
+		 most[0] != -most[1] ? "several kinds" : name, (int)strcspn(path, ","), path);
 	return status;
 }
 
-/* Run the test in the process of one GPU. Returns the exit status. */
-static int run_gpu(void *data, int gpu)
+/* Returns the length of the first sentence of [text], without its period. */
+static int first_sentence(const char *text)
+{
+	const char *end = strstr(text, ". ");
+
+	return (int)(end ? (size_t)(end - text) : strcspn(text, ";"));
+}
+
+/* Run the test in a child process. Returns its exit status, which is described in run_test(). */
+static int run_rank(void *data, int i)
 {
 	struct test_rank *test_rank = data;
+	bool is_gpu = test_rank->is_of_gpus, is_busy = false, untested;
+	double rate = 0, gpus = fmax(0, test_rank->gpus); /* negative: their test did not end */
 	struct ddp *ddp = NULL;
 	char kind[96] = "";
 	size_t wrong = 0;
-	double rate = 0;
-	bool untested;
 	int status;
 
-	test_rank->gpu = gpu;
+	test_rank->gpu = is_gpu ? i : -1;
 	status = join(&ddp, test_rank);
-	if (status == 0)
+	if (status == 0 && is_gpu)
 		status = ddp_device_join(ddp);
 	/* These errors say nothing about the program, which may use another version of NCCL. */
-	untested = status == DDP_ERR_UNSUPPORTED || status == DDP_ERR_MISMATCH;
+	untested = is_gpu && (status == DDP_ERR_UNSUPPORTED || status == DDP_ERR_MISMATCH);
+	if (status == 0)
+		status = is_gpu ? describe(ddp, test_rank, kind)
+				: ddp_all_reduce(ddp, &gpus, &gpus, 1, DDP_F64, DDP_MIN);
+	if (status == 0)
+		status = reduce(ddp, test_rank->gpu, &wrong, &rate, &is_busy);
 	if (untested)
 		info_preflight_say("untested", test_rank->test, "", (double)NAN, "", "%.*s",
-				   (int)strcspn(ddp_error(ddp), ";"), ddp_error(ddp));
-	if (status == 0)
-		status = describe(ddp, test_rank, kind);
-	if (status == 0)
-		status = reduce_on_gpu(ddp, gpu, &wrong, &rate);
-	if (!untested && (status < 0 || wrong > 0))
+				   first_sentence(ddp_error(ddp)), ddp_error(ddp));
+	else if (status < 0 || wrong > 0)
 		say_failed(test_rank, status, ddp, wrong);
-	else if (!untested && ddp_world(ddp)->rank == 0)
-		info_preflight_say("rate", test_rank->test, kind, rate * 1e-9, "GB/s", "%s", "");
+	else if (ddp_world(ddp)->rank == 0)
+		info_preflight_say(is_busy ? "fact" : "rate", test_rank->test,
+				   is_busy ? "busy CPUs" : kind, rate * (is_gpu ? 1e-9 : 1e-6),
+				   is_gpu ? "GB/s" : "MB/s", "%s", "");
 	ddp_destroy(ddp);
-	return untested ? EXIT_UNTESTED : 0;
+	return is_gpu ? (untested ? EXIT_UNTESTED : 0) : status < 0 ? 0 : (int)gpus;
+}
+
+/*
+ * Run the ranks of a node, or of its GPUs. Returns EXIT_UNTESTED if libddp has no engine for the GPUs,
+ * or for a node the number of GPUs that each node has.
+ */
+static int run_test(struct test_rank *test_rank, const struct ddp_watch *end)
+{
+	if (mkdir(test_rank->directory, 0700) < 0 && errno != EEXIST) {
+		info_preflight_say("failed", test_rank->test, "", (double)NAN, "",
+				   "cannot make %s: %s", test_rank->directory, strerror(errno));
+		return -1;
+	}
+	return info_preflight_run(test_rank->test, test_rank->is_of_gpus ? test_rank->gpus : 1,
+				  run_rank, test_rank, test_rank->limit, end);
 }
 
 void info_preflight_gpu_sum(const char *test, const char *directory, int number, int size,
@@ -461,10 +394,31 @@ void info_preflight_gpu_sum(const char *test, const char *directory, int number,
 				      .directory = directory,
 				      .node = number,
 				      .nodes = size,
+				      .is_of_gpus = true,
 				      .gpus = *gpus,
 				      .limit = limit};
 
-	if (make_directory(test, directory) &&
-	    info_preflight_run(test, *gpus, run_gpu, &test_rank, limit, end) == EXIT_UNTESTED)
+	if (run_test(&test_rank, end) == EXIT_UNTESTED)
+		*gpus = 0;
+}
+
+void info_preflight_sum(const char *test, const char *directory, int number, int size, int *gpus,
+			double limit, const struct ddp_watch *end)
+{
+	struct test_rank test_rank = {.test = test,
+				      .directory = directory,
+				      .node = number,
+				      .nodes = size,
+				      .gpus = *gpus,
+				      .limit = limit};
+	char name[24], path[PATH_SIZE];
+	int tested = run_test(&test_rank, end);
+
+	if (tested <= 0)
+		return;
+	snprintf(name, sizeof(name), "GPU %s", test);
+	snprintf(path, sizeof(path), "%s-gpus", directory);
+	info_preflight_gpu_sum(name, path, number, size, &tested, limit, end);
+	if (tested == 0)
 		*gpus = 0;
 }
