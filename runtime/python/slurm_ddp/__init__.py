@@ -19,13 +19,15 @@ __all__ = ["Stop", "beat", "world"]
 _C10D = "torch.distributed.distributed_c10d"
 
 
-def _create(*arguments):
-    return importlib.import_module(".backend", __name__).ProcessGroupDDP(*arguments)
-
-
 def _register(c10d):
+    def create(*arguments):
+        version = sys.modules["torch"].__version__
+        if tuple(map(int, version.split(".")[:2])) < (2, 7):  # which lose a collective that C++ waits for
+            raise RuntimeError(f'the backend ddp needs PyTorch 2.7 or later, and this is {version}; use "gloo"')
+        return importlib.import_module(".backend", __name__).ProcessGroupDDP(*arguments)
+
     if "ddp" not in getattr(c10d.Backend, "backend_capability", ["ddp"]):  # which PyTorch 2.0 lacks
-        c10d.Backend.register_backend("ddp", _create, devices=["cpu", "cuda"])
+        c10d.Backend.register_backend("ddp", create, devices=["cpu", "cuda"])
 
 
 class _Registration:

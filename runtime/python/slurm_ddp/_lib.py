@@ -6,14 +6,6 @@ import functools
 import os
 from ctypes import c_bool, c_char_p, c_double, c_int, c_size_t, c_void_p
 
-# Values of enum ddp_type and enum ddp_op.
-F32, F64, BF16, F16, I32, I64, U8 = range(7)
-SUM, MAX, MIN = range(3)
-
-# Places of the library, relative to this directory: in a wheel, and in an unpacked tarball or prefix.
-_PLACES = ("lib", "../../../../lib")
-_NAME = "libddp.so.1"
-
 
 class Options(ctypes.Structure):
     """struct ddp_options"""
@@ -42,19 +34,19 @@ _ARGUMENTS = {
     "ddp_all_gather": (c_void_p, c_void_p, c_void_p, c_size_t),
     "ddp_barrier": (c_void_p,),
     "ddp_device_join": (c_void_p,),
-    "ddp_device_all_reduce": (c_void_p, c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p),
-    "ddp_device_broadcast": (c_void_p, c_void_p, c_size_t, c_int, c_void_p),
-    "ddp_device_all_gather": (c_void_p, c_void_p, c_void_p, c_size_t, c_void_p),
     "ddp_device_wait": (c_void_p, c_void_p),
 }
+for _name in ("all_reduce", "broadcast", "all_gather"):  # on a device: the same, and a stream
+    _ARGUMENTS["ddp_device_" + _name] = (*_ARGUMENTS["ddp_" + _name], c_void_p)
 _RESULTS = {"ddp_version": c_char_p, "ddp_error": c_char_p, "ddp_destroy": None, "ddp_abort": None}
 
 
 @functools.lru_cache(maxsize=None)
 def library() -> ctypes.CDLL:
     """Return libddp, with prototypes: the one of this package, else the one that the dynamic linker finds."""
-    paths = (os.path.join(os.path.dirname(os.path.realpath(__file__)), place, _NAME) for place in _PLACES)
-    libddp = ctypes.CDLL(next(filter(os.path.exists, paths), _NAME))
+    places = ("lib", "../../../../lib")  # in a wheel, and in an unpacked tarball or prefix
+    paths = (os.path.join(os.path.dirname(os.path.realpath(__file__)), place, "libddp.so.1") for place in places)
+    libddp = ctypes.CDLL(next(filter(os.path.exists, paths), "libddp.so.1"))
     for name, arguments in _ARGUMENTS.items():
         function = getattr(libddp, name)
         function.argtypes, function.restype = arguments, _RESULTS.get(name, c_int)

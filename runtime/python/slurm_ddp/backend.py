@@ -23,11 +23,10 @@ from torch.distributed import DistBackendError
 
 from . import _lib
 
-_TYPES = {
-    **{torch.float32: _lib.F32, torch.float64: _lib.F64, torch.bfloat16: _lib.BF16, torch.float16: _lib.F16},
-    **{torch.int32: _lib.I32, torch.int64: _lib.I64, torch.uint8: _lib.U8, torch.bool: _lib.U8},
-}
-_OPS = {ReduceOp.SUM: _lib.SUM, ReduceOp.AVG: _lib.SUM, ReduceOp.MAX: _lib.MAX, ReduceOp.MIN: _lib.MIN}
+# Values of enum ddp_type and enum ddp_op. libddp has neither booleans nor averages.
+_ORDER = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int32, torch.int64, torch.uint8)
+_TYPES = {**{t: number for number, t in enumerate(_ORDER)}, torch.bool: _ORDER.index(torch.uint8)}
+_OPS = {ReduceOp.SUM: 0, ReduceOp.AVG: 0, ReduceOp.MAX: 1, ReduceOp.MIN: 2}
 _USE_GLOO = 'use a group of gloo: torch.distributed.new_group(backend="gloo")'
 
 _groups = []  # groups that have not left their world, in the order of their creation
@@ -91,16 +90,14 @@ class ProcessGroupDDP(ProcessGroup):
         except DistBackendError:
             self._libddp.ddp_destroy(self._handle)
             raise
-        if options.node_count == 1:
-            self._remove_directory()  # ranks of one node report errors in shared memory
+        if options.node_count == 1:  # ranks of one node report errors in shared memory
+            shutil.rmtree(self._directory, ignore_errors=True)
         self._use = threading.Lock()  # held by the thread that executes a collective
         self._pending = queue.SimpleQueue()
         self._last = None  # work that was queued last
         self._thread = threading.Thread(target=self._execute, name="slurm_ddp", daemon=True)
         self._thread.start()
         _groups.append(self)
-
-    # --- Names, and the end ---------------------------------------------------------------------------
 
     def getBackendName(self):
         return "ddp"
@@ -129,13 +126,7 @@ class ProcessGroupDDP(ProcessGroup):
         self._pending.put(None)
         self._thread.join()  # after the last collective
         self._libddp.ddp_destroy(self._handle)
-        self._remove_directory()
-
-    def _remove_directory(self):
-        """Remove the directory of the rendezvous. Each rank does so, because any of them may be killed."""
-        shutil.rmtree(self._directory, ignore_errors=True)
-
-    # --- Execution ------------------------------------------------------------------------------------
+        shutil.rmtree(self._directory, ignore_errors=True)  # on each rank, because any of them may be killed
 
     def _check(self, status):
         if status < 0:
@@ -194,18 +185,17 @@ class ProcessGroupDDP(ProcessGroup):
 
     def _call(self, name, tensor, *arguments):
         """Call the collective [name] of libddp for the kind of memory in which [tensor] is."""
-        if not tensor.is_cuda:
-            return self._check(getattr(self._libddp, "ddp_" + name)(self._handle, *arguments))
-        stream = self._side.cuda_stream
-        self._check(getattr(self._libddp, "ddp_device_" + name)(self._handle, *arguments, stream))
-        self._check(self._libddp.ddp_device_wait(self._handle, stream))
+        prefix, stream = ("ddp_device_", [self._side.cuda_stream]) if tensor.is_cuda else ("ddp_", [])
+        self._check(getattr(self._libddp, prefix + name)(self._handle, *arguments, *stream))
+        if stream:
+            self._check(self._libddp.ddp_device_wait(self._handle, *stream))
 
     # --- Collectives of one tensor, inside _start() ---------------------------------------------------
 
     def _all_reduce(self, send, recv, op):
         """Reduce [send] of all ranks to [recv], which may be [send]."""
         source, target = send.contiguous(), recv.contiguous()
-        code = _lib.MAX if recv.dtype is torch.bool and op == ReduceOp.SUM else _OPS[op]
+        code = _OPS[ReduceOp.MAX if recv.dtype is torch.bool and op == ReduceOp.SUM else op]
         self._call("all_reduce", recv, source.data_ptr(), target.data_ptr(), target.numel(), _TYPES[recv.dtype], code)
         if op == ReduceOp.AVG:
             # Integers are divided as by NCCL. Lightning averages them if the backend is not named gloo.
@@ -258,10 +248,8 @@ class ProcessGroupDDP(ProcessGroup):
     def _check_sizes(self, parts, wholes):
         for part, whole in zip(parts, wholes):
             if part.numel() * self._size != whole.numel() or part.dtype != whole.dtype:
-                raise ValueError(
-                    f"the tensor of all {self._size} ranks has {whole.numel()} elements of {whole.dtype}, "
-                    f"and the tensor of one rank has {part.numel()} of {part.dtype}"
-                )
+                whole, part = f"{whole.numel()} elements of {whole.dtype}", f"{part.numel()} of {part.dtype}"
+                raise ValueError(f"the tensor of all {self._size} ranks has {whole}, and the tensor of one rank has {part}")
 
     def _check_lists(self, lists, tensors):
         for parts, one in zip(lists, tensors):
@@ -300,16 +288,12 @@ class ProcessGroupDDP(ProcessGroup):
         return self.allgather_into_tensor_coalesced([output], [input], opts)
 
     def gather(self, outputs, inputs, opts):
-        if opts.rootRank == self._rank:
-            self._check_lists(outputs, inputs)
-        else:
-            outputs = [[]]
-        return self._start(self._gather, inputs, inputs, outputs, opts=opts)
+        self._check_lists(outputs, inputs)  # [outputs] is empty on the other ranks
+        return self._start(self._gather, inputs, inputs, outputs or [[]], opts=opts)
 
     def scatter(self, outputs, inputs, opts):
         root = opts.rootRank
-        if root == self._rank:
-            self._check_lists(inputs, outputs)
+        self._check_lists(inputs, outputs)  # [inputs] is empty on the other ranks
         return self._start(lambda o, i: self._scatter(o, i, root), outputs, outputs, inputs or [[]], opts=opts)
 
     def reduce_scatter_tensor_coalesced(self, outputs, inputs, opts):
@@ -327,9 +311,6 @@ class ProcessGroupDDP(ProcessGroup):
     def barrier(self, opts=None):
         return self._start(lambda libddp: self._check(libddp.ddp_barrier(self._handle)), [], [self._libddp], opts=opts)
 
-    def _start_coalescing(self, device):
-        pass
-
     def _end_coalescing(self, device):
         return self._start(None, [], [])
 
@@ -337,7 +318,8 @@ class ProcessGroupDDP(ProcessGroup):
     # Newer names, and those that a program in C++ calls.
     all_gather_single, all_gather_single_coalesced = _allgather_base, allgather_into_tensor_coalesced
     reduce_scatter_single, reduce_scatter_single_coalesced = _reduce_scatter_base, reduce_scatter_tensor_coalesced
-    start_coalescing, end_coalescing = _start_coalescing, _end_coalescing
+    _start_coalescing = start_coalescing = lambda self, device: None
+    end_coalescing = _end_coalescing
 
     def _unsupported(self, *arguments, **options):
         raise RuntimeError(f"the backend ddp has neither send and recv nor all_to_all; {_USE_GLOO}")

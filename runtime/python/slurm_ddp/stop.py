@@ -48,9 +48,7 @@ class Stop:
         self.reason: Optional[str] = None  # "SIGTERM", "SIGUSR1" or "time", once all ranks have agreed to stop
         self._signal = 0
         self._before = before
-        for number in SIGNALS:
-            signal.signal(number, self._on_signal)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # blocked if another Stop protects this process
+        self._handle_signals()
         _protect_children()
 
     def __call__(self) -> bool:
@@ -64,6 +62,11 @@ class Stop:
             if cause:
                 self._agreed("time" if cause == 1 else signal.Signals(cause).name)
         return self.reason is not None
+
+    def _handle_signals(self):
+        for number in SIGNALS:
+            signal.signal(number, self._on_signal)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # blocked if another Stop protects this process
 
     def _on_signal(self, number, frame):
         self._signal = self._signal or number
@@ -79,31 +82,38 @@ class Stop:
 
 
 def lightning_callback(checkpoint: str):
-    """Return a callback for Lightning's Trainer that saves [checkpoint], for fit(ckpt_path=), and ends the training."""
+    """Return a callback for Lightning's Trainer that saves [checkpoint], for fit(ckpt_path=), and ends the training.
+
+    Create it in the main thread, before workers start.
+    """
     from lightning.pytorch.callbacks import LambdaCallback
 
+    stop = Stop()  # not in on_train_start, before which fit() starts workers
+
     def begin(trainer, module):
-        trainer.slurm_ddp_stop = Stop()  # replaces Lightning's handler of SIGTERM, which calls a collective
+        stop._handle_signals()  # replaces Lightning's handler of SIGTERM, which calls a collective
 
     def check(trainer, module, *_):
-        if not trainer.should_stop and trainer.slurm_ddp_stop():
+        if not trainer.should_stop and stop():
             trainer.save_checkpoint(checkpoint)
             trainer.should_stop = True
             trainer.limit_val_batches = 0
 
-    return LambdaCallback(on_train_start=begin, on_train_batch_end=check)
+    return LambdaCallback(on_sanity_check_start=begin, on_train_start=begin, on_train_batch_end=check)
 
 
 def transformers_callback():
-    """Return a callback for the Trainer of Transformers that saves a checkpoint and ends the training."""
+    """Return a callback for the Trainer of Transformers that saves a checkpoint and ends the training.
+
+    Create it in the main thread, before workers start.
+    """
     from transformers import TrainerCallback
 
-    class Callback(TrainerCallback):
-        def on_train_begin(self, args, state, control, **_):
-            self.stop = Stop()
+    stop = Stop()
 
+    class Callback(TrainerCallback):
         def on_step_end(self, args, state, control, **_):
-            if self.stop():
+            if stop():
                 control.should_save = control.should_training_stop = True
 
     return Callback()
@@ -154,8 +164,7 @@ def _protect_children():
             del self.run
 
     multiprocessing.process.BaseProcess.start = start_protected
-    # resource_tracker has unblocked SIGTERM
-    multiprocessing.util.spawnv_passfds = _blocked()(multiprocessing.util.spawnv_passfds)
+    multiprocessing.util.spawnv_passfds = _blocked()(multiprocessing.util.spawnv_passfds)  # it unblocks SIGTERM
 
 
 def _run_protected(run):

@@ -27,8 +27,7 @@ class World:
     share: float = _variable(float, 1.0, "DDP_SHARE")  # this rank's part of its device, at most 1
     restart: int = _variable(int, 0, "DDP_RESTART")  # number of restarts by ddp-run so far
     checkpoint: Optional[str] = _variable(str, None, "DDP_CHECKPOINT")  # directory of the checkpoints
-    # end of the job's time limit, in seconds since 1970
-    end_time: Optional[float] = _variable(float, None, "DDP_END_TIME", "SLURM_JOB_END_TIME")
+    end_time: Optional[float] = _variable(float, None, "DDP_END_TIME", "SLURM_JOB_END_TIME")  # job's end, s since 1970
 
 
 world = World()
