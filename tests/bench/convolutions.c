@@ -86,14 +86,12 @@ static void print_pass(const struct bench *bench, enum math_pass pass)
 	const struct math_options *options = &bench->options;
 	int chosen = choose_algorithm(bench->math, bench->layer, options, pass,
 				      choose_level(bench->math->describe()));
-	struct ddp_error error;
 
 	printf("%2dx%2dx%-3d -> %-3d %dx%d/%d %-8s", options->height, options->width, options->in,
 	       options->out, options->size, options->size, options->stride, names[pass]);
 	for (int i = 0; i < bench->math->algorithms(bench->layer, pass); i++) {
-		must(bench->math->choose(bench->layer, pass, i, &error) == 0, &error);
-		must(bench->math->load(bench->layer, bench->weights, bench->bias, &error) == 0,
-		     &error);
+		bench->math->choose(bench->layer, pass, i);
+		bench->math->load(bench->layer, bench->weights, bench->bias);
 		printf(" %s%s %.2f", i == chosen ? "*" : "",
 		       bench->math->algorithm(bench->layer, pass, i), 1e3 * shortest(bench, pass));
 	}

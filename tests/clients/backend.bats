@@ -34,20 +34,28 @@ lines()
 	same "$output" "$(lines 2 ddp_options sync_batch_norm fsdp)"
 }
 
-@test "torchrun" {
-	step -N1 --ntasks-per-node=1 --ddp torchrun --nproc_per_node=2 "$PY/backend.py" subgroups
-	same "$output" "$(lines 2 subgroups)"
-}
-
 @test "torch.multiprocessing.spawn, and no file is left" {
 	step -n1 python3 "$PY/backend.py" spawn 2 subgroups
 	same "$output" "$(lines 2 subgroups)"
 	same "$(find "$TMPDIR" -name 'group-*')" ''
 }
 
-@test "a killed rank: the other rank's error names it" {
-	try mc srun -N2 --ntasks-per-node=1 --ddp python3 "$PY/backend.py" fail=killed:1
-	has "$out" '^rank 0: .*DistBackendError: .*rank 1 on n2'
+@test "a rank is killed, exits early or raises an exception: the other rank's error says so; a fork and an exit without destroy_process_group()" {
+	step -N2 --ntasks-per-node=1 --ddp python3 "$PY/backend.py" each fail=killed:1 fail=exit:1 fail=raised:1 fail_async fork+leave
+	has "$output" '^rank 0: killed: .*DistBackendError: .*rank 1 on n2'
+	has "$output" '^rank 0: exit: .*DistBackendError: .*rank 1 on n2.* has left with ddp_destroy'
+	has "$output" '^rank 0: raised: .*DistBackendError: .*rank 1 on n2 aborted: ValueError: no more data$'
+	# The mismatch of the calls, or rank 0's end.
+	has "$output" '^rank 1: async: .*rank 0 '
+	has "$(<"$TOP/err")" 'ValueError: no more data$'
+	same "$(grep ' of 2: ' <<<"$output" | grep -v fail_async)" "$(lines 2 fork 'fork, in a child' leave)"
+}
+
+@test "a PyTorch in which DistributedDataParallel could hang is refused" {
+	try mc srun -n1 --ddp python3 -c 'import torch; torch.__version__ = "2.6.0+cu124"
+import slurm_ddp; torch.distributed.init_process_group("ddp")'
+	same "$rc" 1
+	has "$err" 'RuntimeError: the backend ddp needs PyTorch 2\.7 or later, and this is 2\.6\.0\+cu124; use "gloo"$'
 }
 
 @test "rank 0 killed: no directory of a rendezvous is left" {
@@ -58,25 +66,3 @@ lines()
 	same "$(find "$TMPDIR" "$WORK" -name 'group-*')" ''
 }
 
-@test "a rank that exits early: the other rank's error says that it has left" {
-	try mc srun -N2 --ntasks-per-node=1 --ddp python3 "$PY/backend.py" fail=exit:1
-	has "$out" '^rank 0: .*DistBackendError: .*rank 1 on n2.* has left with ddp_destroy'
-}
-
-@test "an exception in a rank: the other rank's error has its text" {
-	try mc srun -N2 --ntasks-per-node=1 --ddp python3 "$PY/backend.py" fail=raised:1
-	has "$out" '^rank 0: .*DistBackendError: .*rank 1 on n2 aborted: ValueError: no more data$'
-	has "$err" 'ValueError: no more data$'
-}
-
-@test "an exception during an unfinished collective: all ranks end" {
-	try mc srun -n2 --ddp python3 "$PY/backend.py" fail_async
-	# The mismatch of the calls, or rank 0's end.
-	has "$out" '^rank 1: .*rank 0 '
-	has "$err" 'ValueError: no more data$'
-}
-
-@test "ranks end without destroy_process_group(), and forked children do not disturb them" {
-	step -N2 --ntasks-per-node=1 --ddp python3 "$PY/backend.py" fork leave
-	same "$output" "$(lines 2 fork 'fork, in a child' leave)"
-}

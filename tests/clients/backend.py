@@ -2,9 +2,11 @@
 """Compares the backend "ddp" with gloo: backend.py NAME..., where each NAME is a function of this file
 
 Each rank prints "rank R of W: NAME" after each of them. With "spawn N" in front, this process starts N ranks with
-torch.multiprocessing. All other launchers set env://.
+torch.multiprocessing. All other launchers set env://. With "each" in front, each argument NAME+NAME... is a world of its own, of
+forked children, since some functions end the process.
 """
 import contextlib
+import glob
 import os
 import sys
 import time
@@ -301,7 +303,7 @@ def fail(how):
     model = DistributedDataParallel(Net())
     for step in range(1000):
         if step == 3 and rank == int(failing):
-            print_line(f"rank {rank}: fails at {time.time():.3f}")
+            print_line(f"rank {rank}: fails")
             if how == "killed":
                 os.kill(os.getpid(), 9)
             if how == "exit":
@@ -310,7 +312,7 @@ def fail(how):
         try:
             model(torch.randn(8, 20)).square().mean().backward()
         except RuntimeError as error:
-            print_line(f"rank {rank}: at {time.time():.3f}", str(error).split("\n")[0])
+            print_line(f"rank {rank}: {how}:", str(error).split("\n")[0])
             sys.exit(0)
 
 
@@ -323,7 +325,7 @@ def fail_async():
         dist.barrier()
         dist.barrier()
     except RuntimeError as error:
-        print_line("rank 1:", error)
+        print_line("rank 1: async:", error)
 
 
 def leave():
@@ -360,6 +362,19 @@ def main(names):
         dist.destroy_process_group()
 
 
+def run_each(worlds):
+    for number, names in enumerate(worlds):
+        pid = os.fork()
+        if pid == 0:
+            main(names.split("+"))
+            sys.exit(0)
+        os.waitpid(pid, 0)
+        # The next world uses the same port.
+        open(f"ended.{number}.{os.environ['RANK']}", "w").close()
+        while len(glob.glob(f"ended.{number}.*")) < int(os.environ["WORLD_SIZE"]):
+            time.sleep(0.05)
+
+
 def spawned(rank, size, port, names):
     dist.init_process_group("ddp", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=size)
     run(names)
@@ -373,5 +388,7 @@ if __name__ == "__main__":
             probe.bind(("127.0.0.1", 0))
             free = probe.getsockname()[1]
         torch.multiprocessing.spawn(spawned, (int(sys.argv[2]), free, sys.argv[3:]), int(sys.argv[2]))
+    elif sys.argv[1] == "each":
+        run_each(sys.argv[2:])
     else:
         main(sys.argv[1:])

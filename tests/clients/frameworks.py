@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""frameworks.py NAME: two ranks train with a framework, of which rank 1 receives SIGTERM in its third step; again: to the end.
+"""frameworks.py NAME: two ranks train with a framework, of which rank 1 and its workers receive SIGTERM in the third step; again:
+to the end.
 
 Each rank prints a line "rank R: steps FIRST to LAST". The training has 10 steps.
 """
+import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 
 import torch
@@ -18,32 +21,13 @@ seen = []
 def add_step(step):
     seen.append(step)
     if step == 3 and slurm_ddp.world.rank == 1:
+        workers = [str(worker.pid) for worker in multiprocessing.active_children()]
+        subprocess.run(["kill", *workers], check=True)  # by a process that is not their parent, as slurmstepd
         os.kill(os.getpid(), signal.SIGTERM)
 
 
 def samples():
     return TensorDataset(torch.ones(20, 1))
-
-
-def lightning():
-    import lightning
-
-    class Module(lightning.LightningModule):
-        def __init__(self):
-            super().__init__()
-            self.model = torch.nn.Linear(1, 1)
-
-        def training_step(self, batch, _):
-            add_step(self.global_step + 1)
-            return self.model(batch[0]).sum()
-
-        def configure_optimizers(self):
-            return torch.optim.SGD(self.parameters(), lr=0.1)
-
-    trainer = lightning.Trainer(
-        accelerator="cpu", devices=1, num_nodes=2, strategy="ddp", max_epochs=1, logger=False, enable_checkpointing=False,
-        enable_progress_bar=False, enable_model_summary=False, callbacks=[slurm_ddp.stop.lightning_callback("stop.ckpt")])
-    trainer.fit(Module(), DataLoader(samples(), num_workers=1), ckpt_path="stop.ckpt" if os.path.exists("stop.ckpt") else None)
 
 
 def transformers():
@@ -66,6 +50,28 @@ def transformers():
     trainer = Trainer(
         Model(), arguments, train_dataset=[{"x": torch.ones(1)}] * 20, callbacks=[slurm_ddp.stop.transformers_callback()])
     trainer.train(resume_from_checkpoint=get_last_checkpoint("trainer"))
+
+
+def lightning():
+    import lightning
+
+    class Module(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.inner = torch.nn.Linear(1, 1)
+
+        def training_step(self, batch, _):
+            add_step(self.global_step + 1)
+            return self.inner(batch[0]).sum()
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    trainer = lightning.Trainer(
+        accelerator="cpu", devices=1, num_nodes=2, strategy="ddp", max_steps=10, logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False, callbacks=[slurm_ddp.stop.lightning_callback("stop.ckpt")])
+    trainer.fit(Module(), DataLoader(samples(), num_workers=2), ckpt_path="stop.ckpt" if os.path.exists("stop.ckpt") else None)
+    torch.distributed.destroy_process_group()
 
 
 def accelerate():

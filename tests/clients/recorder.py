@@ -1,16 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Three ranks with gloo, one of which does not call a collective, and which write dumps of PyTorch's flight recorder.
-
-recorder.py all: rank 2 does not call the fifth collective of all ranks. recorder.py pair: rank 1 does not call the
-second collective of the pair of ranks 0 and 1, so neither of them calls the fifth one of all.
+"""recorder.py: three ranks with gloo, of which rank 2 does not call the fifth collective, write dumps of PyTorch's flight recorder.
 
 The collectives and the dumps are PyTorch's. A thread of this script answers ddp-run's request on the pipe, because
-PyTorch has such a thread for NCCL only. tests/runtime/dumps has dumps of "recorder.py all".
+PyTorch has such a thread for NCCL only. tests/runtime/dumps has dumps of this program.
 """
 import datetime
 import os
 import signal
-import sys
 import threading
 
 from startup import rank, started
@@ -25,7 +21,7 @@ def answer(pipe):
             torch._C._distributed_c10d._dump_fr_trace_file(rank)
 
 
-def main(who):
+def main():
     pipe = f"{os.environ['TORCH_NCCL_DEBUG_INFO_PIPE_FILE']}{rank}.pipe"
     os.mkfifo(pipe)
     threading.Thread(target=answer, args=(pipe,), daemon=True).start()
@@ -38,11 +34,9 @@ def main(who):
         dist.broadcast(ones, 0, group=pair)
     dist.barrier()
     started.set()
-    if rank == {"all": 2, "pair": 1}[who]:
+    if rank == 2:
         signal.pause()
-    if who == "pair" and rank == 0:
-        dist.all_reduce(ones, group=pair)
     dist.all_reduce(torch.ones(10, 10))
 
 
-main(sys.argv[1])
+main()

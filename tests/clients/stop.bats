@@ -15,9 +15,8 @@ setup_file()
 teardown_file() { cluster_down; }
 teardown() { end_jobs; rm -rf "${WORK:?}"/* "$WORK"/.ddp; }
 
-# submit OPTION... -- OPTION...: starts a job with these options of sbatch, in which both ranks run stop.py with the other options.
-# The workers of a rank start by fork and by $methods. Sets $job. train: returns when both ranks train.
-methods=${DDP_LONG:+fork spawn forkserver+}
+# submit OPTION... -- ARGUMENT...: starts a job with these options of sbatch, in which both ranks run stop.py with the arguments.
+# Sets $job.
 submit()
 {
 	local options=()
@@ -26,14 +25,7 @@ submit()
 		shift
 	done
 	shift
-	rm -f "$WORK"/rank-?
-	job=$(mc sbatch --parsable -N2 -o job.out "${options[@]}" --wrap "exec ddp-run -N2 --ntasks-per-node=1 python3 $PY/stop.py $* 0 fork+ $methods")
-}
-
-train()
-{
-	submit --
-	within 500 both trains
+	job=$(mc sbatch --parsable -N2 -o job.out "${options[@]}" --wrap "exec ddp-run -N2 --ntasks-per-node=1 python3 $PY/stop.py $*")
 }
 
 both() { grep -qs "$1" "$WORK/rank-0" && grep -qs "$1" "$WORK/rank-1"; }
@@ -49,73 +41,25 @@ exits"
 	done
 	same "$(grep saved "$WORK/rank-0")" "$(grep saved "$WORK/rank-1")"
 	within 120 gone "$job"
-	echo "# $(date -u +%T) job $job: $(grep saved "$WORK/rank-0")" >&3
-}
-
-# rounds COMMAND...: runs the command $DDP_ROUNDS times.
-rounds()
-{
-	local round
-	for ((round = 0; round < ${DDP_ROUNDS:-1}; round++)); do
-		"$@"
-	done
-}
-
-# signal_step SIGNAL LINE: sends the signal to the step. ddp-run must print LINE.
-signal_step()
-{
-	local methods="fork spawn forkserver+"
-	train
-	mc scancel --signal="$1" "$job.0"
-	saved "SIG$1"
-	has "$(<"$WORK/job.out")" "$2"
-	same "$(grep -c "^slurm_ddp: SIG$1 was received; all ranks stop after this step\$" "$WORK/job.out")" 1
 }
 
 @test "SIGUSR1 to all processes of a step: all ranks save after the same step, and ddp-run does not start them again" {
-	rounds signal_step USR1 '^ddp-run: step [0-9]+\.0 stopped on request: SIGUSR1$'
+	submit -- 0 fork+ fork spawn forkserver+
+	within 500 both trains
+	mc scancel --signal=USR1 "$job.0"
+	saved SIGUSR1
+	has "$(<"$WORK/job.out")" '^ddp-run: step [0-9]+\.0 stopped on request: SIGUSR1$'
+	same "$(grep -c '^slurm_ddp: SIGUSR1 was received; all ranks stop after this step$' "$WORK/job.out")" 1
 }
 
-@test "SIGTERM to all processes of a step" {
-	[ -n "${DDP_LONG-}" ] || skip "in contrib/check --long"
-	rounds signal_step TERM '^next: stopped: it was cancelled$'
-}
-
-cancel_job()
-{
-	train
-	mc scancel "$job"
-	saved SIGTERM
-}
-
-@test "scancel of the job: all ranks save after the same step, and end" {
-	rounds cancel_job
-}
-
-near_limit()
-{
-	submit -t 10 -- --before 590
+@test "before the job's time limit all ranks save after the same step, and end" {
+	submit -t 10 -- --before 590 0 fork+
 	saved time
 	has "$(<"$WORK/job.out")" "^ddp-run: step $job\\.0 stopped on request: time\$"
 }
 
-@test "before the job's time limit all ranks save after the same step, and end" {
-	rounds near_limit
-}
-
-time_limit()
-{
-	submit -t 3 -- --before -3600
-	within 500 both trains
-	saved SIGTERM
-}
-
-@test "time limit: all ranks save after the same step, and end" {
-	[ -n "${DDP_LONG-}" ] || skip "in contrib/check --long"
-	rounds time_limit
-}
-
-# framework NAME: a training that is run twice ends after the step in which rank 1 was signalled, and continues with the next one.
+# framework NAME: a training that is run twice ends after the step in which rank 1 and its workers were signalled, and continues
+# with the next one.
 framework()
 {
 	"$PYTHON" -c "import $1" 2>/dev/null || skip "$PYTHON has no $1"
@@ -129,9 +73,9 @@ rank 0: steps 4 to 10
 rank 1: steps 4 to 10"
 }
 
-@test "Lightning: after SIGTERM to a rank all ranks save after the same step" { framework lightning; }
-@test "Accelerate: after SIGTERM to a rank all ranks save after the same step" { framework accelerate; }
-@test "Transformers: after SIGTERM to a rank all ranks save after the same step" { framework transformers; }
+@test "Accelerate: after SIGTERM to a rank and its workers all ranks save after the same step" { framework accelerate; }
+@test "Lightning: after SIGTERM to a rank and its workers all ranks save after the same step" { framework lightning; }
+@test "Transformers: after SIGTERM to a rank and its workers all ranks save after the same step" { framework transformers; }
 
 @test "without PyTorch: a child ends if its parent signals it, and not if another process does; its programs can be ended" {
 	local method

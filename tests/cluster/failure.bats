@@ -6,26 +6,20 @@
 
 load lib
 
-# Slurm reserves no ports here, so that the plugin computes MASTER_PORT. $PORT is an unused port, one of those that minicluster
-# claimed for MpiParams.
 setup_file()
 {
 	# With KillWait, a task has time to handle SIGTERM on a busy host.
-	cluster_up --nodes 2 --conf MpiParams= --conf KillWait=20
+	cluster_up --nodes 2 --conf KillWait=20
 	cp "$MINICLUSTER_DIR/plugstack.conf" "$TOP/optional"
-	PORT=$(($(sed -n 's/^base=//p' "$MINICLUSTER_DIR/cluster") + 50))
-	export PORT
 }
 
 teardown_file() { cluster_down; }
 
-setup() { [ ! -e "$TOP/optional" ] || cp "$TOP/optional" "$MINICLUSTER_DIR/plugstack.conf"; }
+setup() { cp "$TOP/optional" "$MINICLUSTER_DIR/plugstack.conf"; }
 
 teardown()
 {
 	other_cluster_down
-	# The last test has removed the cluster, and squeue would wait a minute for it.
-	[ -e "$MINICLUSTER_DIR" ] || return 0
 	end_jobs
 	rm -rf "${WORK:?}"/* "$WORK"/.ddp
 }
@@ -34,48 +28,18 @@ missing() { [ ! -e "$1" ]; }
 nodes_are_idle() { same "$(mc sinfo -h -N -o '%N %t %E' | sort)" "n1 idle none
 n2 idle none"; }
 
-# --- Ports -------------------------------------------------------------------------------
-
-@test "srun on rank 0's node, as in a batch script, skips a computed port that is in use" {
-	echo "optional $TOP/ddp.so ports=$PORT-$((PORT + 3))" >"$MINICLUSTER_DIR/plugstack.conf"
-	listen "$PORT"
-	batch -w n1 --wrap 'for i in 1 2 3 4 5 6; do srun --ddp printenv MASTER_PORT; done'
-	kill $!
-	wait $! || true
-	same "$(uniq -c <<<"$out" | xargs)" "6 $((PORT + 2))"
-}
-
 # --- Failing tasks -----------------------------------------------------------------------
 
-@test "srun has the task's exit status, and the directory is removed" {
+@test "srun has the task's exit status or Slurm's message about a missing program, and the directory is removed" {
 	try mc srun -N2 --ddp sh -c 'exit $((RANK + 3))'
 	same "$rc" 4
 	has_not "$err" ddp:
 	missing "$WORK/.ddp"
-	try mc srun -N1 --ddp sh -c 'kill -9 $$'
-	same "$rc" 137
-	has_not "$err" ddp:
-	missing "$WORK/.ddp"
-}
-
-@test "a missing program: Slurm's own message, and the directory is removed" {
 	try mc srun -N2 --ddp ./no-such-program
 	same "$rc" 2
 	has "$err" "no-such-program: No such file or directory"
 	has_not "$err" ddp:
 	missing "$WORK/.ddp"
-}
-
-@test "--kill-on-bad-exit ends the other tasks, and the directory is removed" {
-	# srun's exit status is the highest of all tasks. The task that Slurm ends exits with 5.
-	try mc srun -N2 --kill-on-bad-exit=1 --ddp sh -c 'if [ "$RANK" = 1 ]; then
-		until [ -e ready ]; do sleep 0.05; done; exit 7; fi
-		trap "exit 5" TERM; touch ready; sleep 600 & wait'
-	same "$rc" 7
-	rm "$WORK/ready"
-	missing "$WORK/.ddp"
-	within 30 no_jobs
-	nodes_are_idle
 }
 
 @test "srun ended by timeout: the step ends, and the directory is removed" {
@@ -197,7 +161,7 @@ without_slurmctld()
 	touch "$WORK/go"
 	wait $! || true
 	has_not "$(<"$TOP/out")" 'RANK=[0-9]'
-	has "$(<"$TOP/err")" "error: ddp: .*node n. does not share $WORK/\./\.ddp/[^ ]* with .*another step's"
+	has "$(<"$TOP/err")" "error: ddp: .*node n. does not see $WORK/\./\.ddp/[^ ]*, .*another step's"
 }
 
 @test "a task whose variables contradict each other is refused" {
@@ -249,7 +213,7 @@ install_private_plugin()
 1@n1 RANK=1 DDP_RENDEZVOUS=UNSET DDP_INIT_METHOD=UNSET
 2@n2 RANK=2 DDP_RENDEZVOUS=UNSET DDP_INIT_METHOD=UNSET
 3@n2 RANK=3 DDP_RENDEZVOUS=UNSET DDP_INIT_METHOD=UNSET"
-		same "$(count_lines "$err" "^ddp: no rendezvous directory: tasks on node n1 do not see $WORK/own/\.ddp/[^ ]*, although the node does: they have other mounts (No such file or directory); give a directory that tasks see with --ddp-rdzv=DIR; DDP_INIT_METHOD stays unset, env:// is not concerned$")" 1
+		same "$(count_lines "$err" "^ddp: DDP_INIT_METHOD stays unset (env:// works), because there is no rendezvous directory: tasks on node n1 do not see $WORK/own/\.ddp/[^ ]*, because they have other mounts than the node (No such file or directory). Give a directory that tasks see with --ddp-rdzv=DIR\.$")" 1
 	done
 	# If the tasks see the directory, it is used and there is no message.
 	PRIVATE=$WORK/own try mc srun -N2 --ddp --ddp-rdzv="$WORK" sh -c '[ -d "$DDP_RENDEZVOUS" ]'
@@ -284,7 +248,7 @@ in_container()
 	within 60 in_container "$WORK/own" "$SHOW" RANK DDP_RENDEZVOUS DDP_INIT_METHOD
 	same "$(sort -n <<<"$out")" "0@n2 RANK=0 DDP_RENDEZVOUS=UNSET DDP_INIT_METHOD=UNSET
 1@n2 RANK=1 DDP_RENDEZVOUS=UNSET DDP_INIT_METHOD=UNSET"
-	same "$(count_lines "$err" "^ddp: no rendezvous directory: tasks on node n2 do not see $WORK/own/\.ddp/[^ ]*, although the node does: they have other mounts ")" 1
+	same "$(count_lines "$err" "^ddp: .*no rendezvous directory: tasks on node n2 do not see $WORK/own/\.ddp/[^ ]*, because they have other mounts than the node ")" 1
 	within 60 in_container "$WORK" --ddp-rdzv="$WORK" sh -c '[ -d "$DDP_RENDEZVOUS" ]'
 	has_not "$err" ddp:
 }
@@ -295,14 +259,14 @@ in_container()
 	need_root
 	as_user mkdir "$WORK/half"
 	slurmd_n2 "mount -t tmpfs -o mode=755,uid=$(as_user id -u) none '$WORK/half'"
-	message="node n2 does not share $WORK/half/\.ddp/[^ ]* with $(hostname), where srun ran \(No such file or directory\); give a shared one with --ddp-rdzv=DIR"
+	message="node n2 does not see $WORK/half/\.ddp/[^ ]*, which srun made on $(hostname) \(No such file or directory\)\. Give a directory that all nodes share with --ddp-rdzv=DIR\."
 
 	try mc_in "$WORK/half" srun -N2 --ddp "$SHOW" RANK WORLD_SIZE DDP_INIT_METHOD
 	same "$rc" 0
 	has "$out" "^0@n1 RANK=0 WORLD_SIZE=2 DDP_INIT_METHOD=file://$WORK/half/.*$"
 	has "$out" "^1@n2 RANK=1 WORLD_SIZE=2 DDP_INIT_METHOD=UNSET$"
 	same "$(count_lines "$err" ddp:)" 1
-	has "$err" "^ddp: no rendezvous directory: $message; DDP_INIT_METHOD stays unset"
+	has "$err" "^ddp: DDP_INIT_METHOD stays unset, because there is no rendezvous directory: $message$"
 
 	# SLURMD_NODENAME is set as if srun ran in a batch script on n1. Rank 0 takes ten minutes.
 	try mc env SLURMD_NODENAME=n1 srun -N2 --ddp --ddp-rdzv="$WORK/half" sh -c 'touch ran.$RANK; exec sleep 600'
@@ -330,7 +294,7 @@ in_container()
 }
 
 @test "directories have mode 700 and files 600 with any umask" {
-	for mask in 000 022 027 077; do
+	for mask in 000 077; do
 			try mc sh -c 'umask "$1"; exec srun --ddp --ddp-rdzv=new/er sh -c "cd \"\$DDP_RENDEZVOUS\" && stat -c %a ../../.. ../.. .. . step"' - "$mask"
 		same "$rc:$err" "0:"
 		same "$out" "700
@@ -341,15 +305,13 @@ in_container()
 	done
 }
 
-@test "a limit of 64 or 32 open files is enough for srun and the tasks" {
-	for n in 64 32; do
-		try mc prlimit --nofile=$n:$n srun -N2 --ddp "$SHOW" RANK
-		same "$rc" 0
-		has_not "$err" ddp:
-		same "$(sort <<<"$out")" "0@n1 RANK=0
+@test "a limit of 32 open files is enough for srun and the tasks" {
+	try mc prlimit --nofile=32:32 srun -N2 --ddp "$SHOW" RANK
+	same "$rc" 0
+	has_not "$err" ddp:
+	same "$(sort <<<"$out")" "0@n1 RANK=0
 1@n2 RANK=1"
-		missing "$WORK/.ddp"
-	done
+	missing "$WORK/.ddp"
 }
 
 # long_directory N: creates a working directory whose path has N characters, and prints the path.
@@ -369,7 +331,7 @@ long_directory()
 }
 
 @test "long paths are used as far as they fit, and are one warning beyond" {
-	for n in 255 1000 2000 3500; do
+	for n in 1000 3500; do
 		dir=$(long_directory $n)
 		same "${#dir}" "$n"
 		try mc_in "$dir" srun --ddp sh -c 'test -s "$DDP_RENDEZVOUS/step" && echo "${#DDP_RENDEZVOUS} ${DDP_INIT_FILE%%/*}"; echo "${RANK-UNSET} ${DDP_ERROR-UNSET}"'
@@ -386,25 +348,3 @@ long_directory()
 }
 
 # --- After all tests ---------------------------------------------------------------------------
-
-@test "after all tests no process, file, shared memory, mount or port remains" {
-	within 30 no_jobs
-	same "$(ls -A "$WORK")" ""
-	"$minicluster" down
-	within 60 nothing_runs
-	missing "$MINICLUSTER_DIR"
-	has_not "$(cat /proc/mounts)" "$TOP"
-	has_not "$(find /tmp -maxdepth 1 -name 'minicluster-port-*' -printf '%l\n')" "^$MINICLUSTER_DIR$"
-	# Other programs on the host may have shared memory of other names.
-	same "$(find /dev/shm -name '*ddp*' -newer "$TOP/optional" -user "$(as_user id -un)")" ""
-}
-
-# Checks that no process has this cluster in its arguments or environment, except the tests' own processes.
-nothing_runs()
-{
-	local file pid
-	while read -r file; do
-		pid=${file//[!0-9]/}
-		! grep -qsF "$MINICLUSTER_DIR" "/proc/$pid/environ" "/proc/$pid/cmdline" || return 1
-	done < <(grep -lE "slurmctld|slurmd|slurmstepd|munged|srun|sleep|show" /proc/[0-9]*/comm 2>/dev/null)
-}

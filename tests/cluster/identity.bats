@@ -41,7 +41,7 @@ layout()
 	layout "0@n2:0/2:0/2 1@n3:0/2:1/2 2@n2:1/2:0/2 3@n3:1/2:1/2" 4 127.0.0.2 srun -w 'n[2-3]' -N2 --ntasks-per-node=2 -m cyclic --ddp
 	layout "0@n1:0/4:0/2 1@n1:1/4:0/2 2@n2:0/2:1/2 3@n2:1/2:1/2 4@n1:2/4:0/2 5@n1:3/4:0/2" 6 127.0.0.1 \
 		srun -w 'n[1-2]' -N2 -n6 -m plane=2 --ddp
-	same "$err" "ddp: the nodes have different numbers of tasks (4,2): the variables are right, but code that computes a node as rank / LOCAL_WORLD_SIZE is wrong"
+	same "$err" "ddp: the nodes have different numbers of tasks (4,2). The variables are right, but code that computes a node as rank / LOCAL_WORLD_SIZE is wrong."
 	layout "0@n1:0/1:0/4 1@n2:0/1:1/4 2@n3:0/1:2/4 3@n4:0/1:3/4" 4 127.0.0.1 srun -N4 -n4 --ddp
 	layout "0@n3:0/6:0/1 1@n3:1/6:0/1 2@n3:2/6:0/1 3@n3:3/6:0/1 4@n3:4/6:0/1 5@n3:5/6:0/1" 6 127.0.0.3 srun -w n3 -n6 -O --ddp
 }
@@ -79,31 +79,6 @@ layout()
 	got=$(show "NODE_RANK MASTER_ADDR" -N4 --ddp --ddp-master-suffix=.x)
 	same "$(head -n 1 <<<"$got")" "0@n3 NODE_RANK=0 MASTER_ADDR=n3.x"
 	same "$(cut -d ' ' -f 2 <<<"$got" | sort)" $'NODE_RANK=0\nNODE_RANK=1\nNODE_RANK=2\nNODE_RANK=3'
-}
-
-idle_nodes() { [ "$(mc sinfo -h -N -t idle -o %N | wc -l)" -eq "$1" ]; }
-
-@test "a job that scontrol has shrunk: MASTER_ADDR is that of rank 0's node, not of the first in SLURM_NODELIST" {
-	local conf node
-	other_cluster --nodes 4 --gpus 0
-	# These node names have different forms, which a node list and the step layout sort differently.
-	conf=$MINICLUSTER_DIR/slurm.conf
-	for daemon in slurmctld slurmd-n1 slurmd-n2 slurmd-n3 slurmd-n4; do
-		kill "$(<"$MINICLUSTER_DIR/$daemon.pid")"
-		within 60 test ! -e "$MINICLUSTER_DIR/$daemon.pid"
-	done
-	sed -i 's/^NodeName=n3 /NodeName=n3a /; s/^\(NodeName=n4 .*NodeAddr=127\.0\.0\.\)1 /\14 /' "$conf"
-	mkdir -p "$MINICLUSTER_DIR/spool/n3a" "$MINICLUSTER_DIR/tmp-n3a"
-	(cd / && env -i PATH="$PATH:/usr/sbin:/sbin" slurmctld -c -f "$conf" </dev/null 3>&-)
-	for node in n1 n2 n3a n4; do
-		start_slurmd "$node"
-	done
-	within 60 idle_nodes 4
-	got=$(mc salloc -Q -w n2,n3a,n4 -N3 -n3 bash -c 'scontrol update jobid="$SLURM_JOB_ID" NodeList=n3a,n4 >/dev/null 2>&1
-		. ./slurm_job_"$SLURM_JOB_ID"_resize.sh
-		srun --ddp "$SHOW" MASTER_ADDR' | sort)
-	same "$got" "0@n3a MASTER_ADDR=127.0.0.1
-1@n4 MASTER_ADDR=127.0.0.1"
 }
 
 # bats test_tags=release
@@ -181,7 +156,7 @@ $(head -n 1 <<<"$got").1"
 		-w 'n[1-2]' -N2 -n2 --ddp --ddp-port=4445 --ddp-master-suffix=-ib)
 	same "$got" "0@n1 RANK=0 MASTER_ADDR=my.host MASTER_PORT=4321 PET_RDZV_ENDPOINT=my.host:4321
 1@n2 RANK=1 MASTER_ADDR=my.host MASTER_PORT=4321 PET_RDZV_ENDPOINT=my.host:4321"
-	same "$(plugin_messages | sort)" 'ddp: MASTER_PORT=4321 of your environment is used, and --ddp-port is not
+	same "$(plugin_messages | sort)" 'ddp: MASTER_PORT=4321 of your environment is used, and --ddp-port is not. Unset MASTER_PORT to use --ddp-port.
 ddp: RANK=5\x0aslurmd: of your environment is replaced in each task'
 	same "$(show "MASTER_ADDR MASTER_PORT NCCL_RAS_ADDR" -w n2 -n1 --ddp --ddp-port=4445 --ddp-master-suffix=-ib)" \
 		"0@n2 MASTER_ADDR=n2-ib MASTER_PORT=4445 NCCL_RAS_ADDR=localhost:4446"

@@ -99,7 +99,7 @@ network()
 	same "$(network eth7 10.1.2.3/20)" "0 network 10.1.0.0/20, by interface eth7 "
 	has "$(network docker0 172.17.0.1/16)" '^1 network ranks would use docker0 \(172.17.0.0/16\), .* set DDP_SOCKET_IFNAME'
 	has "$(network eth7 10.1.2.3/20 ib0 "")" '^1 network ranks would use eth7 \(10.1.0.0/20\), as ib0 has no address .*DDP_WIDE=mpi'
-	has "$(IFNAME=nowhere network eth7 10.1.2.3/20)" '^2 network DDP_SOCKET_IFNAME=nowhere selects no interface; .* eth7 '
+	has "$(IFNAME=nowhere network eth7 10.1.2.3/20)" '^2 network DDP_SOCKET_IFNAME=nowhere selects no interface that has an address. Choose from .*eth7 '
 }
 
 # host PLUGSTACK SETTINGS PATTERN...: checks one host whose plugstack.conf has the text PLUGSTACK, and slurmctld's settings the text
@@ -148,7 +148,7 @@ host()
 	host 'include @/non*.conf\n' '' '1 plugstack.conf @/plugstack.conf:1: include @/non\*.conf matches no file'
 	host 'include @/non*.conf\noptional @/ddp.so\n' '' '0 plugstack.conf @/plugstack.conf:2: optional' '!.*matches no file'
 	host 'optional @/none/ddp.so' '' '2 ddp.so cannot read @/none/ddp.so: No such file' '2 srun srun does not know --ddp: .*@/none/ddp.so'
-	host 'optional @/ddp.so rdvz=/x' '' '2 arguments @/plugstack.conf:1: there is no argument "rdvz=/x"'
+	host 'optional @/ddp.so rdvz=/x' '' '2 arguments @/plugstack.conf:1: "rdvz=/x" is not an argument'
 	host 'optional @/ddp.so ports=70000' '' '2 arguments @/plugstack.conf:1: ports=70000 is not a port'
 	host 'optional @/ddp.so gpu_memory=80G' '' '0 arguments none $'
 }
@@ -195,7 +195,7 @@ host()
 	has "$out" $'\t2\tstep\tcannot write to the directory that srun created: No space left on device\t'
 	same "$(ls "$TOP/p-full")" x
 	same "$(cd "$TOP/p-full" && "$minicluster" run ddp-info --check | sed -n 's/  */ /g; s|.ddp/[^:]*|.ddp/*|; / step /p')" \
-		"warning n[1-3] step srun --ddp made the task a rank; no rendezvous directory: cannot write in $TOP/p-full/.ddp/*: No space left on device; choose another directory with --ddp-rdzv=DIR"
+		"warning n[1-3] step srun --ddp made the task a rank; no rendezvous directory: cannot write in $TOP/p-full/.ddp/*: No space left on device. Choose another directory with --ddp-rdzv=DIR."
 }
 
 @test "the user's defaults for srun, sinfo and scontrol have no effect; an invalid MASTER_PORT is named" {
@@ -290,13 +290,6 @@ host()
 	same "$(<"$TOP/p-bin/asked")" "s[1-9]"
 }
 
-@test "--here checks this host only, without srun" {
-	check --here
-	same "$rc" 0
-	row ok "$(host_name)" ddp.so "$TOP/ddp.so"
-	has_not "$out" ' n[1-3] '
-}
-
 @test "plugstack.conf with required is a warning; an unknown argument and a ddp.so that others can write or own are errors" {
 	echo "required $TOP/ddp.so ports=62000-62999" >"$MINICLUSTER_DIR/plugstack.conf"
 	check
@@ -308,7 +301,7 @@ host()
 	chmod 757 "$TOP/ddp.so"
 	check
 	same "$rc" 1
-	row WRONG "$(host_name), n\[1-3\]" arguments '.*:1: there is no argument "rdvz=/x"; '
+	row WRONG "$(host_name), n\[1-3\]" arguments '.*:1: "rdvz=/x" is not an argument of ddp.so'
 	row WRONG "$(host_name), n\[1-3\]" ddp.so "$TOP/ddp.so is writable for everybody"
 	need_root
 	chmod 755 "$TOP/ddp.so"
@@ -387,12 +380,12 @@ host()
 	echo "optional $TOP/ddp.so nonsense" >"$MINICLUSTER_DIR/plugstack.conf"
 	check_by "$TOP/p-srun.conf" -w n1
 	same "$rc" 1
-	row WRONG n1 node 'disabled, since its line in plugstack.conf on this node is wrong: there is no argument "nonsense"'
+	row WRONG n1 node 'the plugin is disabled, because its line in plugstack.conf on this node is wrong: "nonsense" is not an argument'
 	# With "required" no task starts, so the row has the message that Slurm printed.
 	echo "required $TOP/ddp.so nonsense" >"$MINICLUSTER_DIR/plugstack.conf"
 	check_by "$TOP/p-srun.conf"
 	same "$rc" 1
-	row WRONG 'n\[1-3\]' node 'disabled, since its line in plugstack.conf on this node is wrong: there is no argument "nonsense"'
+	row WRONG 'n\[1-3\]' node 'the plugin is disabled, because its line in plugstack.conf on this node is wrong: "nonsense" is not an argument'
 }
 
 @test "a node without ddp.so, and a node without ddp-info, are errors" {
@@ -426,11 +419,11 @@ host()
 	check
 	rm "$PROLOG"/n?.slow
 	same "$rc" 1
-	row WRONG n2 node 'node n2 does not share .* \(tasks cannot write in it: Read-only file system\)'
+	row WRONG n2 node 'node n2 does not see .* \(tasks cannot write in the directory: Read-only file system\)'
 	row ok 'n\[1,3\]' step 'srun --ddp made the task a rank, and the directory is shared'
 	try mc srun -w n2 -N1 --ddp "$SHOW" RANK
 	same "$rc:$out" 1:
-	has "$err" 'ddp: node n2 does not share .* \(tasks cannot write in it: Read-only file system\)'
+	has "$err" 'ddp: node n2 does not see .* \(tasks cannot write in the directory: Read-only file system\)'
 	# Without rdzv=, the base directory is the working directory.
 	cp "$TOP/plugstack.conf" "$MINICLUSTER_DIR/plugstack.conf"
 	out=$(cd "$TOP/p-base/cwd" && "$minicluster" run ddp-info --check)

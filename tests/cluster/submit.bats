@@ -1,12 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-# All ways to start a --ddp step: srun, sbatch, salloc, environment variables, and from within another step.
+# All ways to start a --ddp step: srun, sbatch, salloc, environment variables, and from within another step. Commands that would
+# train something else than intended, or wait for ever, are refused or get a line that says what to write.
 # shellcheck disable=SC2016,SC2030,SC2031,SC2154
 
 load lib
 
-setup_file() { cluster_up --nodes 2 --cpus 8 --gpus 0; }
+setup_file()
+{
+	cluster_up --nodes 2 --cpus 8 --gpus 0
+	install -m 755 "$DDP_BUILDDIR/runtime/launch/ddp-exec" "$TOP"
+	export PATH=$TOP:$PATH
+}
 teardown_file() { cluster_down; }
-teardown() { other_cluster_down; }
+teardown()
+{
+	end_jobs
+	chmod -R u+w "$WORK"
+	rm -rf "${WORK:?}"/* "$WORK/.ddp"
+	other_cluster_down
+}
 
 # script NAME <TEXT: creates an executable file that belongs to the user.
 script()
@@ -174,16 +186,16 @@ terminal()
 	for command in "srun true" "sbatch --wrap=true" "salloc true"; do
 		try mc "${command% *}" -n1 --ddp --ddp-port=9000-8000 "${command#* }"
 		[ "$rc" -ne 0 ]
-		same "$(grep ddp: <<<"$err")" "${command% *}: error: ddp: --ddp-port=9000-8000 is not a port or a range of ports; write P or LO-HI, 1 to 65535"
+		same "$(grep ddp: <<<"$err")" "${command% *}: error: ddp: --ddp-port=9000-8000 is not a port or a range of ports. Write P or LO-HI, with numbers from 1 to 65535."
 		SLURM_DDP_PORT=x try mc "${command% *}" -n1 --ddp "${command#* }"
 		[ "$rc" -ne 0 ]
-		same "$(grep ddp: <<<"$err")" "${command% *}: error: ddp: SLURM_DDP_PORT=x is not a port or a range of ports; write P or LO-HI, 1 to 65535"
+		same "$(grep ddp: <<<"$err")" "${command% *}: error: ddp: SLURM_DDP_PORT=x is not a port or a range of ports. Write P or LO-HI, with numbers from 1 to 65535."
 	done
 	same "$(mc squeue -h)" ""
 	touch "$WORK/file"
 	try mc srun --ddp --ddp-rdzv=file/below touch ran
 	[ "$rc" -ne 0 ]
-	has "$err" "error: ddp: cannot open .*/file: Not a directory; choose another directory with --ddp-rdzv=DIR$"
+	has "$err" "error: ddp: cannot open .*/file: Not a directory\. Choose another directory with --ddp-rdzv=DIR\.$"
 	SLURM_DDP=maybe try mc srun -n1 "$SHOW" RANK
 	has "$err" "^srun: error: ddp: SLURM_DDP=maybe is neither 1 nor 0"
 	[ ! -e "$WORK/ran" ]
@@ -203,7 +215,7 @@ terminal()
 	has "$err" 'srun: error: ddp: torchrun.*--ntasks-per-node=1.*--ddp-launcher=allow'
 	try mc srun -N2 -n2 --ddp nice -n 5 ./torchrun --standalone train.py
 	same "$rc:$out" "1:"
-	has "$err" 'srun: error: ddp: torchrun --standalone: each of the 2 tasks'
+	has "$err" 'srun: error: ddp: with torchrun --standalone each of the 2 tasks'
 	[ ! -e "$WORK/ran" ]
 	try mc srun -N1 -n2 --ddp --ddp-launcher=allow ./torchrun
 	same "$rc:$(wc -l <<<"$out"):$err" "0:2:"
@@ -211,7 +223,7 @@ terminal()
 	same "$rc:$(sort <<<"$out"):$err" "0:0@n1 PET_NNODES=UNSET PET_NODE_RANK=UNSET
 1@n2 PET_NNODES=UNSET PET_NODE_RANK=UNSET:"
 	try mc srun -n2 --ddp bash <<<'exit 0'
-	same "$rc:$(grep -c '^ddp: bash is a rank, .* start each program by its own srun$' <<<"$err")" 0:1
+	same "$rc:$(grep -c '^ddp: bash is a rank\. .* start each program by its own srun\.$' <<<"$err")" 0:1
 }
 
 @test "--ddp-verbose: each variable of rank 0 once, with its reason and without secrets, and a line for each other rank" {
@@ -241,4 +253,100 @@ terminal()
 			has "$out$err" "^ +$option( |$)"
 		done
 	done
+}
+
+# --- Programs of the tasks ------------------------------------------------------------
+
+@test "srun as the program is refused, also by ddp-exec, and --ddp-launcher=allow starts it" {
+	for start in "srun -w n1 -n2 --ddp" "srun -w n1 -n2 ddp-exec"; do
+		# shellcheck disable=SC2086
+		try mc $start srun --overlap -n1 touch ran
+		[ "$rc" -ne 0 ]
+		same "$(grep -c 'error: ddp: each task\|^ddp-exec: usage error: each task' <<<"$err")" 1
+		has "$err" 'write --ddp after the inner srun\. Use --ddp-launcher=allow to start it anyway\.$'
+		[ ! -e "$WORK/ran" ]
+	done
+	try mc srun -w n1 -n1 --ddp --ddp-launcher=allow srun --overlap -n1 echo ran
+	same "$rc:$out:$err" "0:ran:"
+}
+
+@test "mpirun as the program is refused in several tasks; in one task it gets a line and no variables" {
+	as_user cp "$SHOW" "$WORK/mpirun"
+	for start in "srun -w n1 -n2 --ddp" "srun -w n1 -n2 ddp-exec"; do
+		# shellcheck disable=SC2086
+		try mc $start ./mpirun RANK
+		[ "$rc" -ne 0 ]
+		same "$out:$(grep -c 'each of the 2 tasks would start ranks by mpirun.*srun --mpi=pmix --ddp' <<<"$err")" ":1"
+	done
+	try mc srun -w n1 -n1 --ddp ./mpirun RANK
+	same "$rc:$out" "0:0@n1 RANK=UNSET"
+	same "$err" "ddp: mpirun starts ranks, and --ddp does not set them up. Write srun --mpi=pmix --ddp python3 train.py, with a task for each rank."
+}
+
+@test "mpirun in a script with #SBATCH --ddp starts its daemons by srun without a message" {
+	as_user cp "$SHOW" "$WORK/orted"
+	script mpirun <<<$'#!/bin/sh\nsrun -N2 -n2 ./orted RANK WORLD_SIZE SLURM_DDP_STEP'
+	batch -N2 -n2 --ddp --wrap ./mpirun
+	same "$(sort <<<"$out")" "0@n1 RANK=UNSET WORLD_SIZE=UNSET SLURM_DDP_STEP=UNSET
+1@n2 RANK=UNSET WORLD_SIZE=UNSET SLURM_DDP_STEP=UNSET"
+}
+
+@test "srun in a task without --overlap: rank 0 prints why it waits; no line in jobs that a task submits" {
+	script inner <<-'END'
+		#!/bin/bash
+		timeout 2 srun -n1 true
+		srun --overlap -n1 true
+		SLURM_OVERLAP=1 srun -n1 true
+		[ "$SLURM_PROCID" = 0 ] || exit 0
+		sbatch -Q -n1 -o batch.out --wrap 'srun echo ran'
+		salloc -Q -n1 srun true
+	END
+	try mc srun -w n1 -n2 --ddp ./inner
+	same "$(grep ddp: <<<"$err" | sed 's/step [0-9]*\.0/step J.0/')" \
+		"ddp: this srun runs in a task of step J.0, and waits until CPUs of the job are free. The step keeps its CPUs until it ends. Write srun --overlap to share them."
+	within 60 no_jobs
+	same "$(<"$WORK/batch.out")" ran
+}
+
+# --- Options and variables ------------------------------------------------------------
+
+@test "#SBATCH --ddp does not apply to jobs that the job submits, which can have their own --ddp" {
+	script submit <<-END
+		#!/bin/bash
+		sbatch -Q -W -n1 -o inner1.out --wrap 'srun $SHOW RANK MASTER_PORT'
+		sbatch -Q -W -n1 --ddp --ddp-port=5555 -o inner2.out --wrap 'srun $SHOW RANK MASTER_PORT'
+		salloc -Q -n1 srun $SHOW RANK MASTER_PORT
+		srun $SHOW RANK MASTER_PORT
+	END
+	batch -w n1 -n1 --ddp --ddp-port=4444 submit
+	same "$out" "0@n1 RANK=UNSET MASTER_PORT=UNSET
+0@n1 RANK=0 MASTER_PORT=4444"
+	same "$(<"$WORK/inner1.out")" "0@n1 RANK=UNSET MASTER_PORT=UNSET"
+	same "$(<"$WORK/inner2.out")" "0@n1 RANK=0 MASTER_PORT=5555"
+}
+
+@test "a read-only working directory with a .ddp of an earlier step: the rendezvous is in the home directory" {
+	as_user mkdir -m 700 "$WORK/home" "$WORK/data" "$WORK/data/.ddp"
+	as_user chmod 500 "$WORK/data/.ddp" "$WORK/data"
+	USER_HOME=$WORK/home try mc_in "$WORK/data" srun -w n1 -n1 --ddp "$SHOW" DDP_RENDEZVOUS
+	same "$rc:$err" "0:"
+	has "$out" "DDP_RENDEZVOUS=$WORK/home/\.ddp/"
+}
+
+@test "a MASTER_PORT of the user that is reserved for root is refused" {
+	[ "$(</proc/sys/net/ipv4/ip_unprivileged_port_start)" -gt 80 ] || skip "users can listen on port 80 here"
+	MASTER_PORT=80 try mc srun -w n1 -n1 --ddp touch ran
+	[ "$rc" -ne 0 ]
+	same "$(grep ddp: <<<"$err")" \
+		"slurmstepd-n1: error: ddp: usage error: port 80 is for root only. Unset MASTER_PORT, and a free port is chosen."
+	[ ! -e "$WORK/ran" ]
+}
+
+@test "--ddp-verbose: each node reports that the user's MASTER_ADDR does not resolve, and the value is kept" {
+	MASTER_ADDR=no.such.host.invalid try mc srun -N2 --ntasks-per-node=2 --ddp --ddp-verbose "$SHOW" MASTER_ADDR
+	same "$(grep -c ' MASTER_ADDR=no\.such\.host\.invalid$' <<<"$out")" 4
+	same "$(sed -n 's/^ddp: MASTER_ADDR=no\.such\.host\.invalid of your environment does not resolve on \(n[12]\) (.*)\. Unset MASTER_ADDR.*/\1/p' <<<"$err" | sort | xargs)" \
+		"n1 n2"
+	MASTER_ADDR=127.0.0.1 try mc srun -w n1 -n1 --ddp --ddp-verbose true
+	has_not "$err" 'does not resolve'
 }

@@ -65,7 +65,7 @@ ctrl_c=$'\x03'
 		same "$of" "${wanted:=$of}"
 	done
 	same "$wanted" '137 1 1'
-	has "$out" '^next: stopped: it was cancelled'
+	has "$out" '^next: stopped, because the program was cancelled'
 }
 
 @test "Ctrl-C twice with srun's --quiet ends the run, though srun prints nothing" {
@@ -73,7 +73,7 @@ ctrl_c=$'\x03'
 	at_terminal 'up 0' "$ctrl_c" $'*(tick\n){3}' "$ctrl_c" -- salloc -Q -N1 \
 		"$DDP_RUN" --quiet bash -c 'trap "" INT; echo "up $RANK"; while :; do echo tick; sleep 0.1; done'
 	same "$rc" 137
-	has "$out" '^next: stopped: it was cancelled'
+	has "$out" '^next: stopped, because the program was cancelled'
 }
 
 @test "with srun's --unbuffered a progress bar appears byte by byte, before its line ends" {
@@ -90,6 +90,6 @@ ctrl_c=$'\x03'
 		"$DDP_RUN" --restarts 0 --hang 1 --pty bash --norc -c 'echo ready; read -r line; eval "$line"'
 	same "$rc" 5
 	has "$out" $'^42\r$'
-	has "$out" '^next: stopped: no restart is left of 0'
+	has "$out" '^next: stopped, because the limit of 0 restarts is reached'
 	has_not "$out" 'no output and no heartbeat'
 }

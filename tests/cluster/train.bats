@@ -7,7 +7,8 @@ load lib
 
 setup_file()
 {
-	cluster_up --nodes 2
+	# SlurmdTimeout is long, so that Slurm does not detect a lost node during a test.
+	cluster_up --nodes 4 --gpus 0 --conf KillWait=5 --conf SlurmdTimeout=300
 	install_runtime
 }
 
@@ -18,7 +19,7 @@ setup() { TRAIN=(ddp-train mnist --samples 1000 -e 1000 -b 16 --deterministic); 
 
 teardown()
 {
-	end_jobs
+	[ -e "$TOP/lost" ] || end_jobs
 	rm -rf "${WORK:?}"/* "$WORK"/.ddp
 }
 
@@ -33,14 +34,7 @@ start_training()
 # Succeeds if there is a complete checkpoint. The name of an unfinished one has a suffix.
 has_checkpoint() { compgen -G "$WORK/state/checkpoint-*.safetensors" >/dev/null; }
 
-# Prints the process ids of this cluster's ranks.
-ranks()
-{
-	local pid
-	for pid in $(pgrep -f '^[^ ]*ddp-train mnist'); do
-		[ "$(readlink "/proc/$pid/cwd")" != "$WORK" ] || echo "$pid"
-	done
-}
+pids() { ranks | cut -d " " -f 1; }
 
 have_ended() { [ -z "$(ranks)" ]; }
 
@@ -80,7 +74,7 @@ resumes()
 	local pid
 	start_training usr1
 	# The signals must not have a handler: the handler's stack frame would overwrite data of oneDNN; see runtime/train/stop.c.
-	for pid in $(ranks); do
+	for pid in $(pids); do
 		same $((0x$(awk '/^SigCgt/ { print $2 }' "/proc/$pid/status") & 0x4203)) 0
 	done
 	mc scancel --signal=USR1 --name=usr1
@@ -89,26 +83,6 @@ resumes()
 	has "$(<"$TOP/output")" 'stopped by SIGUSR1 at step [0-9]+ of epoch [0-9]+'
 	has "$(<"$TOP/output")" 'Exited with exit code 3'
 	resumes
-}
-
-@test "a killed rank ends the step, and resuming gives bit-equal weights" {
-	start_training killed
-	kill -9 "$(ranks | tail -n 1)"
-	within 120 have_ended
-	wait || true
-	resumes
-}
-
-@test "--stop-before stops before the job's time limit, with a checkpoint and exit status 3" {
-	cat >"$WORK/job" <<-'END'
-		#!/bin/bash
-		srun -N2 -n2 --ddp "$@"
-		echo "srun: $?"
-	END
-	batch -N2 -n2 -t 1 job "${TRAIN[@]}" -c state --stop-before 55
-	has "$out" '^stopped .*time'
-	has "$out" '^srun: 3$'
-	has_checkpoint
 }
 
 @test "after --stop-before ddp-run starts no other attempt, and requeues the job with --requeue" {
@@ -122,4 +96,38 @@ resumes()
 	within 120 grep -q "^ddp-run: job $job is requeued$" "$WORK/requeued.out"
 	mc scancel "$job"
 	has "$(<"$WORK/requeued.out")" "^ddp-run: step $job.0 stopped on request: time"
+}
+
+# victim ATTEMPT: prints the process id and the node of rank 2 in this attempt.
+victim() { ranks | awk -v attempt="$1" '$2 == 2 && $3 == attempt { print $1, $4; found = 1 } END { exit !found }'; }
+
+has_newer() { find "$WORK/state" -name 'checkpoint-*.safetensors' -newer "$TOP/started" 2>/dev/null | grep -q .; }
+
+# lose_in ATTEMPT: waits until this attempt has written a checkpoint. Then kills rank 2, and slurmstepd and slurmd of its node.
+lose_in()
+{
+	local pid node
+	within 300 victim "$1" >/dev/null
+	touch "$TOP/started"
+	within 300 has_newer
+	read -r pid node < <(victim "$1")
+	kill -9 "$(<"$MINICLUSTER_DIR/slurmd-$node.pid")" "$(ps -o ppid= "$pid" | tr -d ' ')" "$pid"
+	echo "$node" >>"$TOP/lost"
+}
+
+# This is the last test, because a job that has lost a node stays in state completing for minutes.
+@test "--virtual-ranks under ddp-run: two of four nodes are lost one after the other, and the weights are the same" {
+	[ "$(id -u)" -eq 0 ] || skip "to kill a slurmd needs root"
+	TRAIN=(ddp-train mnist --samples 960 -e 4 -b 4 --seed 3 --virtual-ranks 12 -q)
+	mc srun -N1 -n1 --ddp "${TRAIN[@]}" -m undisturbed
+	printf '#!/bin/bash\nddp-run --hang 20 --min-nodes 2 "$@"\necho "ddp-run: $?"\n' >"$WORK/job"
+	mc sbatch -Q --no-kill -N4 -o job.out job "${TRAIN[@]}" -c state --checkpoint-steps 2 -m model
+	lose_in 0
+	lose_in 1
+	within 300 grep -q '^ddp-run: 0$' "$WORK/job.out" || { cat "$WORK/job.out" >&2; return 1; }
+	for node in $(<"$TOP/lost"); do
+		has "$(<"$WORK/job.out")" "node $node does not answer"
+	done
+	same "$(sed -n 's/.*"next_ranks": \([0-9]\).*/\1/p' "$WORK"/.ddp/failed-*/report.json | sort -r)" $'3\n2'
+	cmp "$WORK/undisturbed" "$WORK/model"
 }

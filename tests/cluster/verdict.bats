@@ -66,7 +66,7 @@ task-1"
 
 @test "a wrong SLURM_DDP_RESTART is refused, and the message names ddp-run" {
 	try mc env SLURM_DDP_RESTART=x srun --ddp true
-	has "$err" 'ddp: SLURM_DDP_RESTART=x is no number; ddp-run sets it: unset it$'
+	has "$err" 'ddp: SLURM_DDP_RESTART=x is not a number\. ddp-run sets this variable\. Unset yours\.$'
 }
 
 # --- Reports of failures under ddp-run -----------------------------------------------------
@@ -86,39 +86,6 @@ task-1"
 	has "$text" '^    last\? words$'
 	has "$text" '^as a result: ranks 0-1,3: '
 	has "$text" '^next: stopped'
-}
-
-@test "a rank that is killed by a signal is reported with the signal" {
-	run_once -N2 -n2 sh -c '[ $RANK = 1 ] || exec sleep 100; kill -SEGV $$'
-	same "$(field first.rank first.node first.how first.signal)" "1 n2 signal SIGSEGV"
-	has "$text" 'rank 1 on n2, pid [0-9]+, failed first: killed by SIGSEGV$'
-}
-
-@test "an exception in PyTorch is reported with its message and traceback, a rank that lost the connection as follower" {
-	/usr/bin/python3 -c 'import torch.distributed' 2>/dev/null || skip "no PyTorch in /usr/bin/python3"
-	cat >"$WORK/raise.py" <<'END'
-import os, torch, torch.distributed as dist
-from torch.distributed.elastic.multiprocessing.errors import record
-
-@record
-def main():
-    dist.init_process_group("gloo")
-    one = torch.ones(1)
-    for step in range(100):
-        dist.all_reduce(one)
-        if step == 3 and dist.get_rank() == 1:
-            raise ValueError("loss is nan in step 3")
-
-main()
-END
-	# PyTorch 2.4 and later of Debian is built without libuv, and fails without USE_LIBUV=0.
-	USE_LIBUV=0 run_once -N2 -n2 /usr/bin/python3 raise.py
-	# Slurm ends rank 1 with a signal if rank 0 exits first.
-	has "$(field first.rank first.how first.message)" '^1 (exit|signal) ValueError: loss is nan in step 3$'
-	has "$(field first.traceback)" 'raise ValueError\("loss is nan in step 3"\)'
-	same "$(field ranks.0.follows)" True
-	has "$text" '^    ValueError: loss is nan in step 3$'
-	has "$text" '^as a result: rank 0: '
 }
 
 @test "a rank that does not arrive in a collective of libddp is named by the ranks that waited, and by --hang" {
@@ -141,40 +108,20 @@ int main(void)
 	}
 }
 END
-	DDP_TIMEOUT=20 run_once -N2 --ntasks-per-node=2 "$TOP/late"
+	DDP_TIMEOUT=10 run_once -N2 --ntasks-per-node=2 "$TOP/late"
 	same "$(field first.rank first.node first.why)" "3 n2 other ranks name it"
 	same "$(field collectives)" "did not arrive in #12 all-reduce 1 F32 max: rank 3"
 	has "$text" '^collectives: did not arrive in #12 all-reduce 1 F32 max: rank 3$'
 	has "$text" '^as a result: .*rank 3 on n2'
 	has "$text" '^  the last lines of all ranks:$'
-	has "$text" '^    ddp\[[0-9]@n[12]\]: .*rank 3 on n2 did not arrive in all-reduce #12 in 20 s'
+	has "$text" '^    ddp\[[0-9]@n[12]\]: .*rank 3 on n2 did not arrive in all-reduce #12 in 10 s'
 
 	# The report is the same if --hang ends the attempt before DDP_TIMEOUT.
 	rm -r "$WORK/.ddp"
-	run_once --hang 10 -N2 --ntasks-per-node=2 "$TOP/late"
+	run_once --hang 5 -N2 --ntasks-per-node=2 "$TOP/late"
 	same "$(field kind first.rank first.state)" "hang 3 S"
 	same "$(field first.why)" "it did not arrive in #12 all-reduce 1 F32 max: rank 3"
 	has "$text" '^rank 3 on n2, pid [0-9]+: it did not arrive in #12 all-reduce'
-}
-
-@test "kill -9 of a rank at start, in the rendezvous, a sum, a checkpoint and at exit: the next attempt ends with the same result" {
-	cc -Wall -Werror -o "$TOP/stages" "$DDP_SRCDIR/tests/cluster/stages.c" -I"$INST/include" -L"$LD_LIBRARY_PATH" -lddp -lpthread
-	try mc ddp-run -N2 --ntasks-per-node=2 "$TOP/stages" none 0
-	same "$rc$err" "0$(grep '^salloc' <<<"$err")"
-	reached=$(sort <<<"$out")
-	same "$(wc -l <<<"$reached")" 4
-	for how in 'start 0' 'start 3' 'rendezvous 0' 'rendezvous 3' 'sum 0' 'sum 3' 'checkpoint 0' 'exit 0' 'exit 3'; do
-		rm -rf "$WORK"/{stages-state,started-*,.ddp}
-		# shellcheck disable=SC2086 # two words
-		try mc ddp-run --restarts 1 -N2 --ntasks-per-node=2 "$TOP/stages" $how
-		same "$how: $rc" "$how: 0"
-		same "$how: $(tail -n 4 <<<"$out" | sort)" "$how: $reached"
-		dir=$(find "$WORK/.ddp" -maxdepth 1 -name 'failed-*')
-		same "$how: $(field attempt kind first.rank first.signal)" "$how: 0 signal ${how#* } SIGKILL"
-		# No unfinished checkpoint may remain, and nothing but the report in .ddp.
-		same "$(find "$WORK/stages-state" -type f | sed 's/.*-state//' | sort)" $'/checkpoint-0000000004.safetensors\n/checkpoint-0000000005.safetensors'
-		same "$(ls "$WORK/.ddp")" "${dir##*/}"
-	done
 }
 
 # NCCL's RAS and PyTorch's flight recorder need GPUs. So rank 0 imitates both with a socket and a named pipe.
@@ -200,12 +147,12 @@ if rank == "2":
     os.kill(os.getpid(), signal.SIGSTOP)
 signal.pause()
 END
-	run_once --hang 10 -N2 -n3 /usr/bin/python3 hang.py
+	run_once --hang 6 -N2 -n3 /usr/bin/python3 hang.py
 	same "$(field kind first.rank first.state first.why)" "hang 2 T it is stopped"
 	same "$(field ranks.0.state ranks.1.state)" "S S"
 	has "$(field ranks.0.command)" '^/usr/bin/python3 hang.py$'
 	same "$(field flight_recorder_dumps ras)" "1 True"
-	has "$text" "^PyTorch's flight recorder left 1 dump: "
+	has "$text" "^PyTorch's flight recorder left 1 dump\. Print them: "
 	same "$(<"$dir/ras.txt")" "asked: verbose status"
 	has "$text" '^rank 2 on n[12], pid [0-9]+: it is stopped$'
 	has "$text" '^  rank 0 on n1, pid [0-9]+: state S in .*, last heartbeat [0-9.]+ s before'

@@ -201,9 +201,8 @@ static int do_forward(const struct job *job, struct ddp_error *error)
 	widen(job->x, layer->x, job->count * layer->reads, layer->type);
 	if (job->bias)
 		widen(job->bias, layer->b, layer->channels, layer->type);
-	status = math_plain.load(layer->math, layer->w, job->bias ? layer->b : NULL, error);
-	if (!status)
-		status = math_plain.forward(layer->math, job->count, layer->x, layer->y, error);
+	math_plain.load(layer->math, layer->w, job->bias ? layer->b : NULL);
+	status = math_plain.forward(layer->math, job->count, layer->x, layer->y, error);
 	narrow(layer->y, job->result, job->count * layer->gives, layer->type);
 	return status;
 }
@@ -215,9 +214,8 @@ static int do_back_data(const struct job *job, struct ddp_error *error)
 
 	widen(job->weights, layer->w, layer->weights, layer->type);
 	widen(job->dy, layer->y, job->count * layer->gives, layer->type);
-	status = math_plain.load(layer->math, layer->w, NULL, error);
-	if (!status)
-		status = math_plain.back_data(layer->math, job->count, layer->y, layer->x, error);
+	math_plain.load(layer->math, layer->w, NULL);
+	status = math_plain.back_data(layer->math, job->count, layer->y, layer->x, error);
 	narrow(layer->x, job->result, job->count * layer->reads, layer->type);
 	return status;
 }

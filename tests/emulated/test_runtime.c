@@ -36,7 +36,7 @@ static void test_available(void)
 	ok(device_available(&error) && fake_count("device") == 0, "a sound GPU is not opened");
 	fake.driver = 9020;
 	ok(!device_available(&error) && error.status == DDP_ERR_UNSUPPORTED &&
-		   says("supports CUDA 9.2") && says("install a newer driver"),
+		   says("supports CUDA 9.2") && says("Install a newer driver"),
 	   "an old driver: %s", error.text);
 	fake_reset();
 	fake.count = 0;
@@ -107,8 +107,8 @@ static void test_share(void)
 	device_open(&device, 0, 0.25, &error);
 	OK_STATUS(device_alloc(device, &memory, 20 * GIB - 600 * MIB + 1, "a test", NULL, &error),
 		  DDP_ERR_MEMORY, &error, "one byte more than the share without CUDA");
-	ok(says("may have 20.0 GiB and uses 600 MiB (600 MiB of it for CUDA): 1 bytes too "
-		"little; or give it a larger share (DDP_SHARE, fewer ranks on this GPU)"),
+	ok(says("may have 20.0 GiB and uses 600 MiB (600 MiB of it for CUDA), 1 bytes too "
+		"little. Or give this rank a larger share (DDP_SHARE, fewer ranks on this GPU)."),
 	   "%s", error.text);
 	OK_STATUS(device_alloc(device, &memory, 20 * GIB - 600 * MIB, "a test", NULL, &error), 0,
 		  &error, "one byte less is enough");
@@ -210,7 +210,7 @@ static void test_failures(void)
 	   "a copy of pageable memory is waited for");
 	ok(fake_count("capture 1 2") == 1 && fake_count("instantiate 8") == 1,
 	   "captures are relaxed, and nodes have the priority of their stream");
-	ok(fake_fail_each(use, &error, "drain the node"),
+	ok(fake_fail_each(use, &error, "Drain the node"),
 	   "a failure of any call is reported and leaves nothing");
 }
 

@@ -10,59 +10,51 @@ load hosts
 
 setup() { hosts_up; }
 
-# member RANK BYTES SECONDS: on the host of RANK, runs a rank that all-reduces until an error
-# occurs.
+# member CASE RANK BYTES SECONDS: on the host of RANK, runs a rank that all-reduces until an error occurs.
 member()
 {
-	exec ip netns exec "$(host_of "$1")" "$COLUMN" loop "$1" 2 "$DIR/meet" "$2" "$3" >"$DIR/out$1"
+	exec ip netns exec "$(host_of "$2")" "$COLUMN" loop "$2" 2 "$DIR/$1" "$3" "$4" >"$DIR/out.$1.$2"
 }
 
 under_way()
 {
 	local _
 	for _ in {1..400}; do
-		! grep -q 'under way' "$DIR/out$1" || return 0
+		! grep -q 'under way' "$DIR/out.$1" || return 0
 		sleep 0.05
 	done
-	cat "$DIR/out$1"
+	cat "$DIR/out.$1"
 	return 1
 }
 
-# pull BYTES SECONDS: runs both ranks, pulls the cable, and waits for both ranks. Sets rc0, rc1,
-# out0 and out1.
-pull()
-{
-	local pids=()
-	member 0 "$1" "$2" 3>&- & pids+=($!)
-	member 1 "$1" "$2" 3>&- & pids+=($!)
-	under_way 0 && under_way 1
-	ip -n "$A" link set "v$A" down
-	rc0=0 rc1=0
-	wait "${pids[0]}" || rc0=$?
-	wait "${pids[1]}" || rc1=$?
-	out0=$(cat "$DIR/out0") out1=$(cat "$DIR/out1")
-	echo "rank 0: $rc0, $out0; rank 1: $rc1, $out1"
-}
-
-# named STATUS: checks that both ranks exit with STATUS and name each other. STATUS is 64 + 21 (lost
-# peer) before the timeout, 64 + 20 (timeout) at the timeout.
+# named CASE STATUS: checks that both ranks exit with STATUS and name each other.
 named()
 {
-	[[ $rc0 == "$1" && $out0 == *"rank 1"* ]]
-	[[ $rc1 == "$1" && $out1 == *"rank 0"* ]]
+	local rank rc
+	for rank in 0 1; do
+		rc=0
+		wait "${pids[$1$rank]}" || rc=$?
+		echo "$1: rank $rank: $rc, $(<"$DIR/out.$1.$rank")"
+		[[ $rc == "$2" && $(<"$DIR/out.$1.$rank") == *"rank $((1 - rank))"* ]] || return 1
+	done
 }
 
-@test "a pulled cable during a large message is detected before the time limit" {
-	pull 4194304 60
-	named 85
-}
-
-@test "a pulled cable between small messages is detected before the time limit" {
-	pull 64 60
-	named 85
-}
-
-@test "a short time limit ends the wait first, and the message names the peer" {
-	pull 4194304 8
-	named 84
+# The pairs run at the same time, because each waits for half a minute.
+@test "a pulled cable is detected during large and small messages before the time limit, and at a short one, and the peer is named" {
+	local case rank
+	local -A pids cases=([large]='4194304 60' [small]='64 60' [short]='4194304 8')
+	for case in "${!cases[@]}"; do
+		mkdir "$DIR/$case"
+		for rank in 0 1; do
+			# shellcheck disable=SC2086 # words
+			member "$case" $rank ${cases[$case]} 3>&- &
+			pids[$case$rank]=$!
+		done
+		under_way "$case.0" && under_way "$case.1"
+	done
+	ip -n "$A" link set "v$A" down
+	# 64 + 20 is the timeout, and 64 + 21 a lost peer.
+	named short 84
+	named large 85
+	named small 85
 }

@@ -409,7 +409,7 @@ int main(int argc, char **argv)
 {
 	const char *only = argc > 1 ? argv[1] : "";
 	struct ddp_error error = {0, ""};
-	const struct engine_class *class = engine_find("cuda", NULL, &error);
+	const struct engine_class *class = engine_find_cuda(NULL, &error);
 
 	for (size_t i = 0; i < SAMPLES; i++)
 		counted[i] = i;

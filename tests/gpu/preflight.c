@@ -101,8 +101,9 @@ static int count_gpus(void)
 	int count = 0, status = 0;
 
 	if (pid == 0)
-		_exit(load_driver() && driver.init(0) == 0 && driver.count(&count) == 0 ? count
-											: 0);
+		_exit(info_driver_load(&driver) && driver.init(0) == 0 && driver.count(&count) == 0
+			      ? count
+			      : 0);
 	return waitpid(pid, &status, 0) == pid && WIFEXITED(status) ? WEXITSTATUS(status) : 0;
 }
 

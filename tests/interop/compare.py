@@ -98,41 +98,6 @@ def compare_buckets(oracle, rng):
          [[4724264, 75264]], "buckets of the MNIST network")
 
 
-def updated(scale, growth, backoff, interval, tracker, found):
-    """One step of PyTorch's kernel. Raises NotImplementedError if this build has none for CPUs."""
-    scale_, tracker_ = f32([scale]), torch.tensor([tracker], dtype=torch.int32)
-    torch._amp_update_scale_(scale_, tracker_, f32([float(found)]), growth, backoff, interval)
-    return float(scale_), int(tracker_)
-
-
-def compare_scaler(oracle, rng):
-    """torch._amp_*: before 2.3 PyTorch has these kernels for CUDA only."""
-    try:
-        updated(1.0, 2.0, 0.5, 3, 0, False)
-    except NotImplementedError:
-        print(f"not compared: PyTorch {torch.__version__} has GradScaler's kernels for CUDA alone")
-        return
-    for _ in range(300):
-        scale = float(f32([2.0 ** rng.randint(-20, 127) * rng.choice([1, 1.5])]))
-        growth, backoff = rng.choice([(2.0, 0.5), (1.1, 0.9), (4.0, 0.25)])
-        interval, tracker = rng.randint(1, 5), rng.randint(0, 4)
-        founds = [rng.random() < 0.3 for _ in range(rng.randint(1, 20))]
-        got = oracle.ask("scaler", scale, growth, backoff, interval, tracker, len(founds), *founds)
-        want = (scale, tracker)
-        for found in founds:
-            want = updated(want[0], growth, backoff, interval, want[1], found)
-        same((float.fromhex(got[0]), int(got[1])), want, "scaler")
-        gradients = [rng.gauss(0, 1) for _ in range(20)]
-        if rng.random() < 0.3:
-            gradients[rng.randrange(20)] = rng.choice([math.inf, -math.inf, math.nan])
-        tensor, found = f32(gradients), f32([0.0])
-        inverse = f32([scale]).double().reciprocal().float()
-        got = oracle.ask("unscale", scale, 20, *tensor.tolist())
-        torch._amp_foreach_non_finite_check_and_unscale_([tensor], found, inverse)
-        same(int(got[0]), int(found), "unscale")
-        close(reals(got[1:]), tensor.tolist(), 0, "unscale")
-
-
 def compare_clip(oracle, rng):
     """clip_grad_norm_, within f32's rounding, because libddp sums in double precision."""
     for _ in range(200):
@@ -150,24 +115,6 @@ def compare_clip(oracle, rng):
         scale = float(after.abs().max()) if bool(torch.isfinite(after).all()) else 1.0
         close(got[:1], [norm], 1e-5, "norm")
         close([g / (scale or 1) for g in got[1:]], (after / (scale or 1)).tolist(), 1e-5, "clip")
-
-
-def compare_evaluation(oracle, rng):
-    """cross_entropy with ignore_index, argmax and topk, for logits that are all different."""
-    for _ in range(200):
-        samples, classes = rng.randint(1, 40), rng.choice([2, 3, 5, 6, 10, 100])
-        spread = rng.choice([0.1, 1, 10, 1000])
-        logits = f32([[rng.gauss(0, spread) for _ in range(classes)] for _ in range(samples)])
-        labels = [rng.choice([-100] + list(range(classes)) * 5) for _ in range(samples)]
-        target = torch.tensor(labels)
-        loss = float(torch.nn.functional.cross_entropy(
-            logits.double(), target, reduction="sum", ignore_index=-100))
-        hits = [int((logits.topk(min(k, classes)).indices == target[:, None]).sum())
-                for k in (1, 5)]
-        same(hits[0], int((logits.argmax(1) == target).sum()), "PyTorch's top 1")
-        got = oracle.ask("evaluate", samples, classes, *labels, *logits.flatten().tolist())
-        close(reals(got[:1]), [loss], 1e-12, "loss")
-        same([int(w) for w in got[1:]], hits + [sum(label >= 0 for label in labels)], "hits")
 
 
 def compare_moments(oracle, rng):

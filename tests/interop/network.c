@@ -1,20 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * network.c - prints and runs ddp-train's networks, optimizers and schedules, for train-model.bats
+ * network.c - runs ddp-train's networks and optimizers, for libddp.bats
  *
- *     network list NET CLASSES            print the parameters with their dimensions, in order
  *     network init NET CLASSES SEED FILE  write the initial weights
  *     network copy NET CLASSES FROM TO    read FROM into a model, and write the model to TO
  *     network optim KIND DECAY MOMENTUM NESTEROV FROM TO
  *                                         read values, and gradients and rates of each step, from
  *                                         FROM; write the values after each step, and the slots
  *                                         at the end, to TO
- *     network schedule KIND RATE GAMMA EVERY EPOCHS
- *                                         print the rate of each epoch
  */
 #include "config.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -94,22 +90,6 @@ static int end(struct session *session)
 	net_destroy(session->net);
 	ddp_destroy(session->ddp);
 	return 0;
-}
-
-static int list(char **arguments)
-{
-	struct session session = {0};
-
-	begin(&session, arguments);
-	for (size_t i = 0; i < session.graph->parameter_count; i++) {
-		const struct graph_parameter *parameter = &session.graph->parameters[i];
-
-		printf("%s", parameter->name);
-		for (int k = 0; k < parameter->dimensions; k++)
-			printf(" %" PRId64, parameter->shape[k]);
-		printf("\n");
-	}
-	return end(&session);
 }
 
 static int init(char **arguments)
@@ -200,28 +180,14 @@ static int optimize(char **arguments)
 	return 0;
 }
 
-static int schedule(char **arguments)
-{
-	struct schedule plan = {
-		.kind = (enum schedule_kind)find_word(schedule_names(), arguments[0]),
-		.rate = strtod(arguments[1], NULL),
-		.gamma = strtod(arguments[2], NULL),
-		.every = (unsigned)atoi(arguments[3]),
-		.epochs = (unsigned)atoi(arguments[4]),
-	};
-
-	for (unsigned epoch = 0; epoch < plan.epochs; epoch++)
-		printf("%a\n", schedule_rate(&plan, epoch, 0, 10));
-	return 0;
-}
-
 static const struct {
 	const char *name;
 	int arguments;
 	int (*run)(char **arguments);
 } commands[] = {
-	{"list", 2, list},	{"init", 4, init},	   {"copy", 4, copy},
-	{"optim", 6, optimize}, {"schedule", 5, schedule},
+	{"init", 4, init},
+	{"copy", 4, copy},
+	{"optim", 6, optimize},
 };
 
 int main(int count, char **arguments)

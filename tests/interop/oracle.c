@@ -103,40 +103,6 @@ static void answer_buckets(void)
 	free(bytes);
 }
 
-/*
- * scaler <scale> <growth> <backoff> <interval> <tracker> <steps> <found>...: prints scale and
- * tracker
- */
-static void answer_scaler(void)
-{
-	struct ddp_scaler scaler;
-	uint64_t steps;
-
-	scaler.scale = real();
-	scaler.growth = strtod(word(), NULL);
-	scaler.backoff = strtod(word(), NULL);
-	scaler.interval = (int32_t)number();
-	scaler.good_steps = (int32_t)number();
-	for (steps = number(); steps > 0; steps--)
-		ddp_scaler_update(&scaler, number() != 0);
-	printf(" %a %d", (double)scaler.scale, (int)scaler.good_steps);
-}
-
-/* unscale <scale> <count> <gradient>...: prints found and the gradients */
-static void answer_unscale(void)
-{
-	struct ddp_scaler scaler = DDP_SCALER_INIT;
-	float *gradients;
-	size_t count;
-
-	scaler.scale = real();
-	count = number();
-	gradients = reals(count);
-	printf(" %d", ddp_scaler_unscale(&scaler, gradients, count));
-	print_reals(gradients, count);
-	free(gradients);
-}
-
 /* clip <limit> <count> <gradient>...: prints the norm and the gradients */
 static void answer_clip(void)
 {
@@ -149,24 +115,6 @@ static void answer_clip(void)
 	printf(" %a", norm);
 	print_reals(gradients, count);
 	free(gradients);
-}
-
-/* evaluate <samples> <classes> <label>... <logit>...: prints loss, top1, top5 and samples */
-static void answer_evaluate(void)
-{
-	size_t samples = number(), classes = number();
-	int32_t *labels = allocate(samples, sizeof(*labels));
-	struct ddp_evaluation evaluation = {0, 0, 0, 0};
-	float *logits;
-
-	for (size_t i = 0; i < samples; i++)
-		labels[i] = (int32_t)strtol(word(), NULL, 10);
-	logits = reals(samples * classes);
-	ddp_evaluation_add(&evaluation, logits, labels, samples, classes);
-	printf(" %a %" PRIu64 " %" PRIu64 " %" PRIu64, evaluation.loss, evaluation.top1,
-	       evaluation.top5, evaluation.samples);
-	free(logits);
-	free(labels);
 }
 
 /* moments <parts> <channels> (<count> <mean>... <m2>...)...: prints count, means and m2s */
@@ -199,8 +147,9 @@ static const struct {
 	const char *question;
 	void (*answer)(void);
 } answers[] = {
-	{"sampler", answer_sampler}, {"buckets", answer_buckets}, {"scaler", answer_scaler},
-	{"unscale", answer_unscale}, {"clip", answer_clip},	  {"evaluate", answer_evaluate},
+	{"sampler", answer_sampler},
+	{"buckets", answer_buckets},
+	{"clip", answer_clip},
 	{"moments", answer_moments},
 };
 

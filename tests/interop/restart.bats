@@ -1,7 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# PyTorch under ddp-run, with and without torchrun between ddp-run and the ranks. A rank is killed,
-# and the result must be that of a training without a failure.
+# PyTorch's torchrun under ddp-run and between nodes, and the Python lines of doc/restarts.md.
 
 load ../cluster/lib
 load torch
@@ -11,7 +10,7 @@ setup_file()
 	torch_up --nodes 3 --gpus 0 --conf KillWait=5
 	install -m 755 "$DDP_BUILDDIR/runtime/run/ddp-run" "$TOP/ddp-run"
 	mkdir -m 755 "$WORK/job-templates"
-	cp "$DDP_SRCDIR"/job-templates/{elastic.job,torch-ddp.py} "$WORK/job-templates"
+	cp "$DDP_SRCDIR"/job-templates/torch-ddp.py "$WORK/job-templates"
 	# The result of two ranks without a failure.
 	mc srun -N2 -n2 --ddp "$PYTHON" -u job-templates/torch-ddp.py --epochs 96 --checkpoint "$TOP/tmp/undisturbed.pt" \
 		>"$TOP/undisturbed" 2>"$TOP/err"
@@ -24,22 +23,19 @@ teardown_file() { cluster_down; }
 
 teardown()
 {
+	networks_down
 	end_jobs
 	rm -rf "$WORK"/*.out "$WORK"/*.pt "$WORK/.ddp" "$WORK/leave.py"
 	same "$(ls -A "$WORK")" job-templates
 }
 
-# kill_once RANK CHILD: waits for the third epoch, and then kills the task of that rank in step 0.
-# If CHILD is 1, kills the task's child instead.
+# kill_once: waits for the third epoch, and then kills the rank below the task of rank 1 in step 0.
 kill_once()
 {
-	local rank=$1 child=$2 task pid
+	local pid
 	within 300 grep -q '^epoch 3: ' "$WORK/train.out"
-	task=$(echo "$WORK"/.ddp/failed-*.0/"task-$rank")
-	read -r _ pid <"$task"
-	[ "$child" -eq 0 ] || pid=$(pgrep -P "$pid" | head -n 1)
-	kill -9 "$pid"
-	echo "$pid" >"$TOP/killed"
+	read -r _ pid <"$(echo "$WORK"/.ddp/failed-*.0/task-1)"
+	kill -9 "$(pgrep -P "$pid" | head -n 1)"
 }
 
 # Checks that epochs, losses and weights are bit-equal to those of the training without a failure.
@@ -54,16 +50,6 @@ same_as_undisturbed()
 		for name, tensor in one["model"].items():
 		    assert torch.equal(tensor, two["model"][name]), name
 	END
-}
-
-@test "elastic.job with PyTorch: a rank is killed, and the result is that of an undisturbed training" {
-	mc sbatch -Q --parsable --nodes=3 -o train.out job-templates/elastic.job "$PYTHON" -u job-templates/torch-ddp.py --epochs 96 --resume
-	kill_once 1 0
-	within 300 grep -q '^ok world=2 sum=1$' "$WORK/train.out"
-	same_as_undisturbed
-	has "$(<"$WORK/train.out")" '^rank 1 on n2, pid '"$(<"$TOP/killed")"', failed first: killed by SIGKILL$'
-	same "$(grep -c '^epoch 0: ' "$WORK/train.out")" 1
-	has_not "$(<"$WORK/train.out")" '^(srun: error: )?ddp: '
 }
 
 # python_of NUMBER: prints that block of Python lines of doc/restarts.md.
@@ -138,7 +124,7 @@ started_again()
 	torchrun_works
 	mc salloc -Q -N2 "$TOP/ddp-run" "$PYTHON" -u -m torch.distributed.run --nproc_per_node=1 "$@" \
 		job-templates/torch-ddp.py --epochs 96 --resume >"$WORK/train.out" 2>"$TOP/err" 3>&- &
-	kill_once 1 1
+	kill_once
 	wait $! || rc=$?
 	same "$rc" 0
 	same_as_undisturbed
@@ -147,7 +133,7 @@ started_again()
 }
 
 @test "torchrun under ddp-run: one line says that it is not needed, and ddp-run restarts the step" {
-	started_again 'torch.distributed.run ends, and ddp-run starts the whole step again \(--restarts 3\); '
+	started_again 'torch.distributed.run ends, and ddp-run starts the whole step again \(--restarts 3\), so '
 	has "$(<"$TOP/err")" '^next: started again'
 }
 
@@ -156,9 +142,45 @@ started_again()
 	has_not "$(<"$TOP/err")" '^next: '
 }
 
-@test "torchrun whose tasks would form separate worlds: ddp-run is refused with srun's error, printed once" {
-	try mc salloc -Q -N1 -n2 "$TOP/ddp-run" "$PYTHON" -m torch.distributed.run job-templates/torch-ddp.py
-	same "$rc" 1
-	same "$(grep -c 'torchrun starts all ranks of its node' <<<"$err")" 1
-	has_not "$err" '^(next|ddp-run): '
+# Creates a network namespace for each node, with an address, connected to the other's.
+networks_up()
+{
+	local node
+	NET=ddp$$
+	ip netns add "$NET-n1" 2>"$TOP/why" || { unset NET; skip "no network namespaces here: $(<"$TOP/why")"; }
+	ip netns add "$NET-n2"
+	ip link add "$NET" netns "$NET-n1" type veth peer name "$NET" netns "$NET-n2"
+	for node in 1 2; do
+		ip -n "$NET-n$node" addr add "10.213.8.$node/24" dev "$NET"
+		ip -n "$NET-n$node" link set "$NET" up
+		ip -n "$NET-n$node" link set lo up
+		echo "10.213.8.$node n$node.net"
+	done >"$TOP/etc-hosts"
+	echo "127.0.0.1 localhost $(uname -n)" >>"$TOP/etc-hosts"
+}
+
+networks_down()
+{
+	[ -n "${NET-}" ] || return 0
+	ip netns del "$NET-n1" && ip netns del "$NET-n2"
+}
+
+# torchrun's store listens on the node with node rank 0. Agents can connect only if MASTER_ADDR is
+# that node.
+@test "torchrun with rank 0 on the second node, and a network for each node" {
+	need_root
+	torchrun_works
+	networks_up
+	printf '%s\n' n2 n1 >"$TOP/hosts"
+	cat >"$TOP/inside" <<-END
+		#!/bin/sh
+		mount --bind "$TOP/etc-hosts" /etc/hosts || exit
+		exec nsenter --net="/run/netns/$NET-\$SLURMD_NODENAME" env GLOO_SOCKET_IFNAME=$NET "\$@"
+	END
+	chmod 755 "$TOP/inside"
+	# only root can enter a network namespace
+	output=$(cd "$TOP" && SLURM_HOSTFILE=$TOP/hosts timeout -k 5 "$MC_SECONDS" "$minicluster" run \
+		srun --kill-on-bad-exit=1 -n2 -m arbitrary --ddp --ddp-master-suffix=.net unshare -m "$TOP/inside" \
+		torchrun --nproc_per_node=2 "$WORK/job-templates/torch-ddp.py" --backend gloo --epochs 1 2>"$TOP/err") || { cat "$TOP/err" >&2; false; }
+	has "$output" '^ok world=4 sum=6$'
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's side of state.bats.
+"""PyTorch's side of libddp.bats.
 
 state.py write DIRECTORY            net.st, a state_dict, and odd.st, of every type and odd shapes
 state.py list FILE                  as `tensors list`

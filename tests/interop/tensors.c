@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tensors.c - reads and writes libddp's files, for state.bats
+ * tensors.c - reads and writes libddp's files, for libddp.bats
  *
  *     tensors list FILE                   print name, type and dimensions, one tensor per line
  *     tensors copy FROM TO                read FROM and write TO

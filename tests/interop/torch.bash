@@ -77,9 +77,3 @@ step()
 	sed 's/^/stderr: /' "$TOP/err" >&2
 	return "$status"
 }
-
-# Checks that a step has left nothing in the working directory.
-tidy()
-{
-	same "$(ls -A "$WORK")" ""
-}

@@ -7,8 +7,6 @@ train.py ulp FILE SEED NEW                    FILE with each weight one ulp up o
 train.py run NET DIRECTORY FILE... [options]  train from each FILE with DDP over gloo
 train.py evaluate NET DIRECTORY FILE          load_state_dict(strict=True), and the test set
 train.py same ONE OTHER LIMIT                 two files of tensors, within LIMIT
-train.py gradients NET DIRECTORY FILE COUNT NEW   by COUNT images; prints the first one, the loss
-train.py same-gradients ONE DOUBLE LIMIT
 train.py losses LOG; last-epoch LOG; close|spread|band OURS THEIRS LIMIT   see train_losses.py
 
 "run" prints a line for each step of each FILE: which one, step, loss with nine digits.
@@ -29,7 +27,6 @@ from torch.utils.data import DistributedSampler
 import networks
 import tensorfile
 import train_data
-import train_gradients
 import train_losses
 
 
@@ -215,8 +212,6 @@ COMMANDS = {
     "run": lambda *words: run(words),
     "evaluate": evaluate,
     "same": same,
-    "gradients": train_gradients.gradients,
-    "same-gradients": train_gradients.compare,
     "losses": train_losses.of_log,
     "last-epoch": train_losses.last_epoch,
     "close": train_losses.close,

@@ -132,8 +132,7 @@ static void meet(struct member *member, int rank, int size, const char *director
 	column->size = size;
 	column->ranks = member->ranks;
 	column->name = name_of;
-	column->scratch_bytes = DDP_COLUMN_SCRATCH_FULL;
-	column->scratch = aligned_alloc(64, DDP_COLUMN_SCRATCH_FULL);
+	column->scratch = aligned_alloc(64, DDP_COLUMN_SCRATCH);
 	check(ddp_simd_choose(&column->simd, &error), &error);
 }
 

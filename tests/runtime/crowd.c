@@ -123,7 +123,7 @@ void wait_for_stage(int rank, int stage)
 		sleep_ms(1);
 }
 
-static bool is_waiting_at(const char *directory, int fence, int rank)
+bool is_waiting(const char *directory, int rank)
 {
 	struct ddp_meetings list;
 	char path[PATH_MAX];
@@ -131,13 +131,8 @@ static bool is_waiting_at(const char *directory, int fence, int rank)
 	if (ddp_meetings_list(directory, &list, NULL) != 0 || list.count == 0)
 		return false;
 	ddp_meeting_path(path, directory, list.meetings[0].number,
-			 rank == 0 ? ".ranks/hello" : ".ranks/%d.%d", fence, rank);
+			 rank == 0 ? ".ranks/hello" : ".ranks/0.%d", rank);
 	return access(path, F_OK) == 0;
-}
-
-bool is_waiting(const char *directory, int rank)
-{
-	return is_waiting_at(directory, 0, rank);
 }
 
 void wait_for_record(const char *directory, int rank)
@@ -289,35 +284,26 @@ void meet_four_times(struct rank *rank)
 	meet_times(rank, 4);
 }
 
-static int last_fence;
-
-/*
- * Ends the wait of [owner] once all ranks that start_until_waiting() started wait in the last
- * fence.
- */
+/* Ends the wait of [owner] once all ranks that start_until_waiting() started wait. */
 static int is_over(void *owner, struct ddp_error *error)
 {
 	const struct rank *rank = owner;
-	int fence = rank->report->fences;
 
 	(void)error;
 	for (int i = 0; i < RANKS; i++)
-		if (reports[i].comes &&
-		    !(i == 0 && fence > 0 ? stage_of(0) >= fence
-					  : is_waiting_at(rank->identity.directory, fence, i)))
+		if (reports[i].comes && !is_waiting(rank->identity.directory, i))
 			return 0;
-	return fence < last_fence ? 0 : DDP_ERR_TIMEOUT;
+	return DDP_ERR_TIMEOUT;
 }
 
 static void meet_until_over(struct rank *rank)
 {
 	rank->watch = ddp_watch_start(60, is_over, rank);
-	meet_times(rank, 2);
+	meet_once(rank);
 }
 
-void start_until_waiting(const char *directory, int first, int count, int size, int fence)
+void start_until_waiting(const char *directory, int first, int count, int size)
 {
-	last_fence = fence;
 	for (int i = first; i < first + count; i++)
 		reports[i].comes = true;
 	start_ranks(directory, false, first, count, size, meet_until_over);

@@ -66,10 +66,10 @@ void start_ranks(const char *directory, bool own, int first, int count, int size
 		 rank_function run);
 
 /*
- * Starts ranks that fence twice. Their wait ends with a timeout as soon as all ranks that this
- * function started wait in fence number [fence].
+ * Starts ranks that fence once. Their wait ends with a timeout as soon as all ranks that this
+ * function started wait.
  */
-void start_until_waiting(const char *directory, int first, int count, int size, int fence);
+void start_until_waiting(const char *directory, int first, int count, int size);
 
 void wait_ranks(int first, int count);
 

@@ -165,7 +165,7 @@ class Dumps(unittest.TestCase):
         lines = dict(line.partition(": ")[::2] for line in said.splitlines())
         about = [key for key in lines if key.startswith("PyTorch's flight recorder left ")]
         self.assertEqual(lines[about[0]], "torchfrtrace --prefix fr- failed")
-        return lines.get("collectives"), about[0][len("PyTorch's flight recorder left "):]
+        return lines.get("collectives"), about[0][len("PyTorch's flight recorder left "):].removesuffix(". Print them")
 
     def test_rows(self):
         for name, (dumps, said) in ROWS.items():
@@ -233,7 +233,7 @@ class Dumps(unittest.TestCase):
                             ("sleep 300 & wait", "python3 took more than 20 s")):
             with self.subTest(script):
                 self.put_python(script)
-                self.assertEqual(self.explain(), (None, f"2 dumps, not decoded ({why})"))
+                self.assertEqual(self.explain(), (None, f"2 dumps, which were not decoded ({why})"))
 
     def test_decoding_ignores_modules_of_the_user(self):
         self.put([waits(9)] * 2)

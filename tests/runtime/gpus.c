@@ -142,7 +142,7 @@ void gpus_sum_some(struct ddp *ddp, float *data, unsigned int salt)
 
 	for (unsigned int i = 0; i < GPUS_AHEAD; i++) {
 		gpus_values(got, DDP_F32, GPUS_COUNT, ddp_world(ddp)->rank, salt + i);
-		gpus_in(data + i * GPUS_COUNT, got, sizeof(got));
+		memcpy(data + i * GPUS_COUNT, got, sizeof(got));
 	}
 	for (unsigned int i = 0; i < GPUS_AHEAD; i++)
 		RANK_OK(ddp,
@@ -151,22 +151,12 @@ void gpus_sum_some(struct ddp *ddp, float *data, unsigned int salt)
 	RANK_OK(ddp, ddp_device_wait(ddp, NULL));
 	for (unsigned int i = 0; i < GPUS_AHEAD; i++) {
 		gpus_expect(ddp, want, DDP_F32, DDP_SUM, GPUS_COUNT, salt + i);
-		gpus_out(got, data + i * GPUS_COUNT, sizeof(got));
+		memcpy(got, data + i * GPUS_COUNT, sizeof(got));
 		RANK_CHECK(memcmp(got, want, sizeof(got)) == 0);
 	}
 }
 
 /* --- Device memory ------------------------------------------------------------------------ */
-
-void gpus_in(void *device, const void *host, size_t bytes)
-{
-	memcpy(device, host, bytes);
-}
-
-void gpus_out(void *host, const void *device, size_t bytes)
-{
-	memcpy(host, device, bytes);
-}
 
 void *gpus_foreign(size_t bytes)
 {
@@ -174,11 +164,6 @@ void *gpus_foreign(size_t bytes)
 
 	RANK_CHECK(memory);
 	return memory;
-}
-
-void gpus_foreign_free(void *memory)
-{
-	free(memory);
 }
 
 void *gpus_stream(void)
@@ -192,9 +177,4 @@ void *gpus_stream(void)
 void gpus_stream_close(void *stream)
 {
 	RANK_CHECK(host_stream_close(stream));
-}
-
-void gpus_stream_capture(void *stream, bool captured)
-{
-	host_stream_capture(stream, captured);
 }

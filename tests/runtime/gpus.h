@@ -3,8 +3,7 @@
  * gpus.h - real ranks whose devices are emulated in host memory
  *
  * A layout has the number of ranks on each node, as in ranks.h, and a letter for each rank, which
- * names its GPU. Ranks with the same letter share a GPU. Tests access device memory only through
- * the functions below.
+ * names its GPU. Ranks with the same letter share a GPU.
  */
 #ifndef DDP_TESTS_GPUS_H
 #define DDP_TESTS_GPUS_H
@@ -63,15 +62,10 @@ void gpus_sum_some(struct ddp *ddp, float *data, unsigned int salt);
 
 /* --- Device memory ------------------------------------------------------------------------ */
 
-void gpus_in(void *device, const void *host, size_t bytes);
-void gpus_out(void *host, const void *device, size_t bytes);
-
-/* Allocates device memory that is not registered with libddp. */
+/* Allocates device memory that is not registered with libddp, to be freed with free(). */
 void *gpus_foreign(size_t bytes);
-void gpus_foreign_free(void *memory);
 
 void *gpus_stream(void);
 void gpus_stream_close(void *stream);
-void gpus_stream_capture(void *stream, bool captured);
 
 #endif /* DDP_TESTS_GPUS_H */

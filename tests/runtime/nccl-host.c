@@ -9,8 +9,8 @@
  *
  *   DDP_HOST_GPU    name of the rank's GPU; unset: all ranks have the same GPU
  *   DDP_HOST_GPUS   set: each device of each node is a different GPU
- *   DRIVER_FAULT    node, or "all", and a fault, as in tests/cluster/driver.c: "n2 sum" makes
- *                   sums wrong; "n2 crash" ends the process in its first collective
+ *   DRIVER_FAULT    nodes and faults, as in tests/cluster/driver.c: "n2 sum,n3 crash" makes sums
+ *                   of n2 wrong, and ends processes of n3 in their first collective
  *   DDP_HOST_VAGUE  error texts do not mention a peer; otherwise they are as short as NCCL's
  */
 #include "config.h"
@@ -130,13 +130,12 @@ struct collective {
 
 static bool has_fault(const char *fault)
 {
-	const char *text = getenv("DRIVER_FAULT"), *node = getenv("SLURMD_NODENAME");
-	size_t length = node ? strlen(node) : 0;
+	const char *faults = getenv("DRIVER_FAULT"), *node = getenv("SLURMD_NODENAME");
+	char list[256], wanted[64];
 
-	if (text && strncmp(text, "all ", 4) == 0)
-		return strcmp(text + 4, fault) == 0;
-	return text && node && strncmp(text, node, length) == 0 && text[length] == ' ' &&
-	       strcmp(text + length + 1, fault) == 0;
+	snprintf(list, sizeof(list), ",%s,", faults ? faults : "");
+	snprintf(wanted, sizeof(wanted), ",%s %s,", node ? node : "", fault);
+	return strstr(list, wanted) != NULL;
 }
 
 static void fill_slot(const struct collective *it)

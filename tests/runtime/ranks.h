@@ -12,9 +12,13 @@
 #include <ddp.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -180,6 +184,66 @@ static inline void ranks_await_shared_files(int files)
 	while (ranks_shared_files() > files)
 		usleep(10000);
 }
+
+/* --- Containers --------------------------------------------------------------------------- */
+
+/*
+ * Makes system call [number] fail with [error] in this process. Returns false if the kernel does
+ * not permit that.
+ */
+static inline bool forbid_call(int number, int error)
+{
+	struct sock_filter filter[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)number, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)error),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = {ROWS(filter), filter};
+
+	return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+	       prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+/*
+ * Creates new user and pid namespaces and returns in their second process, because a SIGKILL from
+ * inside does not end the first one. The calling process waits and exits with the status of the
+ * second process.
+ */
+static inline void enter_container(void)
+{
+	int status;
+
+	if (unshare(CLONE_NEWUSER | CLONE_NEWPID) < 0)
+		_exit(1);
+	for (int i = 0; i < 2; i++) {
+		pid_t pid = fork();
+
+		if (pid == 0)
+			continue;
+		waitpid(pid, &status, 0);
+		/*
+		 * The kernel kills all processes of the namespace when its first process exits. So
+		 * wait for all of them.
+		 */
+		while (wait(NULL) > 0)
+			;
+		_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 99);
+	}
+}
+
+/* Whether this user may create user and pid namespaces. */
+static inline bool has_containers(void)
+{
+	pid_t pid = fork();
+	int status;
+
+	if (pid == 0)
+		_exit(unshare(CLONE_NEWUSER | CLONE_NEWPID) < 0);
+	return waitpid(pid, &status, 0) == pid && status == 0;
+}
+
+/* --- Functions for a rank ----------------------------------------------------------------- */
 
 /* In a rank: if [condition] is false, prints it and exits with 98. */
 #define RANK_CHECK(condition)                                                            \

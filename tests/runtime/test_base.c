@@ -58,22 +58,6 @@ TEST_ROWS(test_status, statuses)
 		ck_assert_int_ne(ddp_exit_status(statuses[i].status), exit_status);
 }
 
-static const struct {
-	int status, exit_status;
-	bool peer;
-} other_statuses[] = {{0, 0, false},	 {1, 0, false},	    {INT32_MAX, 0, false},
-		      {-4, 68, false},	 {-19, 83, false},  {-24, 88, false},
-		      {-62, 126, false}, {-63, 127, false}, {INT32_MIN, 127, false}};
-
-TEST_ROWS(test_other_status, other_statuses)
-{
-	int status = other_statuses[_i].status;
-
-	ck_assert_str_eq(ddp_strerror(status), status == 0 ? "success" : "unknown status");
-	ck_assert_int_eq(ddp_exit_status(status), other_statuses[_i].exit_status);
-	ck_assert_int_eq(ddp_is_peer_error(status), other_statuses[_i].peer);
-}
-
 TEST(test_error)
 {
 	struct ddp_error error = {7, "before"};
@@ -118,18 +102,6 @@ static int check_owner(void *context, struct ddp_error *error)
 
 	owner->checks++;
 	return owner->answer ? ddp_error_set(error, owner->answer, "the owner says so") : 0;
-}
-
-TEST(test_clock)
-{
-	uint64_t last = ddp_now();
-
-	for (int i = 0; i < 1000; i++) {
-		uint64_t now = ddp_now();
-
-		ck_assert_uint_ge(now, last);
-		last = now;
-	}
 }
 
 TEST(test_watch)
@@ -423,24 +395,6 @@ TEST_ROWS(test_seconds, seconds)
 	setlocale(LC_NUMERIC, "C");
 }
 
-TEST(test_settings)
-{
-	for (int i = 0; i < DDP_SETTING_COUNT; i++) {
-		enum ddp_setting setting = (enum ddp_setting)i;
-		const struct ddp_setting_info *info = ddp_setting_info(setting);
-
-		ck_assert_msg(strncmp(info->name, "DDP_", 4) == 0, "%s", info->name);
-		ck_assert_msg(*info->text, "%s has no text", info->name);
-		unsetenv(info->name);
-		ck_assert_str_eq(ddp_setting_get(setting), info->value);
-		setenv(info->name, "", 1);
-		ck_assert_str_eq(ddp_setting_get(setting), info->value);
-		setenv(info->name, "something", 1);
-		ck_assert_str_eq(ddp_setting_get(setting), "something");
-		unsetenv(info->name);
-	}
-}
-
 static const struct {
 	const char *value;
 	int status, index;
@@ -469,24 +423,6 @@ TEST_ROWS(test_choice, words)
 	ck_assert_int_eq(index, words[_i].index);
 	if (words[_i].status < 0)
 		unit_pieces(words[_i].value, error.text, pieces);
-	unsetenv("DDP_SIMD");
-}
-
-/* The list of choices does not fit in the message. */
-TEST(test_many_choices)
-{
-	static const char word[] = "0123456789012345678901234567890123456789";
-	const char *many[32];
-	struct ddp_error error = {0, ""};
-	int index;
-
-	for (int i = 0; i < ROWS(many) - 1; i++)
-		many[i] = word;
-	many[ROWS(many) - 1] = NULL;
-	setenv("DDP_SIMD", "x", 1);
-	ck_assert_int_eq(ddp_setting_word(DDP_SET_DDP_SIMD, many, &index, &error),
-			 DDP_ERR_ENVIRONMENT);
-	ck_assert_ptr_nonnull(strstr(error.text, word));
 	unsetenv("DDP_SIMD");
 }
 
@@ -591,23 +527,6 @@ TEST(test_crc_pieces)
 					  plain);
 		}
 	}
-}
-
-TEST(test_hash)
-{
-	static const struct {
-		const char *text;
-		uint64_t hash;
-	} vectors[] = {
-		{"", UINT64_C(0xcbf29ce484222325)},
-		{"a", UINT64_C(0xaf63dc4c8601ec8c)},
-		{"foobar", UINT64_C(0x85944171f73967e8)},
-	};
-
-	for (int i = 0; i < ROWS(vectors); i++)
-		ck_assert_uint_eq(ddp_hash(DDP_HASH_INIT, vectors[i].text, strlen(vectors[i].text)),
-				  vectors[i].hash);
-	ck_assert_uint_eq(ddp_hash(ddp_hash(DDP_HASH_INIT, "foo", 3), "bar", 3), vectors[2].hash);
 }
 
 /* --- log.h -------------------------------------------------------------------------------- */
@@ -881,14 +800,6 @@ TEST_ROWS(test_skip, values)
 		ck_assert_int_eq(ddp_json_peek(&json), ',');
 }
 
-TEST(test_bytes)
-{
-	ck_assert_str_eq(ddp_show_bytes(1048575).text, "1048575 bytes");
-	ck_assert_str_eq(ddp_show_bytes(1 << 20).text, "1.0 MiB");
-	ck_assert_str_eq(ddp_show_bytes(600 << 20).text, "600 MiB");
-	ck_assert_str_eq(ddp_show_bytes(UINT64_C(10240) << 20).text, "10.0 GiB");
-}
-
 static const struct {
 	const char *name;
 	uint64_t words[2];
@@ -948,22 +859,6 @@ TEST_ROWS(test_table, tables)
 }
 
 /* --- Memory of programs ------------------------------------------------------------------------ */
-
-TEST(test_xalloc)
-{
-	char *text = ddp_xstrdup("text", "a text"), *zeros = ddp_xcalloc(3, 5, "zeros");
-	void *aligned = ddp_xaligned(4096, 4097, "pages");
-
-	ck_assert_str_eq(text, "text");
-	for (int i = 0; i < 15; i++)
-		ck_assert_int_eq(zeros[i], 0);
-	ck_assert_uint_eq((uintptr_t)aligned % 4096, 0);
-	memset(aligned, 1, 4097);
-	free(text);
-	free(zeros);
-	free(aligned);
-	free(ddp_xcalloc(0, 8, "nothing"));
-}
 
 static void report_error(struct ddp *ddp, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));

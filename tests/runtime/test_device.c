@@ -36,93 +36,93 @@ static const struct {
 	int count;
 	struct ddp_gpu gpus[4];
 	int status;
-	const char *pieces[6];
+	const char *pieces;
 } choices[] = {
-	{"one rank", 1, {CARD(0, 22809, UUID, "n1", 1, )}, 0, {NULL}},
+	{"one rank", 1, {CARD(0, 22809, UUID, "n1", 1, )}, 0, NULL},
 	{"one rank without NCCL",
 	 1,
 	 {CARD(0, 0, UUID, "n1", 1, )},
 	 1,
-	 {"rank 0 on n1 cannot use NCCL"}},
+	 "rank 0 on n1 cannot use NCCL"},
 	{"two devices of a host",
 	 2,
 	 {CARD(0, 22809, UUID, "n1", 1, .bus = "1"), CARD(1, 22809, UUID "0", "n1", 1, .bus = "2")},
 	 0,
-	 {NULL}},
+	 NULL},
 	{"another version",
 	 3,
 	 {CARD(0, 22809, "a", "n1", 1, ), CARD(1, 22809, "b", "n1", 1, ),
 	  CARD(2, 22703, "c", "n2", 2, )},
 	 DDP_ERR_MISMATCH,
-	 {"rank 0 on n1", "2.28.9", "rank 2 on n2", "2.27.3"}},
+	 "rank 0 on n1|2.28.9|rank 2 on n2|2.27.3"},
 	{"one device twice, another one once",
 	 3,
 	 {CARD(0, 22809, "GPU-a", "n1", 1, ), CARD(1, 22809, UUID, "n2", 2, .index = 3),
 	  CARD(2, 22809, UUID, "n2", 2, .index = 3)},
 	 1,
-	 {"2 ranks share GPU 3 on n2"}},
+	 "2 ranks share GPU 3 on n2"},
 	{"one device in two containers",
 	 2,
 	 {CARD(0, 22809, UUID, "box1", 7, ), CARD(1, 22809, UUID, "box2", 7, )},
 	 1,
-	 {"2 ranks share GPU 0 on box1"}},
+	 "2 ranks share GPU 0 on box1"},
 	{"one device, but different NCCL_HOSTID",
 	 2,
 	 {CARD(0, 22809, UUID, "n1", 7, ), CARD(1, 22809, UUID, "n1", 8, )},
 	 0,
-	 {NULL}},
+	 NULL},
 	{"slices of one device",
 	 2,
 	 {CARD(0, 22809, SLICE, "n1", 1, .bus = "1"),
 	  CARD(1, 22809, SLICE "1", "n1", 1, .bus = "1")},
 	 1,
-	 {"2 ranks have MIG slices of one GPU on n1"}},
+	 "2 ranks have MIG slices of one GPU on n1"},
 	{"slices of one device, newer NCCL",
 	 2,
 	 {CARD(0, 23102, SLICE, "n1", 1, .bus = "1"),
 	  CARD(1, 23102, SLICE "1", "n1", 1, .bus = "1")},
 	 1,
-	 {"2 ranks have MIG slices of one GPU on n1"}},
+	 "2 ranks have MIG slices of one GPU on n1"},
 	{"slices of one device, NCCL_MULTI_RANK_GPU_ENABLE set",
 	 2,
 	 {CARD(0, 23102, SLICE, "n1", 1, .bus = "1", .multi_rank = 1),
 	  CARD(1, 23102, SLICE "1", "n1", 1, .bus = "1", .multi_rank = 1)},
 	 0,
-	 {"2 ranks have MIG slices of one GPU on n1"}},
+	 "2 ranks have MIG slices of one GPU on n1"},
 	{"slices of two devices",
 	 2,
 	 {CARD(0, 22809, SLICE, "n1", 1, .bus = "1"),
 	  CARD(1, 22809, SLICE "1", "n1", 1, .bus = "2")},
 	 0,
-	 {NULL}},
+	 NULL},
 	{"one slice three times",
 	 3,
 	 {CARD(0, 22809, SLICE, "n1", 1, ), CARD(1, 22809, SLICE, "n1", 1, ),
 	  CARD(2, 22809, SLICE, "n1", 1, )},
 	 1,
-	 {"3 ranks share a MIG slice on n1"}},
+	 "3 ranks share a MIG slice on n1"},
 	{"one device and different NCCL versions, of which none is used",
 	 2,
 	 {CARD(0, 22809, UUID, "n1", 1, ), CARD(1, 21800, UUID, "n1", 1, )},
 	 1,
-	 {"2 ranks share GPU 0"}},
+	 "2 ranks share GPU 0"},
 	{"several ranks on a device, NCCL_MULTI_RANK_GPU_ENABLE set",
 	 2,
 	 {CARD(0, 23003, UUID, "n1", 1, .multi_rank = 1),
 	  CARD(1, 23003, UUID, "n1", 1, .multi_rank = 1)},
 	 0,
-	 {NULL}},
+	 NULL},
 	{"several ranks on a device, NCCL_MULTI_RANK_GPU_ENABLE set on one rank",
 	 2,
 	 {CARD(0, 23003, UUID, "n1", 1, .multi_rank = 1), CARD(1, 23003, UUID, "n1", 1, )},
 	 1,
-	 {"2 ranks share GPU 0"}},
+	 "2 ranks share GPU 0"},
 	{"several ranks on a device, NCCL too old for them",
 	 2,
 	 {CARD(0, 22809, UUID, "n1", 1, .multi_rank = 1),
 	  CARD(1, 22809, UUID, "n1", 1, .multi_rank = 1)},
 	 1,
-	 {"2 ranks share GPU 0"}},
+	 "2 ranks share GPU 0"},
 };
 
 TEST_ROWS(test_choices, choices)
@@ -133,7 +133,7 @@ TEST_ROWS(test_choices, choices)
 		ddp_device_choose(choices[_i].gpus, choices[_i].count, why, sizeof(why), &error);
 
 	unit_number(choices[_i].name, "status", status, choices[_i].status);
-	unit_pieces(choices[_i].name, status < 0 ? error.text : why, choices[_i].pieces);
+	unit_has(choices[_i].name, status < 0 ? error.text : why, choices[_i].pieces);
 }
 
 TEST(test_choice_of_endless_texts)
@@ -289,51 +289,19 @@ static const struct {
 	int driver, devices, version, index;
 	const char *fail;
 	int status;
-	const char *pieces[5];
+	const char *pieces;
 } refusals[] = {
-	{"no driver", 0, 0, 22809, 0, NULL, DDP_ERR_UNSUPPORTED, {"no CUDA driver", "libcuda"}},
-	{"old driver",
-	 9020,
-	 1,
-	 22809,
-	 0,
-	 NULL,
-	 DDP_ERR_UNSUPPORTED,
-	 {"supports CUDA 9.2", "needs"}},
-	{"no device", 99990, 0, 22809, 0, NULL, DDP_ERR_UNSUPPORTED, {"no GPU is", "--gres"}},
-	{"no such device",
-	 99990,
-	 1,
-	 22809,
-	 3,
-	 NULL,
-	 DDP_ERR_ENVIRONMENT,
-	 {"rank 1", "device 3", "1 is here", "DDP_DEVICE"}},
-	{"old NCCL", 99990, 1, 22304, 0, NULL, DDP_ERR_UNSUPPORTED, {"2.23.4", "2.24.3"}},
-	{"no stream",
-	 99990,
-	 1,
-	 22809,
-	 0,
-	 "cudaStreamCreateWithPriority",
-	 DDP_ERR_ENGINE,
-	 {"stream"}},
-	{"no event",
-	 99990,
-	 1,
-	 22809,
-	 0,
-	 "cudaEventCreateWithFlags",
-	 DDP_ERR_MEMORY,
-	 {"rank 1, device 0", "event"}},
-	{"no properties",
-	 99990,
-	 1,
-	 22809,
-	 0,
-	 "cudaGetDeviceProperties",
-	 DDP_ERR_MEMORY,
-	 {"properties"}},
+	{"no driver", 0, 0, 22809, 0, NULL, DDP_ERR_UNSUPPORTED, "no CUDA driver|libcuda"},
+	{"old driver", 9020, 1, 22809, 0, NULL, DDP_ERR_UNSUPPORTED, "supports CUDA 9.2|needs"},
+	{"no device", 99990, 0, 22809, 0, NULL, DDP_ERR_UNSUPPORTED, "no GPU is|--gres"},
+	{"no such device", 99990, 1, 22809, 3, NULL, DDP_ERR_ENVIRONMENT,
+	 "rank 1|device 3|1 is here|DDP_DEVICE"},
+	{"old NCCL", 99990, 1, 22304, 0, NULL, DDP_ERR_UNSUPPORTED, "2.23.4|2.24.3"},
+	{"no stream", 99990, 1, 22809, 0, "cudaStreamCreateWithPriority", DDP_ERR_ENGINE, "stream"},
+	{"no event", 99990, 1, 22809, 0, "cudaEventCreateWithFlags", DDP_ERR_MEMORY,
+	 "rank 1, device 0|event"},
+	{"no properties", 99990, 1, 22809, 0, "cudaGetDeviceProperties", DDP_ERR_MEMORY,
+	 "properties"},
 };
 
 TEST_ROWS(test_open_refuses, refusals)
@@ -347,7 +315,7 @@ TEST_ROWS(test_open_refuses, refusals)
 	fake->fail = refusals[_i].fail;
 	status = ENGINE->open(&device, &gpu, 1, 2, refusals[_i].index, &quiet, &error);
 	unit_number(refusals[_i].name, "status", status, refusals[_i].status);
-	unit_pieces(refusals[_i].name, error.text, refusals[_i].pieces);
+	unit_has(refusals[_i].name, error.text, refusals[_i].pieces);
 	ck_assert_ptr_null(device);
 	unit_number(refusals[_i].name, "left", fake_nccl_left(), 0);
 	await_end_of_threads();
@@ -455,7 +423,7 @@ TEST(test_init_hangs)
 	open_rank(1, 2);
 	fake->hang = "ncclCommInitRankConfig";
 	ck_assert_int_eq(connect_within(0.05, &error), DDP_ERR_TIMEOUT);
-	UNIT_SAYS("text", error.text, "rank 1", "2 ranks", "0.05 s", "all 2 ranks had started",
+	UNIT_SAYS("text", error.text, "rank 1", "2 ranks", "0.05 s", "All 2 ranks had started",
 		  "NCCL_SOCKET_IFNAME");
 	ck_assert_int_eq(ENGINE->health(device, &later), DDP_ERR_TIMEOUT);
 	ck_assert_str_eq(later.text, error.text);
@@ -511,7 +479,7 @@ TEST(test_init_fails)
 	fake->fail = "ncclCommInitRankConfig";
 	ck_assert_int_eq(connect_within(30, &error), DDP_ERR_ENGINE);
 	UNIT_SAYS("text", error.text, "communicator of 2 ranks",
-		  "no route to host; NCCL_DEBUG=INFO");
+		  "no route to host. Set NCCL_DEBUG=INFO");
 	close_lost();
 }
 
@@ -810,7 +778,7 @@ TEST(test_enqueue_hangs)
 	ck_assert_int_eq(connect_within(4, &error), 0);
 	fake->hang = "ncclAllReduce";
 	ck_assert_int_eq(sum(9, &error), DDP_ERR_TIMEOUT);
-	UNIT_SAYS("text", error.text, "all-reduce 1 of 9 F32", "could not be enqueued", "in 4 s:");
+	UNIT_SAYS("text", error.text, "all-reduce 1 of 9 F32", "could not be enqueued", "in 4 s,");
 	ck_assert(ENGINE->abort(device, 30));
 	ck_assert_int_eq(fake_nccl_count("ncclCommAbort"), 1);
 	close_lost();
@@ -965,7 +933,7 @@ TEST(test_real_module)
 				 &error);
 	ck_assert_msg(engine != NULL, "%s", error.text);
 	ck_assert_int_eq(engine->open(&device, &gpu, 0, 1, 0, &quiet, &error), DDP_ERR_UNSUPPORTED);
-	UNIT_SAYS("text", error.text, "engine nccl: no ");
+	UNIT_SAYS("text", error.text, "engine nccl: ", "no ");
 	ck_assert_ptr_null(device);
 	await_end_of_threads();
 }

@@ -11,7 +11,7 @@
 
 #include "scratch.h"
 
-/* --- Records of event files (tests/interop/state.bats parses the messages in Python) -------- */
+/* --- Records of event files (tests/interop/libddp.bats parses the messages in Python) -------- */
 
 static const char *only_file(const char *directory)
 {

@@ -5,9 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <signal.h>
 #include <stdio.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -200,32 +198,6 @@ TEST(test_relative_path)
 	close(here);
 	ck_assert_int_eq(status, 0);
 	check_text(in_top("a"), "here");
-}
-
-/* On a full disk the old file remains, and no temporary file remains. */
-TEST(test_full_disk)
-{
-	struct rlimit was, limit;
-	struct ddp_error error = {0, ""};
-	char text[5000];
-	int status;
-
-	memset(text, 'x', sizeof(text) - 1);
-	text[sizeof(text) - 1] = '\0';
-	ck_assert_int_eq(write_text(in_top("a"), "before", true, NULL), 0);
-	ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &was), 0);
-	limit = was;
-	limit.rlim_cur = 4096; /* the last write is partial, and then the next one fails */
-	signal(SIGXFSZ, SIG_IGN);
-	ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
-	status = write_text(in_top("a"), text, true, &error);
-	ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &was), 0);
-	signal(SIGXFSZ, SIG_DFL);
-	ck_assert_int_eq(status, DDP_ERR_FILE);
-	ck_assert_ptr_nonnull(strstr(error.text, in_top("a")));
-	ck_assert_ptr_nonnull(strstr(error.text, "File too large"));
-	check_text(in_top("a"), "before");
-	ck_assert_int_eq(count_entries(), 1);
 }
 
 /* A file can have a name of the maximum length, because the temporary file's name is shortened. */

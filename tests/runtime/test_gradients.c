@@ -14,7 +14,7 @@
  * d], [c b], [a].
  */
 static const struct ddp_parameter parameters[] = {
-	{"a", 3}, {"b", 40}, {"c", 100}, {"d", 17}, {"e", 1}};
+	{"a", 3}, {"b", 70001}, {"c", 100}, {"d", 17}, {"e", 1}};
 
 enum { PARAMETERS = 5, BUCKETS = 3 };
 
@@ -142,7 +142,7 @@ RANK_BODY(sums)
 {
 	struct ddp_gradients_options options = small_buckets();
 	enum ddp_type type = ways[row].type;
-	double factor = ways[row].sum ? 1 : 1.0 / ddp_world(ddp)->size;
+	double norm, factor = ways[row].sum ? 1 : 1.0 / ddp_world(ddp)->size;
 	struct ddp_gradients *gradients;
 
 	options.type = type;
@@ -157,6 +157,8 @@ RANK_BODY(sums)
 		RANK_OK(ddp, ddp_gradients_finish(gradients));
 		for (size_t p = 0; p < PARAMETERS; p++)
 			check_gradient(ddp, gradients, type, p, (step + 1) * factor);
+		norm = ddp_gradients_norm(gradients);
+		ranks_equal(ddp, &norm, sizeof(norm));
 	}
 	ddp_gradients_destroy(gradients);
 }
@@ -307,20 +309,21 @@ static const struct {
 	size_t bucket_bytes;
 	const char *pieces;
 } lists[] = {
-	{"the first", "2", 1, "x 3 b 40 c 100 d 17 e 1", 500,
+	{"the first", "2", 1, "x 3 b 70001 c 100 d 17 e 1", 500,
 	 "parameter 0|rank 0 has a with 3 elements|rank 1 has x with 3 elements"},
-	{"a count in the middle", "4", 2, "a 3 b 40 c 101 d 17 e 1", 500,
+	{"a count in the middle", "4", 2, "a 3 b 70001 c 101 d 17 e 1", 500,
 	 "parameter 2|rank 0 has c with 100 elements|rank 2 has c with 101 elements"},
-	{"the last", "3", 2, "a 3 b 40 c 100 d 17 E 1", 500,
+	{"the last", "3", 2, "a 3 b 70001 c 100 d 17 E 1", 500,
 	 "parameter 4|rank 2 has E with 1 elements"},
-	{"rank 0 is the odd one", "3", 0, "a 3 B 40 c 100 d 17 e 1", 500,
-	 "parameter 1|rank 0 has B with 40 elements|rank 1 has b with 40 elements"},
-	{"two swapped", "2", 1, "a 3 c 100 b 40 d 17 e 1", 500, "parameter 1|b with 40|c with 100"},
-	{"one less", "3", 1, "a 3 b 40 c 100 d 17", 500,
+	{"rank 0 is the odd one", "3", 0, "a 3 B 70001 c 100 d 17 e 1", 500,
+	 "parameter 1|rank 0 has B with 70001 elements|rank 1 has b with 70001 elements"},
+	{"two swapped", "2", 1, "a 3 c 100 b 70001 d 17 e 1", 500,
+	 "parameter 1|b with 70001|c with 100"},
+	{"one less", "3", 1, "a 3 b 70001 c 100 d 17", 500,
 	 "parameter 4|rank 0 has e with 1 elements|rank 1 has nothing"},
-	{"one more", "2", 1, "a 3 b 40 c 100 d 17 e 1 f 2", 500,
+	{"one more", "2", 1, "a 3 b 70001 c 100 d 17 e 1 f 2", 500,
 	 "parameter 5|rank 0 has nothing|rank 1 has f with 2 elements"},
-	{"another bucket size", "3", 2, "a 3 b 40 c 100 d 17 e 1", 501,
+	{"another bucket size", "3", 2, "a 3 b 70001 c 100 d 17 e 1", 501,
 	 "bucket sizes|rank 2|rank 0"},
 };
 

@@ -324,11 +324,11 @@ static const struct {
 	 "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=8" STEP,
 	 "OMPI_COMM_WORLD_RANK=1|for srun this process is rank 3 of 4"},
 	{"mpirun in a batch script", "PMI_RANK=1 PMI_SIZE=4 MPI_LOCALRANKID=1" BATCH,
-	 "PMI_RANK=1|PMI_SIZE=4|but without them this process is rank 0 of 1|let srun start all ranks"},
+	 "PMI_RANK=1|PMI_SIZE=4|but without them this process is rank 0 of 1|Let srun start all ranks"},
 
 	/* The plugin is installed where srun ran, but not on this node. */
 	{"SLURM_DDP_STEP that no plugin has read", "SLURM_DDP_STEP=v2;nonce=12;job=42;step=7" STEP,
-	 "node n2|SLURM_DDP_STEP|not installed|--no-ddp"},
+	 "node n2|SLURM_DDP_STEP|Install slurm-ddp on that node|--no-ddp"},
 	{"on a node without a name", "SLURM_DDP_STEP=v2;nonce=12 SLURMD_NODENAME=" STEP,
 	 "node laptop"},
 };

@@ -181,7 +181,7 @@ static const struct {
 	const char *pieces;
 } warnings[] = {
 	{"two tasks for four GPUs", four_gpus, 1,
-	 "n1: 2 tasks for 4 GPUs; --ntasks-per-node=4 uses all"},
+	 "n1 has 2 tasks for 4 GPUs. Use --ntasks-per-node=4 to use all."},
 	{"two GPUs for each of two tasks", own_pairs, 0, NULL},
 	{"no warning", cards_nothing, 0, NULL},
 	{"two ranks on a GPU", cards_one_gpu, 1, "ranks 2 and 3|GPU-2|n2|--gres=shard"},
@@ -263,14 +263,14 @@ static const struct {
 } advice[] = {
 	{"nothing known", cards_nothing, NULL},
 	{"one task for four GPUs", one_for_four,
-	 "n1: 1 task for 4 GPUs; --ntasks-per-node=4 uses all, unless the task starts a process for "
-	 "each, like torchrun"},
+	 "n1 has 1 task for 4 GPUs. Use --ntasks-per-node=4, unless the task starts a process for each "
+	 "GPU, like torchrun."},
 	{"few CPUs", many_cpus,
-	 "n1: 2 CPUs for each rank with a GPU, of 64 on the node; --cpus-per-task=8 gives its data "
-	 "loaders more, if they are free"},
+	 "n1 has 2 CPUs for each rank with a GPU, of 64 on the node. Use --cpus-per-task=8 to give its "
+	 "data loaders more CPUs, if they are free."},
 	{"few CPUs, one more for each", six_cpus,
-	 "n1: 2 CPUs for each rank with a GPU, of 6 on the node; --cpus-per-task=3 gives its data "
-	 "loaders more, if they are free"},
+	 "n1 has 2 CPUs for each rank with a GPU, of 6 on the node. Use --cpus-per-task=3 to give its "
+	 "data loaders more CPUs, if they are free."},
 	{"few CPUs, none for each", five_cpus, NULL},
 	{"few CPUs, no GPU", no_gpus, NULL},
 };

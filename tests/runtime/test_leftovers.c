@@ -101,6 +101,8 @@ static void leave_incomplete_files(const char *directory)
 	create_file(directory, "00000000000000cc.table.0");
 	create_file(directory, "00000000000000cc.abort");
 	create_file(directory, "00000000000000dd.abort.3");
+	create_file(directory, "00000000000000dd.abort.3.tmp.17");
+	create_file(directory, "00000000000000dd.now");
 	create_file(directory, "00000000000000ee.socket");
 	sleep_ms(20); /* so that the files are older than the next meeting */
 }
@@ -252,7 +254,7 @@ TEST(test_other_rank_0_takes_the_directory)
 	for (int i = 0; i < 2; i++) {
 		ck_assert_int_eq(reports[i].fences, 1);
 		EXPECT_ERROR(i, "another process (", " on n9) has started as rank 0",
-			     "do two jobs use it?");
+			     "Give each job its own directory.");
 	}
 }
 
@@ -439,6 +441,13 @@ TEST(test_foreign_files)
 					    "00000000000000aa",
 					    "000000000000000a.ranks.d",
 					    "0123456789abcdef.log",
+					    "0000000000000001.",
+					    "000000000000001.ranks",
+					    "00000000000000001.ranks",
+					    "0000000000000001.abort.txt",
+					    "0000000000000001.table.",
+					    "0000000000000001.table.01",
+					    "0000000000000001.table.4294967296",
 					    "0123456789abcdef.pt.tmp.7"};
 	const char *directory = fresh_directory();
 	char path[PATH_MAX];
@@ -461,8 +470,8 @@ TEST_LOOP(test_different_world_sizes, 0, 2)
 	static const struct {
 		int rank;
 		const char *text;
-	} rows[] = {{1, "rank 1 on n1 says the world has 8 ranks, rank 0 on n0 says 3"},
-		    {6, "rank 6 on n6 says the world has 8 ranks, rank 0 on n0 says 3"}};
+	} rows[] = {{1, "rank 1 on n1 says the world has 8 ranks, but rank 0 on n0 says 3"},
+		    {6, "rank 6 on n6 says the world has 8 ranks, but rank 0 on n0 says 3"}};
 	const char *directory = fresh_directory();
 
 	start_ranks(directory, false, 0, 1, 3, meet_once);
@@ -486,13 +495,13 @@ static const struct {
 	{"release",
 	 DDP_ERR_MISMATCH,
 	 {.release = "9.9.9"},
-	 "rank 1 on n1 has libddp 9.9.9|rank 0 on n0 has " PACKAGE_VERSION "|install one"},
+	 "rank 1 on n1 has libddp 9.9.9|rank 0 on n0 has " PACKAGE_VERSION "|Install one"},
 	{"format", DDP_ERR_MISMATCH, {.format = 7}, "rank 1 on n1|format 7|format 1"},
 	{"job", DDP_ERR_MISMATCH, {.job = 1}, "rank 1 on n1|different jobs"},
-	{"damaged", DDP_ERR_FORMAT, {.pid = 666}, ".ranks/0.1: damaged, its checksum is wrong"},
+	{"damaged", DDP_ERR_FORMAT, {.pid = 666}, ".ranks/0.1 is damaged: the checksum is wrong"},
 	{"meeting", DDP_ERR_FORMAT, {.meeting = 1}, ".ranks/0.1|of this meeting"},
 	{"fence", DDP_ERR_FORMAT, {.fence = 1}, ".ranks/0.1|at fence 0"},
-	{"rank", DDP_ERR_FORMAT, {.rank = 2}, ".ranks/0.1: not the record of rank 1"},
+	{"rank", DDP_ERR_FORMAT, {.rank = 2}, ".ranks/0.1 is not the record of rank 1"},
 };
 
 TEST_ROWS(test_wrong_record, wrong_records)
@@ -527,7 +536,7 @@ TEST_ROWS(test_wrong_record, wrong_records)
 
 /* --- The directory ---------------------------------------------------------------------- */
 
-TEST_LOOP(test_directory, 0, 7)
+TEST_LOOP(test_directory, 0, 5)
 {
 	static const struct {
 		const char *name, *text;
@@ -535,9 +544,7 @@ TEST_LOOP(test_directory, 0, 7)
 		    {"writable", "other users can write to"},
 		    {"file", "Not a directory"},
 		    {"own, missing", "No such file"},
-		    {"foreign", "belongs to user 4711"},
-		    {"in a foreign one", "belongs to user 4711, who could replace"},
-		    {"in a group's", "is writable for group 4711"}};
+		    {"in a foreign one", "belongs to user 4711, who could replace"}};
 	const char *directory = fresh_directory();
 	struct rank rank = make_rank(directory, false, _i % 2, 2);
 	char parent[512];
@@ -549,18 +556,14 @@ TEST_LOOP(test_directory, 0, 7)
 		ck_assert_int_eq(symlink(base, directory), 0);
 	if (_i == 2)
 		create_file(parent, strrchr(directory, '/') + 1);
-	if (_i == 1 || _i == 4)
-		ck_assert_int_eq(mkdir(directory, 0700), 0);
 	if (_i == 1)
-		ck_assert_int_eq(chmod(directory, 0770), 0);
+		ck_assert(mkdir(directory, 0700) == 0 && chmod(directory, 0770) == 0);
 	rank.identity.own = _i == 3;
-	if (_i >= 4 && chown(_i == 4 ? directory : parent, _i == 6 ? geteuid() : 4711, 4711) < 0)
+	if (_i == 4 && chown(parent, 4711, 4711) < 0)
 		return; /* only root can change the directory's owner */
-	if (_i == 6)
-		ck_assert_int_eq(chmod(parent, 0770), 0);
 	ck_assert_msg(!open_rank(&rank), "%s", rows[_i].name);
 	ck_assert_int_eq(rank.error.status, DDP_ERR_FILE);
-	UNIT_SAYS(rows[_i].name, rank.error.text, rows[_i].text, _i < 5 ? directory : parent);
+	UNIT_SAYS(rows[_i].name, rank.error.text, rows[_i].text, _i < 4 ? directory : parent);
 }
 
 TEST_LOOP(test_directory_removed, 0, 2)

@@ -57,8 +57,8 @@ TEST(test_mps_daemon)
 }
 
 /*
- * In /tmp, any user can create the directory first. So another user's directory or link is not
- * trusted, even if it leads to a real daemon.
+ * In /tmp, any user can create the directory first. So another user's directory, link or socket
+ * is not trusted, even if it leads to a real daemon.
  */
 TEST(test_mps_other_user)
 {
@@ -76,7 +76,10 @@ TEST(test_mps_other_user)
 	snprintf(other, sizeof(other), "%s.link", directory);
 	ck_assert_int_eq(symlink(directory, other), 0);
 	ck_assert_int_eq(ddp_mps_look(other), DDP_MPS_SERVES);
-	if (lchown(other, 4711, 4711) == 0) {
+	if (lchown(path, 4711, 4711) == 0) {
+		ck_assert_int_eq(ddp_mps_look(directory), DDP_MPS_NONE);
+		ck_assert_int_eq(lchown(path, 0, 0), 0);
+		ck_assert_int_eq(lchown(other, 4711, 4711), 0);
 		ck_assert_int_eq(ddp_mps_look(other), DDP_MPS_NONE);
 		ck_assert_int_eq(chown(directory, 4711, 4711), 0);
 		ck_assert_int_eq(ddp_mps_look(directory), DDP_MPS_NONE);

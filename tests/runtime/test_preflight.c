@@ -54,6 +54,11 @@ enum { NODES = 8, ROWS = 16 };
 		.node = node_, .partner = -1, .test = "product", .value = (double)NAN, \
 		.verdict = PREFLIGHT_SILENT                                            \
 	}
+#define WRONG(node_)                                                                   \
+	{                                                                              \
+		.node = node_, .partner = -1, .test = "product", .value = (double)NAN, \
+		.verdict = PREFLIGHT_FAILED                                            \
+	}
 #define FACT(node_, verdict_)                                                  \
 	{                                                                      \
 		.node = node_, .partner = -1, .test = "program", .value = NAN, \
@@ -141,6 +146,21 @@ static const struct {
 	 {SILENT(0), SILENT(1), RATE(0, "memory", 1), RATE(1, "memory", 1)},
 	 "..",
 	 "nn.."},
+	{"no node answers in a test that another, which failed, did not reach",
+	 3,
+	 {SILENT(0), SILENT(1), FACT(2, FAILED), FACT(0, OK)},
+	 "..f",
+	 "nnf."},
+	{"two nodes do not answer, and one has a wrong result in the same test",
+	 3,
+	 {SILENT(0), SILENT(1), WRONG(2)},
+	 "nnf",
+	 "nnf"},
+	{"two nodes do not answer, and one does that failed in another test",
+	 3,
+	 {SILENT(0), SILENT(1), RATE(2, "product", 1), FACT(2, FAILED), FACT(0, OK)},
+	 "nnf",
+	 "nn.f."},
 	{"two nodes do not answer, and one does",
 	 3,
 	 {SILENT(0), SILENT(1), KIND(2, "a", 1)},
@@ -233,6 +253,17 @@ static const struct {
 	 {BAD(0, 1, FAILED), BAD(0, 2, SILENT), BAD(1, 2, FAILED)},
 	 "...",
 	 "fnf"},
+	{"a pair without a result, because the time was over, counts for neither node",
+	 4,
+	 {PAIR(0, 1, 1), PAIR(2, 3, 10), PAIR(0, 2, 1), PAIR(1, 2, 10), PAIR(1, 3, 10),
+	  BAD(0, 3, UNTESTED)},
+	 "s...",
+	 "s.s..u"},
+	{"all pairs with a result have failed",
+	 4,
+	 {BAD(0, 1, FAILED), BAD(2, 3, FAILED), BAD(0, 2, UNTESTED)},
+	 "....",
+	 "ffu"},
 	{"two nodes: a slow pair is compared with nothing", 2, {PAIR(0, 1, 1)}, "..", "."},
 	{"two nodes that do not reach each other: neither", 2, {BAD(0, 1, FAILED)}, "..", "f"},
 	{"a node that no partner reaches",
@@ -276,6 +307,48 @@ TEST_ROWS(judge, rows)
 		      "%s: nodes \"%s\", rows \"%s\"", rows[_i].name, got, marks);
 }
 
+#define RESULT(run_, verdict_, is_rate_, value_)                                                   \
+	{                                                                                          \
+		.run = run_, .verdict = PREFLIGHT_##verdict_, .is_rate = is_rate_, .value = value_ \
+	}
+
+static const struct {
+	const char *name;
+	struct preflight_row older, newer;
+	bool replaced;
+} replacements[] = {
+	{"the first result", RESULT(1, OK, false, NAN), RESULT(1, FAILED, false, NAN), true},
+	{"a better rate", RESULT(1, OK, true, 1), RESULT(2, OK, true, 2), true},
+	{"a worse rate", RESULT(1, OK, true, 2), RESULT(2, OK, true, 1), false},
+	{"a rate of one node, no answer from the other", RESULT(1, OK, true, 1),
+	 RESULT(1, SILENT, false, NAN), true},
+	{"no answer, and a failure", RESULT(1, SILENT, false, NAN), RESULT(1, FAILED, false, NAN),
+	 false},
+	{"no answer, and a rate in the second run", RESULT(1, SILENT, false, NAN),
+	 RESULT(2, OK, true, 1), true},
+	{"a failure, and a rate in the second run", RESULT(1, FAILED, false, NAN),
+	 RESULT(2, OK, true, 1), false},
+	{"the time of a node was over, so its partner lost it", RESULT(1, UNTESTED, false, NAN),
+	 RESULT(1, FAILED, false, NAN), false},
+	{"a partner was lost, since the time of this node was over", RESULT(1, FAILED, false, NAN),
+	 RESULT(1, UNTESTED, false, NAN), true},
+	{"the time of a node was over, after its partner had the rate", RESULT(1, OK, true, 1),
+	 RESULT(1, UNTESTED, false, NAN), false},
+	{"a rate, after the time of the partner was over", RESULT(1, UNTESTED, false, NAN),
+	 RESULT(1, OK, true, 1), true},
+	{"no time in the first run, and no answer in the second", RESULT(1, UNTESTED, false, NAN),
+	 RESULT(2, SILENT, false, NAN), true},
+	{"no answer in the first run, and no time in the second", RESULT(1, SILENT, false, NAN),
+	 RESULT(2, UNTESTED, false, NAN), false},
+};
+
+TEST_ROWS(replaces, replacements)
+{
+	ck_assert_msg(preflight_replaces(&replacements[_i].newer, &replacements[_i].older) ==
+			      replacements[_i].replaced,
+		      "%s", replacements[_i].name);
+}
+
 #define MARKED(node_, test_, verdict_, is_rate_, compared_)                                      \
 	{                                                                                        \
 		.node = node_, .partner = -1, .test = test_, .verdict = PREFLIGHT_##verdict_,    \
@@ -292,20 +365,20 @@ static const struct {
 	 {MARKED(0, "memory", SLOW, true, 5)},
 	 1,
 	 "",
-	 {"\nnode n1 is slow: memory: 1.00 x, median 2.00 x\n  an administrator would type: ",
+	 {"\nnode n1 is slow in test memory: 1.00 x, median 2.00 x\n  an administrator would type: ",
 	  "reason=\"memory: 1.00 x, median 2.00 x\"\n"},
 	 "not tested"},
 	{"a slow node of four is not drained",
 	 {MARKED(0, "memory", SLOW, true, 4)},
 	 1,
 	 "",
-	 {"\nnode n1 is slow: memory: "},
+	 {"\nnode n1 is slow in test memory: "},
 	 "drain"},
 	{"a node that shares its CPUs is not drained",
 	 {MARKED(0, "CPU time", SLOW, true, 8)},
 	 1,
 	 "",
-	 {"\nnode n1 is slow: CPU time: "},
+	 {"\nnode n1 is slow in test CPU time: "},
 	 "drain"},
 	{"a node that shares its CPUs and has slow memory is drained for its memory",
 	 {MARKED(0, "CPU time", SLOW, true, 8), MARKED(0, "memory", SLOW, true, 8)},
@@ -324,7 +397,15 @@ static const struct {
 	  MARKED(0, "pair", FAILED, false, 0)},
 	 2,
 	 "",
-	 {"\nnode n1 has failed: pair: failed\n"},
+	 {"\nnode n1 has failed in test pair: failed\n"},
+	 "reason=\"pairs: "},
+	{"a slow node gets no answer from a node that has failed",
+	 {{.node = 0, .partner = 1, .test = "pair", .value = NAN, .verdict = PREFLIGHT_SILENT},
+	  MARKED(0, "GPU state", SLOW, false, 0),
+	  MARKED(1, "product", FAILED, false, 0)},
+	 3,
+	 "",
+	 {"\nnode n1 is slow in test GPU state: ", "\nnode n2 has failed in test product: "},
 	 "reason=\"pairs: "},
 	{"a node is not slow for a failure of all nodes",
 	 {MARKED(0, "memory", SLOW, true, 4),
@@ -335,7 +416,7 @@ static const struct {
 	   .is_shared = true}},
 	 2,
 	 "",
-	 {"\nnode n1 is slow: memory: ", "\ntest program failed on all nodes"},
+	 {"\nnode n1 is slow in test memory: ", "\ntest program failed on all nodes"},
 	 "drain"},
 	{"one file is not \"files\"",
 	 {MARKED(0, "program", OK, false, 0), MARKED(0, "memory", FAILED, false, 0)},
@@ -360,11 +441,11 @@ static const struct {
 TEST_ROWS(report, reports)
 {
 	char name[2][FACTS_NAME] = {"n1", "n2"}, directory[PATH_MAX], *text = NULL;
-	const struct node_list nodes = {.name = name, .count = 1};
-	enum preflight_verdict verdict = PREFLIGHT_OK;
+	const struct node_list nodes = {.name = name, .count = 2};
+	enum preflight_verdict verdicts[2] = {PREFLIGHT_OK, PREFLIGHT_OK};
 	struct preflight_row judged[3];
 	struct preflight_results results = {.nodes = &nodes,
-					    .verdicts = &verdict,
+					    .verdicts = verdicts,
 					    .rows = judged,
 					    .count = reports[_i].count,
 					    .rounds_wanted = 3};
@@ -376,10 +457,11 @@ TEST_ROWS(report, reports)
 	snprintf(results.untested[1], sizeof(results.untested[1]), "%s",
 		 strcmp(reports[_i].name, "GPUs whose sums were not tested") == 0 ? "no NCCL" : "");
 	for (size_t i = 0; i < results.count; i++)
-		if (judged[i].verdict > verdict && !judged[i].is_shared)
-			verdict = judged[i].verdict;
+		if (judged[i].verdict > verdicts[judged[i].node] && judged[i].partner < 0 &&
+		    !judged[i].is_shared)
+			verdicts[judged[i].node] = judged[i].verdict;
 	unit_directory(directory, sizeof(directory));
-	ck_assert(!preflight_report(&results, directory));
+	ck_assert(preflight_report(&results, directory));
 	ck_assert(failure_explain(directory, "preflight.json", screen));
 	fclose(screen);
 	for (int i = 0; i < 3 && reports[_i].pieces[i]; i++)
@@ -388,21 +470,20 @@ TEST_ROWS(report, reports)
 		      reports[_i].never, text);
 	free(text);
 	unit_remove(directory);
+	/* Results that cannot be written are not announced. */
+	ck_assert(!preflight_report(&results, directory));
 }
 
-#define WAITS(round_, partner_)                                                              \
-	{                                                                                    \
-		.has_started = true, .has_ended = true, .round = round_, .partner = partner_ \
+#define WAITS(round_, partner_)                                         \
+	{                                                               \
+		.has_ended = true, .round = round_, .partner = partner_ \
 	}
 #define MET(round_) WAITS(round_, -1)
-#define LOST(round_, partner_)                                                             \
-	{                                                                                  \
-		.has_started = true, .is_lost = true, .round = round_, .partner = partner_ \
+#define LOST(round_, partner_)                       \
+	{                                            \
+		.round = round_, .partner = partner_ \
 	}
-#define ABSENT                             \
-	{                                  \
-		.round = -1, .partner = -1 \
-	}
+#define ABSENT LOST(-1, -1)
 
 static const struct {
 	const char *name;

@@ -73,19 +73,6 @@ TEST_LOOP(test_successive_worlds, 0, 2)
 
 /* --- Ranks are missing ------------------------------------------------------------------ */
 
-TEST(test_missing_ranks)
-{
-	const char *directory = fresh_directory();
-
-	start_until_waiting(directory, 0, 3, 5, 0);
-	wait_ranks(0, 3);
-	for (int i = 0; i < 3; i++) {
-		EXPECT_ERROR(i, "2 of 5 ranks did not arrive in 60 s: ranks 3, 4", directory);
-		ck_assert(reports[i].status == DDP_ERR_TIMEOUT ||
-			  reports[i].status == DDP_ERR_ABORTED);
-	}
-}
-
 static void meet_within_300_ms(struct rank *rank)
 {
 	rank->watch = ddp_watch_start(0.3, NULL, NULL);
@@ -110,27 +97,14 @@ TEST_LOOP(test_rank_0_dies, 0, 2)
 
 	start_ranks(directory, false, 0, 1, 3, die_open);
 	wait_ranks(0, 1);
-	start_until_waiting(directory, 1, _i + 1, 3, 0);
+	start_until_waiting(directory, 1, _i + 1, 3);
 	wait_ranks(1, _i + 1);
 	for (int i = 1; i < _i + 2; i++) {
 		if (_i == 0)
-			EXPECT_ERROR(i, "1 of 3 ranks did not arrive in 60 s: rank 2;",
+			EXPECT_ERROR(i, "1 of 3 ranks did not arrive in 60 s: rank 2, and",
 				     "rank 0 on n0 (process ", "has ended");
 		else
 			EXPECT_ERROR(i, "rank 0 on n0 (process ", "did not publish");
-	}
-}
-
-TEST(test_killed_between_fences)
-{
-	const char *directory = fresh_directory();
-
-	start_until_waiting(directory, 0, 2, 4, 1);
-	start_ranks(directory, false, 2, 2, 4, die_after_one);
-	wait_ranks(0, 4);
-	for (int i = 0; i < 2; i++) {
-		EXPECT_ERROR(i, "2 of 4 ranks did not arrive in 60 s: ranks 2 on n2, 3 on n3");
-		ck_assert_int_eq(reports[i].fences, 1);
 	}
 }
 
@@ -228,7 +202,7 @@ TEST(test_abort_before_arrival)
 
 	start_ranks(directory, false, 2, 1, 3, start_after_abort);
 	sleep_ms(30);
-	start_until_waiting(directory, 0, 2, 3, 0);
+	start_until_waiting(directory, 0, 2, 3);
 	wait_ranks(0, 3);
 	ck_assert_int_eq(reports[2].status, DDP_ERR_ABORTED);
 	EXPECT_ERROR(2, "1 of 3 ranks did not arrive in 60 s: rank 2");
@@ -303,11 +277,11 @@ static const struct {
 	{"requested method does not work", "single", NULL, true, 2, NULL, DDP_ERR_UNSUPPORTED,
 	 "method single|the world has 2 ranks"},
 	{"method of the variable does not work", NULL, "file", false, 1, NULL, DDP_ERR_UNSUPPORTED,
-	 "DDP_METHOD=file|names the cause, such as a full disk|--ddp-rdzv=DIR"},
+	 "DDP_METHOD=file|remove the cause in that line|--ddp-rdzv=DIR"},
 	{"unknown argument", "mpi", NULL, true, 1, NULL, DDP_ERR_ARGUMENT,
-	 "mpi|file, pmix and single"},
+	 "mpi|file, pmix or single"},
 	{"unknown variable", NULL, "mpi", true, 1, NULL, DDP_ERR_ENVIRONMENT,
-	 "DDP_METHOD=mpi|file, pmix and single"},
+	 "DDP_METHOD=mpi|file, pmix or single"},
 };
 
 TEST_ROWS(test_choice, choices)
@@ -331,41 +305,6 @@ TEST_ROWS(test_choice, choices)
 	unit_has(name, rank.error.text, choices[_i].pieces);
 	ddp_store_close(rank.store, true);
 	unsetenv("DDP_METHOD");
-}
-
-static const char *const methods[] = {"file", "single"};
-
-/* Tests what all methods must do, in a world of one rank. */
-TEST_ROWS(test_method, methods)
-{
-	struct rank rank = make_rank(fresh_directory(), false, 0, 1);
-	int value = 3;
-	size_t size = sizeof(value);
-
-	ck_assert_int_eq(ddp_store_open(&rank.store, methods[_i], &rank.identity, NULL, &rank.watch,
-					NULL),
-			 0);
-	ck_assert_int_lt(ddp_store_get(rank.store, 0, "a", &value, &size, NULL), 0);
-	ck_assert_int_eq(ddp_store_put(rank.store, "a", &value, sizeof(value), NULL), 0);
-	ck_assert_int_lt(ddp_store_get(rank.store, 0, "a", &value, &size, NULL), 0);
-	ck_assert_int_eq(ddp_store_fence(rank.store, &rank.watch, NULL), 0);
-	value = 4;
-	ck_assert_int_eq(ddp_store_put(rank.store, "b", &value, sizeof(value), NULL), 0);
-	ck_assert_int_eq(ddp_store_get(rank.store, 0, "a", &value, &size, NULL), 0);
-	ck_assert_int_eq(value, 3);
-	ck_assert_int_eq(ddp_store_get(rank.store, 1, "a", &value, &size, NULL), DDP_ERR_ARGUMENT);
-	ck_assert_int_eq(ddp_store_fence(rank.store, &rank.watch, NULL), 0);
-	ck_assert_int_eq(ddp_store_get(rank.store, 0, "a", &value, &size, NULL), DDP_ERR_ARGUMENT);
-	ck_assert_int_eq(ddp_store_get(rank.store, 0, "b", &value, &size, NULL), 0);
-	ck_assert_int_eq(value, 4);
-	ck_assert(!ddp_store_aborted(rank.store));
-	ddp_store_abort(rank.store, "first");
-	ddp_store_abort(rank.store, "second");
-	ck_assert_str_eq(ddp_store_aborted(rank.store), "rank 0 on n0: first");
-	ck_assert_int_eq(ddp_store_fence(rank.store, &rank.watch, &rank.error), DDP_ERR_ABORTED);
-	ck_assert_str_eq(rank.error.text, "rank 0 on n0: first");
-	ddp_store_close(rank.store, false);
-	ddp_store_close(NULL, true);
 }
 
 UNIT_MAIN("rendezvous", crowd_use)

@@ -206,16 +206,20 @@ TEST_ROWS(test_decisions, decide_rows)
 
 TEST(test_ranks_that_cannot_continue_after_a_traceback)
 {
-	for (int bits = 0; bits < 4; bits++) {
-		struct run_raised raised = {STACK_RUNS, bits & 1, bits & 2};
+	for (int bits = 0; bits < 8; bits++) {
+		struct run_raised raised = {STACK_RUNS, bits & 1, bits & 2, bits & 4};
 
 		ck_assert(!run_cannot_continue(&raised));
+		ck_assert_int_eq(run_is_doubtful(&raised), raised.uncaught && !raised.active);
 		raised.place = STACK_WAITS;
 		ck_assert(!run_cannot_continue(&raised));
 		raised.place = STACK_ENDS;
-		ck_assert(run_cannot_continue(&raised));
+		ck_assert_int_eq(run_cannot_continue(&raised),
+				 raised.uncaught || raised.is_checked);
+		ck_assert(run_is_doubtful(&raised));
 		raised.place = STACK_UNKNOWN;
 		ck_assert_int_eq(run_cannot_continue(&raised), raised.uncaught && !raised.active);
+		ck_assert_int_eq(run_is_doubtful(&raised), raised.uncaught || !raised.active);
 	}
 }
 
@@ -319,6 +323,18 @@ TEST_ROWS(test_where_the_program_begins, line_rows)
 	ck_assert_int_eq(given, row->nodes != NULL);
 	if (row->nodes)
 		ck_assert_str_eq(value, row->nodes);
+	free(options.option);
+}
+
+TEST(test_a_name_that_begins_others)
+{
+	char *words[] = {"--mem", "4G", "a.out", NULL};
+	struct srun_options options;
+
+	srun_options_read(&options,
+			  "      --mem-per-cpu=MB\n      --mem-per-gpu=MB\n      --mem=MB\n",
+			  false);
+	ck_assert_uint_eq(srun_program(&options, words), 2);
 	free(options.option);
 }
 
@@ -451,24 +467,24 @@ static const struct message_row {
 	 "[2026-11-29T07:18:34.760] error: ddp: n2: usage error: port 80 is for root only.\n",
 	 .want = "usage (port 80 is for root only.), "},
 	{"a usage error, found by ddp-exec",
-	 "ddp-exec: usage error: --ddp-share=most: choose one of a|b\n",
-	 .want = "usage (--ddp-share=most: choose one of a|b), ", .rank = 1},
+	 "ddp-exec: usage error: --ddp-share=most is not valid. Choose one of a|b.\n",
+	 .want = "usage (--ddp-share=most is not valid. Choose one of a|b.), ", .rank = 1},
 	{"a node refuses the step, and cannot end it",
 	 "slurmstepd-n1: error: ddp: port 80 of n1 is in use. Unset it.\n"
-	 "slurmstepd-n1: error: ddp: cannot end step 4.0 (x): its other tasks continue.\n",
+	 "slurmstepd-n1: error: ddp: cannot end step 4.0 (x), so its other tasks continue.\n",
 	 .want = "refused (ddp: port 80 of n1 is in use. Unset it.), "},
 	{"two nodes refuse the step for different reasons",
-	 "slurmstepd-n1: error: ddp: node n1 does not share /a with n0 (x); y\n"
+	 "slurmstepd-n1: error: ddp: node n1 does not see /a, which srun made on n0 (x). Y\n"
 	 "slurmstepd-n2: error: ddp: out of memory\n",
-	 .want = "refused (ddp: node n1 does not share /a with n0 (x); y), "},
+	 .want = "refused (ddp: node n1 does not see /a, which srun made on n0 (x). Y), "},
 	{"two nodes refuse the step for the same reason",
-	 "slurmstepd-n1: error: ddp: node n1 does not share /a with n0 (x); y\n"
-	 "slurmstepd-n2: error: ddp: node n2 does not share /a with n0 (x); y\n",
-	 .want = "usage (ddp: node n1 does not share /a with n0 (x); y), "},
+	 "slurmstepd-n1: error: ddp: node n1 does not see /a, which srun made on n0 (x). Y\n"
+	 "slurmstepd-n2: error: ddp: node n2 does not see /a, which srun made on n0 (x). Y\n",
+	 .want = "usage (ddp: node n1 does not see /a, which srun made on n0 (x). Y), "},
 	{"the same, since Slurm 25.05",
-	 "[2026-11-29T07:18:34.760] error: ddp: n1: node n1 does not share /a\n"
-	 "[2026-11-29T07:18:34.760] error: ddp: n2: node n2 does not share /a\n",
-	 .want = "usage (ddp: n1: node n1 does not share /a), "},
+	 "[2026-11-29T07:18:34.760] error: ddp: n1: node n1 does not see /a\n"
+	 "[2026-11-29T07:18:34.760] error: ddp: n2: node n2 does not see /a\n",
+	 .want = "usage (ddp: n1: node n1 does not see /a), "},
 	{"a file of --output", "srun: error: Could not open stdout file: Permission denied\n",
 	 .want = "no file (Could not open stdout file: Permission denied), "},
 	{"a step of the program loses a node",
@@ -538,6 +554,8 @@ static const struct message_row {
 	 "srun: Terminating StepId=5.0\n" ABORTED
 	 "slurmstepd-n1: error: *** STEP 5.0 ON n1 CANCELLED AT 2026 ***\n",
 	 .want = "1@ late 60, 3@ late 60, ending, late, ", .step = "5.0"},
+	{"ranks that no node has started, at a Ctrl-C",
+	 "srun: StepId=5.0 tasks 0-1: running\nsrun: StepId=5.0 task 2: unknown\n", .want = ""},
 };
 
 static void describe(const struct srun_said *said, struct ddp_text *text)
@@ -994,7 +1012,7 @@ TEST(test_streams_are_parsed_separately)
 	unit_remove(dir);
 }
 
-/* Ranks with a traceback in a period, and whether each has printed more since. */
+/* Ranks with a traceback, and when each is checked again. */
 TEST(test_ranks_with_tracebacks)
 {
 	static const char *const outputs[] = {
@@ -1008,15 +1026,25 @@ TEST(test_ranks_with_tracebacks)
 	for (int i = 0; i < 4; i++)
 		tails_add(tails, i, 1, outputs[i], strlen(outputs[i]));
 	after = ddp_seconds();
-	ck_assert_uint_eq(tails_raised(tails, 0, before - 1, &ranks), 0);
+	ck_assert_uint_eq(tails_raised(tails, before - 1, &ranks), 0);
 	free(ranks);
-	ck_assert_uint_eq(tails_raised(tails, before - 1, after, &ranks), 2);
+	ck_assert_uint_eq(tails_raised(tails, after, &ranks), 2);
 	ck_assert_int_eq(ranks[0].rank, 0);
 	ck_assert_int_eq(ranks[1].rank, 2);
 	ck_assert(!ranks[0].uncaught && ranks[1].uncaught);
 	ck_assert(ranks[0].at >= before && ranks[0].at <= after);
+	tails_set_checked(tails, &ranks[0], INFINITY);
+	tails_set_checked(tails, &ranks[1], after + 9);
 	free(ranks);
-	ck_assert_uint_eq(tails_raised(tails, after, after + 9, &ranks), 0);
+	ck_assert_uint_eq(tails_raised(tails, after + 8, &ranks), 0);
+	free(ranks);
+	ck_assert_uint_eq(tails_raised(tails, after + 9, &ranks), 1);
+	ck_assert_int_eq(ranks[0].rank, 2);
+	/* A check that began before another traceback does not count for it. */
+	tails_add(tails, 2, 1, outputs[2], strlen(outputs[2]));
+	tails_set_checked(tails, &ranks[0], INFINITY);
+	free(ranks);
+	ck_assert_uint_eq(tails_raised(tails, ddp_seconds(), &ranks), 1);
 	free(ranks);
 	tails_destroy(tails);
 }

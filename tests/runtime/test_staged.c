@@ -9,17 +9,17 @@
 #include "config.h"
 
 #include "gpus.h"
+#include "host-stream.h"
 
 /*
  * Layouts with one shared GPU, with different numbers of ranks per GPU, with ranks assigned to GPUs
  * in turn, with several nodes, and with one rank per GPU.
  */
 static const struct gpus_layout layouts[] = {
-	{"1", "a"},	 {"2", "aa"},	   {"3", "aaa"},	{"4", "aaaa"},	{"5", "aaaaa"},
-	{"6", "aaaaaa"}, {"7", "aaaaaaa"}, {"8", "aaaaaaaa"},	{"5", "aabbb"}, {"5", "ababa"},
+	{"1", "a"},	 {"2", "aa"},	   {"3", "aaa"},	{"8", "aaaaaaaa"}, {"5", "ababa"},
 	{"6", "abbccc"}, {"2,3", "aabbb"}, {"3,1,2", "aabcdd"}, {"1,1", "aa"}};
 
-enum { MEMORY = 1 << 20, MARGIN = 64 };
+enum { MEMORY = 1 << 19, MARGIN = 64 };
 
 /* --- All-reduce -------------------------------------------------------------------------- */
 
@@ -38,7 +38,7 @@ static const struct {
 	{FOREIGN_ODD, FOREIGN_ODD, true}, {FOREIGN_ODD, DIRECT, false}, {DIRECT, DIRECT_ODD, false},
 };
 
-static const size_t counts[] = {0, 1, 3, 7, 129, 1001, 65537};
+static const size_t counts[] = {0, 1, 7, 129, 1001, 33333};
 
 struct memories {
 	char *direct, *foreign; /* the input is in the first half, the output in the second */
@@ -66,13 +66,13 @@ static void reduce_and_check(struct ddp *ddp, const struct memories *memories, i
 
 	RANK_CHECK(buffer && want);
 	memset(want, 0x5a, bytes + 2 * MARGIN);
-	gpus_in(recv - MARGIN, want, bytes + 2 * MARGIN);
+	memcpy(recv - MARGIN, want, bytes + 2 * MARGIN);
 	gpus_values(buffer, type, count, ddp_world(ddp)->rank, salt);
-	gpus_in(send, buffer, bytes);
+	memcpy(send, buffer, bytes);
 	RANK_OK(ddp, ddp_device_all_reduce(ddp, send, recv, count, type, op, stream));
 	gpus_expect(ddp, want + MARGIN, type, op, count, salt);
 	RANK_OK(ddp, ddp_device_wait(ddp, stream));
-	gpus_out(buffer, recv - MARGIN, bytes + 2 * MARGIN);
+	memcpy(buffer, recv - MARGIN, bytes + 2 * MARGIN);
 	RANK_CHECK(memcmp(buffer, want, bytes + 2 * MARGIN) == 0);
 	free(buffer);
 	free(want);
@@ -91,7 +91,7 @@ static void get_memories(struct ddp *ddp, struct memories *memories)
 static void free_memories(struct ddp *ddp, struct memories *memories)
 {
 	RANK_OK(ddp, ddp_device_free(ddp, memories->direct));
-	gpus_foreign_free(memories->foreign);
+	free(memories->foreign);
 	gpus_stream_close(memories->stream);
 }
 
@@ -152,7 +152,7 @@ GPUS_TEST(test_large, few_layouts)
 	RANK_CHECK(ddp_device_broadcast(ddp, data, 1, ddp_world(ddp)->size, NULL) ==
 		   DDP_ERR_ARGUMENT);
 	RANK_CHECK(ddp_device_free(ddp, data) == DDP_ERR_ARGUMENT);
-	gpus_foreign_free(data);
+	free(data);
 	free(want);
 }
 
@@ -192,10 +192,10 @@ static void broadcast_and_check(struct ddp *ddp, char *data, size_t bytes, int r
 	gpus_values(want, DDP_U8, bytes, root, salt);
 	gpus_values(buffer, DDP_U8, bytes, ddp_world(ddp)->rank, salt);
 	buffer[bytes] = want[bytes] = 7;
-	gpus_in(data, buffer, bytes + 1);
+	memcpy(data, buffer, bytes + 1);
 	RANK_OK(ddp, ddp_device_broadcast(ddp, data, bytes, root, NULL));
 	RANK_OK(ddp, ddp_device_wait(ddp, NULL));
-	gpus_out(buffer, data, bytes + 1);
+	memcpy(buffer, data, bytes + 1);
 	RANK_CHECK(memcmp(buffer, want, bytes + 1) == 0);
 	free(buffer);
 	free(want);
@@ -211,22 +211,21 @@ static void gather_and_check(struct ddp *ddp, char *data, size_t bytes, bool in_
 	RANK_CHECK(buffer && want);
 	memset(buffer, 0x33, size * bytes + 1);
 	memcpy(want, buffer, size * bytes + 1);
-	gpus_in(data, buffer, size * bytes + 1);
+	memcpy(data, buffer, size * bytes + 1);
 	for (size_t i = 0; i < size; i++)
 		gpus_values(want + i * bytes, DDP_U8, bytes, (int)i, salt);
-	gpus_in(send, want + rank * bytes, bytes);
+	memcpy(send, want + rank * bytes, bytes);
 	RANK_OK(ddp, ddp_device_all_gather(ddp, send, data, bytes, NULL));
 	RANK_OK(ddp, ddp_device_wait(ddp, NULL));
-	gpus_out(buffer, data, size * bytes + 1);
+	memcpy(buffer, data, size * bytes + 1);
 	RANK_CHECK(memcmp(buffer, want, size * bytes + 1) == 0);
 	if (!in_place)
-		gpus_foreign_free(send);
+		free(send);
 	free(buffer);
 	free(want);
 }
 
-static const struct gpus_layout bytes_layouts[] = {
-	{"2", "aa"}, {"3", "aaa"}, {"4", "abbb"}, {"3,1", "abac"}};
+static const struct gpus_layout bytes_layouts[] = {{"3", "aaa"}, {"3,1", "abac"}};
 
 GPUS_TEST(test_bytes, bytes_layouts)
 {
@@ -255,17 +254,16 @@ GPUS_TEST(test_bytes, bytes_layouts)
 			gather_and_check(ddp, memories[kind], part, salt % 2 == 0, salt + 1);
 		}
 	RANK_OK(ddp, ddp_device_free(ddp, direct));
-	gpus_foreign_free(memories[1]);
+	free(memories[1]);
 }
 
 /* --- Many enqueued all-reduces ------------------------------------------------------------ */
 
-static const struct gpus_layout ahead[] = {
-	{"2", "aa"}, {"4", "aaaa"}, {"8", "aaaaaaaa"}, {"4", "aabb"}, {"2,1", "aab"}};
+static const struct gpus_layout ahead[] = {{"4", "aaaa"}, {"4", "aabb"}, {"2,1", "aab"}};
 
 GPUS_TEST(test_many_enqueued, ahead)
 {
-	enum { ROUNDS = 300, COUNT = 5 };
+	enum { ROUNDS = 100, COUNT = 5 };
 	static float want[COUNT], got[COUNT];
 	void *memory;
 	float *data;
@@ -274,7 +272,7 @@ GPUS_TEST(test_many_enqueued, ahead)
 	data = memory;
 	for (int round = 0; round < ROUNDS; round++) {
 		gpus_values(got, DDP_F32, COUNT, rank, (unsigned int)round);
-		gpus_in(data + round * COUNT, got, sizeof(got));
+		memcpy(data + round * COUNT, got, sizeof(got));
 	}
 	for (int round = 0; round < ROUNDS; round++)
 		RANK_OK(ddp, ddp_device_all_reduce(ddp, data + round * COUNT, data + round * COUNT,
@@ -282,7 +280,7 @@ GPUS_TEST(test_many_enqueued, ahead)
 	RANK_OK(ddp, ddp_device_wait(ddp, NULL));
 	for (int round = 0; round < ROUNDS; round++) {
 		gpus_expect(ddp, want, DDP_F32, DDP_SUM, COUNT, (unsigned int)round);
-		gpus_out(got, data + round * COUNT, sizeof(got));
+		memcpy(got, data + round * COUNT, sizeof(got));
 		RANK_CHECK(memcmp(got, want, sizeof(got)) == 0);
 	}
 	RANK_OK(ddp, ddp_device_free(ddp, memory));
@@ -299,7 +297,7 @@ GPUS_TEST(test_streams, few_layouts)
 	RANK_OK(ddp, ddp_device_alloc(ddp, 1, &memory));
 	data[0] = memory;
 	value = (uint8_t)(rank + 1);
-	gpus_in(data[0], &value, 1);
+	memcpy(data[0], &value, 1);
 	for (uint8_t i = 0; i < size; i++)
 		want = (uint8_t)(want + i + 1);
 	for (int round = 0; round < 60; round++) {
@@ -308,12 +306,12 @@ GPUS_TEST(test_streams, few_layouts)
 		want = round > 0 ? (uint8_t)(want * size) : want;
 	}
 	RANK_OK(ddp, ddp_device_wait(ddp, streams[59 / 3 % 3]));
-	gpus_out(&value, data[0], 1);
+	memcpy(&value, data[0], 1);
 	RANK_CHECK(value == want);
 	gpus_stream_close(streams[1]);
 	gpus_stream_close(streams[2]);
 	RANK_OK(ddp, ddp_device_free(ddp, memory));
-	gpus_foreign_free(data[1]);
+	free(data[1]);
 }
 
 /* --- Captures ------------------------------------------------------------------------------ */
@@ -324,19 +322,19 @@ GPUS_TEST(test_capture, few_layouts)
 	float *data = gpus_foreign(sizeof(*data));
 
 	*data = 1;
-	gpus_stream_capture(stream, true);
+	host_stream_capture(stream, true);
 	RANK_CHECK(ddp_device_all_reduce(ddp, data, data, 1, DDP_F32, DDP_SUM, stream) ==
 		   DDP_ERR_STATE);
 	RANK_CHECK(strstr(ddp_error(ddp), "captured") && strstr(ddp_error(ddp), "CUDA graph"));
 	RANK_CHECK(ddp_device_broadcast(ddp, data, 4, 0, stream) == DDP_ERR_STATE);
 	RANK_CHECK(ddp_device_all_gather(ddp, data, data, 0, stream) == DDP_ERR_STATE);
 	RANK_CHECK(ddp_device_wait(ddp, stream) == DDP_ERR_STATE);
-	gpus_stream_capture(stream, false);
+	host_stream_capture(stream, false);
 	RANK_OK(ddp, ddp_device_all_reduce(ddp, data, data, 1, DDP_F32, DDP_SUM, stream));
 	RANK_OK(ddp, ddp_device_wait(ddp, stream));
 	RANK_CHECK(*data == (float)ddp_world(ddp)->size);
 	gpus_stream_close(stream);
-	gpus_foreign_free(data);
+	free(data);
 }
 
 /* --- Leaks ----------------------------------------------------------------------------------- */

@@ -168,30 +168,6 @@ TEST_ROWS(test_kills, kill_layouts)
 	ranks_await_shared_files(files);
 }
 
-/* A rank is killed during the rendezvous. Then messages may name it only in a list of numbers. */
-TEST(test_early_kills)
-{
-	uint64_t state = 77;
-	static struct ranks ranks;
-	char number[16];
-
-	layout = (struct gpus_layout){"4", "aabb"};
-	for (int round = 0; round < 6; round++) {
-		gpus_start(&ranks, &layout, body_work);
-		victim = (int)unit_random(&state, 4);
-		usleep(unit_random(&state, 100000));
-		kill(ranks.pids[victim], SIGKILL);
-		wait_for_living(&ranks);
-		snprintf(number, sizeof(number), "%d", victim);
-		for (int rank = 0; rank < ranks.size; rank++) {
-			if (rank == victim)
-				continue;
-			expect_output(&ranks, rank, number);
-			ck_assert(is_peer_status(ranks.statuses[rank]));
-		}
-	}
-}
-
 static const struct {
 	struct gpus_layout layout;
 	int victim;

@@ -31,41 +31,6 @@ TEST(test_norm)
 	ck_assert_double_nan(ddp_norm(f32, DDP_F32, 20));
 }
 
-static const struct {
-	const char *name;
-	double norm, limit, want;
-} clips[] = {
-	{"within", 1, 2, 1},
-	{"beyond", 4, 1, 1 / (4 + 1e-6)},
-	/* as in PyTorch, a norm that equals the limit is clipped: the denominator has an epsilon */
-	{"at the limit", 1, 1, 1 / (1 + 1e-6)},
-	{"zero", 0, 1, 1},
-	{"infinite", INFINITY, 1, 0},
-	{"limit 0", 1, 0, 0},
-};
-
-TEST_ROWS(test_clip_factor, clips)
-{
-	double factor = ddp_clip_factor(clips[_i].norm, clips[_i].limit);
-
-	ck_assert_msg(factor == clips[_i].want, "%s: %g, want %g", clips[_i].name, factor,
-		      clips[_i].want);
-	ck_assert_double_nan(ddp_clip_factor(NAN, clips[_i].limit));
-}
-
-TEST(test_scale)
-{
-	float f32[3] = {1, -2, 4};
-	double f64[3] = {1, -2, 4};
-
-	ddp_scale(f32, DDP_F32, 2, 0.5);
-	ddp_scale(f64, DDP_F64, 2, 0.5);
-	ck_assert(f32[0] == 0.5f && f32[1] == -1 && f32[2] == 4);
-	ck_assert(f64[0] == 0.5 && f64[1] == -1 && f64[2] == 4);
-	ddp_scale(f64, DDP_F64, 1, 0.1);
-	ck_assert_double_eq(f64[0], 0.5 * 0.1);
-}
-
 /* --- Loss scaling ----------------------------------------------------------------------- */
 
 /* One update of the loss scale, with the result of PyTorch's _amp_update_scale_. */
@@ -99,20 +64,6 @@ TEST_ROWS(test_update, updates)
 	ck_assert_msg(scaler.scale == updates[_i].scale, "%s: scale is %a, want %a",
 		      updates[_i].name, (double)scaler.scale, (double)updates[_i].scale);
 	unit_number(updates[_i].name, "good steps", scaler.good_steps, updates[_i].good);
-}
-
-TEST(test_start)
-{
-	struct ddp_scaler scaler = DDP_SCALER_INIT;
-
-	for (int i = 0; i < 2000; i++) {
-		ck_assert_float_eq(scaler.scale, 65536);
-		ddp_scaler_update(&scaler, false);
-	}
-	ck_assert_float_eq(scaler.scale, 131072);
-	ddp_scaler_update(&scaler, true);
-	ck_assert_float_eq(scaler.scale, 65536);
-	ck_assert_int_eq(scaler.good_steps, 0);
 }
 
 static const struct {

@@ -107,64 +107,25 @@ TEST_ROWS(test_order, orders)
 			    orders[_i].order[rank] - '0');
 }
 
-/* Changes to the data of world "aabb". Each is an error. */
-static void same_local_rank(struct ddp_card *cards)
-{
-	cards[1].local_rank = 0;
-}
+#define FIELD(name) offsetof(struct ddp_card, name), sizeof(((struct ddp_card *)NULL)->name)
 
-static void larger_node(struct ddp_card *cards)
-{
-	cards[2].local_size = cards[3].local_size = 3;
-}
-
-static void larger_first_node(struct ddp_card *cards)
-{
-	cards[0].local_size = cards[1].local_size = 3;
-}
-
-static void node_out_of_range(struct ddp_card *cards)
-{
-	cards[3].node_rank = 2;
-}
-
-static void more_nodes(struct ddp_card *cards)
-{
-	for (int rank = 0; rank < 4; rank++)
-		cards[rank].node_count = 3;
-}
-
-static void other_ddp_local(struct ddp_card *cards)
-{
-	cards[2].sharing = DDP_SHARING_OFF;
-}
-
-static void unknown_value(struct ddp_card *cards)
-{
-	cards[1].sharing = 3;
-}
-
-static void local_rank_out_of_range(struct ddp_card *cards)
-{
-	for (int rank = 0; rank < 4; rank++)
-		cards[rank].local_size = 4;
-	cards[3].local_rank = 3;
-}
-
+/* Changes to the cards of ranks [first] to [last] in the world "aabb". Each is an error. */
 static const struct {
 	const char *name;
-	void (*change)(struct ddp_card *cards);
+	int first, last;
+	size_t at, bytes; /* the field that gets [value] */
+	int value;
 	const char *pieces;
 } refusals[] = {
-	{"the same local rank twice", same_local_rank, "ranks 0 and 1|local rank 0|na"},
-	{"larger node", larger_node, "rank 2 on nb|3 ranks|2 ranks"},
-	{"larger first node", larger_first_node, "rank 0 on na|3 ranks|2 ranks"},
-	{"node rank out of range", node_out_of_range, "rank 3 on nb|node 2 of 2"},
-	{"more nodes", more_nodes, "3 nodes|no rank"},
-	{"another DDP_LOCAL", other_ddp_local,
-	 "DDP_LOCAL differs: rank 2 on nb has off, rank 0 on na has auto"},
-	{"unknown value", unknown_value, "rank 1 on na runs another release"},
-	{"local rank out of range", local_rank_out_of_range, "rank 3 on nb|local rank 3"},
+	{"the same local rank twice", 1, 1, FIELD(local_rank), 0, "ranks 0 and 1|local rank 0|na"},
+	{"larger node", 2, 3, FIELD(local_size), 3, "rank 2 on nb|3 ranks|2 ranks"},
+	{"larger first node", 0, 1, FIELD(local_size), 3, "rank 0 on na|3 ranks|2 ranks"},
+	{"node rank out of range", 3, 3, FIELD(node_rank), 2, "rank 3 on nb|node 2 of 2"},
+	{"more nodes", 0, 3, FIELD(node_count), 3, "3 nodes|no rank"},
+	{"another DDP_LOCAL", 2, 2, FIELD(sharing), DDP_SHARING_OFF,
+	 "DDP_LOCAL differs: rank 2 on nb has off, but rank 0 on na has auto"},
+	{"unknown value", 1, 1, FIELD(sharing), 3, "rank 1 on na runs another release"},
+	{"local rank out of range", 3, 3, FIELD(local_rank), 2, "rank 3 on nb|local rank 2"},
 };
 
 TEST_ROWS(test_refusal, refusals)
@@ -174,7 +135,9 @@ TEST_ROWS(test_refusal, refusals)
 	struct ddp_error error = {0};
 	int size = make_cards("aabb", true, cards);
 
-	refusals[_i].change(cards);
+	for (int rank = refusals[_i].first; rank <= refusals[_i].last; rank++)
+		memcpy((char *)&cards[rank] + refusals[_i].at, &refusals[_i].value,
+		       refusals[_i].bytes);
 	ck_assert_int_eq(ddp_topology_create(&topology, cards, size, &error), DDP_ERR_MISMATCH);
 	ck_assert_ptr_null(topology);
 	unit_has(refusals[_i].name, error.text, refusals[_i].pieces);

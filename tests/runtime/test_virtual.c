@@ -299,7 +299,7 @@ RANKS_TEST(test_errors, three)
 	options.virtual_ranks = 4;
 	expect_error(
 		ddp, options, DDP_ERR_ARGUMENT,
-		"3 ranks cannot share 4 virtual ranks evenly: start 2 ranks, or use 6 virtual");
+		"3 ranks cannot share 4 virtual ranks evenly. Start 2 ranks, or use 6 virtual");
 	options.virtual_ranks = 1026;
 	expect_error(ddp, options, DDP_ERR_ARGUMENT, "at most 1024");
 	options.virtual_ranks = 3;

@@ -7,9 +7,11 @@ and the faults, each {"kind": NAME, "rank": R, "step": K}. Rank R applies the fa
 
     fault.I     written by the rank that applies fault I: step of Slurm, node and pid
     applied.I   written by scenarios after a fault that a rank cannot apply to itself
+    started     a line for each rank that starts: step of Slurm, variable RANK
     ranks       a line for each step of each rank: step of Slurm, rank, world, step, sum of an all-reduce
     weights.R   final weights of rank R
 """
+import importlib.metadata
 import json
 import multiprocessing
 import os
@@ -19,6 +21,7 @@ import subprocess
 import sys
 import threading
 import time
+from unittest import mock
 
 directory = pathlib.Path(sys.argv[1])
 started = threading.Event()
@@ -30,6 +33,15 @@ def send_heartbeats():
         pathlib.Path(os.environ["DDP_HEARTBEAT"]).touch()
 
 
+def append(name, *words):
+    """Appends a line with one write, so that lines of several ranks do not mix."""
+    fd = os.open(directory / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    os.write(fd, (" ".join(map(str, words)) + "\n").encode())
+    os.close(fd)
+
+
+attempt = "%s.%s" % (os.environ["SLURM_JOB_ID"], os.environ["SLURM_STEP_ID"])
+append("started", attempt, os.environ.get("RANK"))
 threading.Thread(target=send_heartbeats, daemon=True).start()
 
 plan = json.loads((directory / "plan.json").read_text())
@@ -47,16 +59,8 @@ except ImportError:  # Debian's PyTorch
         return steps
 
 BATCH = 8
-attempt = "%s.%s" % (os.environ["SLURM_JOB_ID"], os.environ["SLURM_STEP_ID"])
 stop_requested = []
 stop = None
-
-
-def append(name, *words):
-    """Appends a line with one write, so that lines of several ranks do not mix."""
-    fd = os.open(directory / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-    os.write(fd, (" ".join(map(str, words)) + "\n").encode())
-    os.close(fd)
 
 
 class WaitsForever:
@@ -150,19 +154,43 @@ def stop_by_signal():
     return stop
 
 
+def leave_out_dynamo():
+    """Replaces a package that DDP imports and only torch.compile needs, because its import takes as long as that of torch."""
+    torch._dynamo = sys.modules["torch._dynamo"] = mock.MagicMock(disable=lambda function, *_, **__: function, is_compiling=lambda: False)
+
+
+def leave_out_packages(*names):
+    """Hides packages that Lightning imports if it finds them, and that take longer to import than Lightning."""
+    find = importlib.metadata.version
+
+    def version(name):
+        if name in names:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return find(name)
+
+    importlib.metadata.version = version
+    sys.modules.update(dict.fromkeys(names))
+
+
 def train():
     global stop
     torch.set_num_threads(1)
+    if "framework" not in plan:
+        leave_out_dynamo()
     if plan.get("backend") == "ddp":
         import slurm_ddp
         stop = slurm_ddp.Stop()
     else:
         stop = stop_by_signal()
     if plan.get("sub-step"):
-        subprocess.run(["srun", "-Q", "--overlap", "-N1", "-n1", "true"], check=True)
-    dist.init_process_group(plan.get("backend", "gloo"))
-    rank, world = dist.get_rank(), dist.get_world_size()
+        subprocess.run(["srun", "-Q", "--overlap", "-N1", "-n1", "-w", os.environ["SLURMD_NODENAME"], "/bin/true"], check=True)
     dataset, model, optimizer, indices = make_model()
+    if plan.get("framework") == "accelerate":
+        import accelerate
+        accelerator = accelerate.Accelerator(cpu=True)
+    else:
+        dist.init_process_group(plan.get("backend", "gloo"))
+    rank, world = dist.get_rank(), dist.get_world_size()
     first = 0
     checkpoint = directory / "state" / "checkpoint.pt"
     if checkpoint.exists():
@@ -170,7 +198,10 @@ def train():
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         first = state["step"] + 1
-    ddp = DistributedDataParallel(model)
+    if plan.get("framework") == "accelerate":
+        ddp, optimizer = accelerator.prepare(model, optimizer)
+    else:
+        ddp = DistributedDataParallel(model)
 
     def save(step):
         if rank == 0:
@@ -200,12 +231,22 @@ def train():
 
 def train_with_lightning():
     """The same training: an epoch is a step. Lightning saves last.ckpt, and slurm_ddp saves stop.ckpt on a signal."""
+    leave_out_packages("scipy", "transformers")
     import lightning
     import slurm_ddp
     from lightning.pytorch.callbacks import LambdaCallback, ModelCheckpoint
 
     torch.set_num_threads(1)
     dataset, inner, _, indices = make_model()
+
+    class Samples:
+        """The samples of each epoch. The worker persists, because a fork during the training can hang; see doc/troubleshooting.md."""
+
+        def __iter__(self):
+            yield indices(trainer.global_rank, trainer.global_step)
+
+        def __len__(self):
+            return 1
 
     class Module(lightning.LightningModule):
         def __init__(self):
@@ -219,7 +260,7 @@ def train_with_lightning():
             return torch.optim.SGD(self.parameters(), lr=0.05, momentum=0.5)
 
         def train_dataloader(self):
-            return DataLoader(dataset, batch_sampler=[indices(self.global_rank, self.current_epoch)], num_workers=1)
+            return DataLoader(dataset, batch_sampler=Samples(), num_workers=1, persistent_workers=True)
 
     def begin(trainer, *_):
         started.set()
@@ -232,7 +273,7 @@ def train_with_lightning():
     saved = sorted(state.glob("*.ckpt"), key=lambda path: path.stat().st_mtime)
     trainer = lightning.Trainer(
         accelerator="cpu", devices=int(os.environ["LOCAL_WORLD_SIZE"]), num_nodes=int(os.environ["WORLD_SIZE"]) // int(os.environ["LOCAL_WORLD_SIZE"]), strategy="ddp",
-        max_epochs=plan["steps"], logger=False, use_distributed_sampler=False, reload_dataloaders_every_n_epochs=1,
+        max_epochs=plan["steps"], logger=False, use_distributed_sampler=False,
         callbacks=[LambdaCallback(on_train_batch_start=begin, on_train_batch_end=end), ModelCheckpoint(state, every_n_epochs=2, save_last=True),
                    slurm_ddp.stop.lightning_callback(str(state / "stop.ckpt"))])
     trainer.fit(Module(), ckpt_path=saved[-1] if saved else None)

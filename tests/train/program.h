@@ -93,6 +93,16 @@ static inline void program_modules(const char *cuda)
 	setenv("DDP_MODULES", path, 1);
 }
 
+/* Makes a new directory, beside the directories of other tests, the working directory. */
+static inline void program_enter(void)
+{
+	char name[] = "test-XXXXXX";
+
+	ck_assert_int_eq(chdir(program_directory), 0);
+	ck_assert_ptr_nonnull(mkdtemp(name));
+	ck_assert_int_eq(chdir(name), 0);
+}
+
 static void program_end(void)
 {
 	ck_assert_int_eq(chdir("/"), 0);

@@ -45,15 +45,13 @@ static const char *name_algorithm(const struct math_layer *layer, enum math_pass
 	return algorithms[number];
 }
 
-static int choose(struct math_layer *layer, enum math_pass pass, int number,
-		  struct ddp_error *error)
+static void choose(struct math_layer *layer, enum math_pass pass, int number)
 {
 	size_t length = strlen(library.chosen);
 
-	(void)layer, (void)pass, (void)error;
+	(void)layer, (void)pass;
 	snprintf(library.chosen + length, sizeof(library.chosen) - length, "%s%s",
 		 length > 0 ? " " : "", algorithms[number]);
-	return 0;
 }
 
 static struct math make_library(const char *describes, int count)

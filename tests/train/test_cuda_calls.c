@@ -37,7 +37,7 @@ TEST_LOOP(test_hangs, 0, 2)
 	}
 	unit_number("hangs", "status", status, DDP_ERR_ENGINE);
 	ck_assert_msg(strstr(error.text, "GPU 0: work did not finish within 300 s") &&
-			      strstr(error.text, "; 3 steps have ended, "),
+			      strstr(error.text, "(3 steps have ended, "),
 		      "%s", error.text);
 	engine_cuda.close(duo.engine);
 	_exit(0); /* exit without waiting for the GPU */
@@ -112,27 +112,6 @@ TEST(test_lag)
 	duo_close(&duo);
 }
 
-/*
- * A pull while steps are in progress gets the model after these steps. They are still reported
- * later.
- */
-TEST(test_pull)
-{
-	struct engine_step done;
-	struct duo duo;
-
-	duo_open(&duo, &residual, DDP_F32);
-	duo_engines(&duo);
-	for (int i = 0; i < 3; i++)
-		duo_step(&duo, true, 0.05, false);
-	duo_pull(&duo);
-	duo_steps(&duo, false, 3, 0.05);
-	duo_near("pulled", "models", duo_apart(duo.shop.model, duo.model), 1e-5);
-	done = duo_settle(&duo);
-	unit_number("settled", "steps", (int64_t)done.steps, 3);
-	duo_close(&duo);
-}
-
 /* --- Data of steps ---------------------------------------------------------------------------------- */
 
 /*
@@ -173,134 +152,7 @@ TEST(test_slots)
 	duo_close(&duos[1]);
 }
 
-/* --- Checkpoints ----------------------------------------------------------------------------------- */
-
-TEST(test_roundtrip)
-{
-	struct model_tensors before, after;
-	struct duo duo;
-
-	duo_open(&duo, &residual, DDP_F32);
-	duo_engine(&duo);
-	duo_steps(&duo, true, 2, 0.05);
-	duo_pull(&duo);
-	model_tensors_create(&before, duo.model, true);
-	model_tensors_export(&before, duo.model, 2);
-	duo_push(&duo);
-	memset(duo.model->values, 0, duo.model->count * sizeof(float));
-	memset(duo.model->slots[0], 0, duo.model->count * sizeof(float));
-	memset(duo.model->buffers, 0, duo.model->buffer_count * sizeof(float));
-	duo_pull(&duo);
-	model_tensors_create(&after, duo.model, true);
-	model_tensors_export(&after, duo.model, 2);
-	for (size_t i = 0; i < before.count; i++)
-		ck_assert_msg(memcmp(before.list[i].data, after.list[i].data,
-				     ddp_tensor_count(&before.list[i]) *
-					     ddp_type_size(before.list[i].type)) == 0,
-			      "%s has changed", before.list[i].name);
-	model_tensors_destroy(&before);
-	model_tensors_destroy(&after);
-	duo_close(&duo);
-}
-
-static void hand_over(const struct model *from, struct model *to)
-{
-	struct model_tensors tensors;
-
-	model_tensors_create(&tensors, from, true);
-	model_tensors_export(&tensors, from, 1);
-	model_tensors_import(&tensors, to, 1);
-	model_tensors_destroy(&tensors);
-}
-
-/*
- * One model moves from the CPU to the GPU and back, with its step number, and another stays on the
- * CPU. Both give the same result.
- */
-TEST(test_moves)
-{
-	struct duo duo, plain;
-
-	duo_open(&plain, &residual, DDP_F32);
-	plain.shop.optim = optim_default(OPTIM_ADAMW);
-	workshop_engine(&plain.shop, &math_plain);
-	duo_steps(&plain, false, 9, 1e-3);
-	duo_open(&duo, &residual, DDP_F32);
-	duo.shop.optim = optim_default(OPTIM_ADAMW);
-	duo_engines(&duo);
-	duo_steps(&duo, false, 3, 1e-3);
-	hand_over(duo.shop.model, duo.model);
-	duo_push(&duo);
-	duo.steps[1] = 3;
-	duo_steps(&duo, true, 3, 1e-3);
-	duo_pull(&duo);
-	hand_over(duo.model, duo.shop.model);
-	engine_cpu.push(duo.shop.engine, NULL);
-	duo.steps[0] = 6;
-	duo_steps(&duo, false, 3, 1e-3);
-	duo_near("moved", "models", duo_apart(plain.shop.model, duo.shop.model), 1e-4);
-	model_destroy(plain.model);
-	workshop_close(&plain.shop);
-	duo_close(&duo);
-}
-
-/* --- Messages and errors ----------------------------------------------------------------------------- */
-
-TEST(test_tells)
-{
-	struct duo duo;
-
-	duo_open(&duo, &like_mnist, DDP_F32);
-	duo_engine(&duo);
-	UNIT_SAYS("describe", engine_cuda.describe(duo.engine), "CUDA 13.0", "sm_90");
-	UNIT_SAYS("device", engine_cuda.device(duo.engine), "GPU 0, ");
-	ck_assert_uint_gt(engine_cuda.memory(duo.engine), duo.model->count * 4 * sizeof(float));
-	duo_close(&duo);
-}
-
-static void say(void *listener, const char *text)
-{
-	snprintf(listener, 128, "%s", text);
-}
-
-/* The line that is printed at the start includes the time for choosing plans. */
-TEST(test_start_is_timed)
-{
-	char text[128] = "", unit;
-	double seconds = -1;
-	struct duo duo;
-
-	duo_open(&duo, &like_mnist, DDP_F32);
-	duo.setup.say = say;
-	duo.setup.listener = text;
-	duo_engine(&duo);
-	ck_assert_msg(sscanf(text, "plans of convolutions chosen in %lf %c", &seconds, &unit) ==
-				      2 &&
-			      seconds >= 0 && unit == 's',
-		      "%s", text);
-	duo_close(&duo);
-}
-
-static void say_slow(void *listener, const char *text)
-{
-	if (strstr(text, "slow"))
-		say(listener, text);
-}
-
-TEST(test_slow_plan)
-{
-	char text[128] = "";
-	struct duo duo;
-
-	duo_open(&duo, &like_mnist, DDP_F32);
-	duo.setup.say = say_slow;
-	duo.setup.listener = text;
-	setenv("DDP_EMULATED_SLOW", "conv2, gradient of weights", 1);
-	duo_engine(&duo);
-	ck_assert_str_eq(text, "cuDNN has a slow engine only for conv2, gradient of weights: "
-			       "lower --batch");
-	duo_close(&duo);
-}
+/* --- Errors --------------------------------------------------------------------------------------- */
 
 static void refuse(struct duo *duo, int status, const char *const *pieces)
 {
@@ -313,25 +165,14 @@ static void refuse(struct duo *duo, int status, const char *const *pieces)
 
 TEST(test_refused)
 {
-	const uint64_t beyond = WORKSHOP_SAMPLES;
-	struct ddp_error error;
-	struct engine_step done;
-	struct batch batch;
 	struct duo duo;
 
 	duo_open(&duo, &like_mnist, DDP_F32);
 	setenv("DDP_EMULATED_MEMORY", "3000000", 1);
 	duo.setup.batch = 512;
 	refuse(&duo, DDP_ERR_MEMORY,
-	       (const char *const[]){"activations of 512 samples", "lower --batch", NULL});
+	       (const char *const[]){"activations of 512 samples", "Lower --batch.", NULL});
 	unsetenv("DDP_EMULATED_MEMORY");
-	duo.setup.batch = WORKSHOP_BATCH;
-	duo_engine(&duo);
-	batch = workshop_batch(&duo.shop, 0, 1);
-	batch.indices = &beyond;
-	ck_assert_int_eq(engine_cuda.step(duo.engine, &batch, 1, 1, 0, false, &done, &error),
-			 DDP_ERR_ARGUMENT);
-	UNIT_SAYS("beyond the set", error.text, "sample 24 of ", " does not exist");
 	duo_close(&duo);
 }
 

@@ -8,6 +8,7 @@
 #include "config.h"
 
 #include <ddp.h>
+#include <math.h>
 
 #include "program.h"
 
@@ -15,14 +16,15 @@ static struct program program; /* too large for a stack */
 
 /*
  * The last batch of mnist's epoch is short. cifar has BatchNorm and augmentation. fp16 has a loss
- * scale. The first row takes the least time, since sanitizers run it alone.
+ * scale, and AdamW a number of steps. The first row takes the least time, since sanitizers run it alone.
  */
 static const struct {
 	const char *line;
 	int steps, ranks; /* total number of steps; largest number of ranks */
 } rows[] = {
-	{"mnist --samples 12 -b 1 --virtual-ranks 4 --test-batch 4 --amp fp16 --clip 0.5", 3, 4},
-	{"mnist --samples 52 -b 4 --virtual-ranks 4 --test-batch 4 --optimizer sgd --lr 0.05", 5,
+	{"mnist --samples 12 -b 1 --virtual-ranks 4 --test-batch 4 --amp fp16 --clip 0.5 -o adamw",
+	 3, 4},
+	{"mnist --samples 26 -b 2 --virtual-ranks 4 --test-batch 4 --optimizer sgd --lr 0.05", 4,
 	 4},
 	{"cifar --samples 6 -b 1 --virtual-ranks 2 --test-batch 1", 2, 2},
 };
@@ -89,7 +91,7 @@ TEST_LOOP(test_killed, 0, unit_rows(1, ROWS(killed)))
 
 	setenv("CUDA_VISIBLE_DEVICES", "0", 1);
 	snprintf(line, sizeof(line),
-		 "mnist --samples 24 -b 1 --test-batch 4 --engine cuda --deterministic --steps 5 "
+		 "mnist --samples 16 -b 1 --test-batch 4 --engine cuda --deterministic --steps 4 "
 		 "-n 4 -q %s",
 		 killed[_i]);
 	program_run(&program, 0, "%s -m reference.st --log-json log-0", line);
@@ -113,39 +115,168 @@ TEST(test_refused)
 	ck_assert_ptr_eq(strchr(program.errors, '\n'), strrchr(program.errors, '\n'));
 }
 
-/* Without virtual ranks, a step runs as a graph. */
-TEST(test_plain)
+/* --- Late results ------------------------------------------------------------------------------ */
+
+/*
+ * Without virtual ranks and other ranks on the GPU, a step runs as a graph, and the engine reports
+ * it several steps later.
+ */
+#define GRAPHS \
+	"mnist --samples 20 -e 2 --global-batch 2 -t 1 -n 1 --warmup 2 --test-batch 4 -o sgd "
+#define ON_GPUS "--engine cuda --deterministic --progress off "
+
+enum { STEPS = 32, ALL_STEPS = 20 };
+
+static void on_one_gpu(void)
 {
 	setenv("CUDA_VISIBLE_DEVICES", "0", 1);
-	program_run(&program, 0, "mnist --samples 16 -b 4 -n 1 --steps 3 --engine cuda -q");
-	ck_assert_ptr_nonnull(strstr(program.output, "emulated"));
 }
 
-TEST(test_self_test)
+/* Compares numbers of the logs "log" and "log-cpu", which have [want] objects of [event]. */
+static void check_numbers(const char *event, const char *key, int want, double tolerance)
+{
+	double wanted[STEPS], got[STEPS];
+
+	ck_assert_int_eq(program_numbers("log-cpu", event, key, wanted, STEPS), want);
+	unit_number(event, key, program_numbers("log", event, key, got, STEPS), want);
+	for (int i = 0; i < want; i++)
+		ck_assert_msg(fabs(got[i] - wanted[i]) <= tolerance * fabs(wanted[i]),
+			      "%s %d: %s is %.17g, not %.17g", event, i + 1, key, got[i],
+			      wanted[i]);
+}
+
+/* Lines at timed intervals include only finished steps, and every step is in one line. */
+static void check_intervals(void)
+{
+	double totals[STEPS], samples[STEPS], rates[STEPS], wanted[STEPS], before = 0;
+	int intervals = program_numbers("log", "step", "total", totals, STEPS);
+
+	ck_assert_int_eq(program_numbers("log", "step", "samples", samples, STEPS), intervals);
+	ck_assert_int_eq(program_numbers("log", "step", "lr", rates, STEPS), intervals);
+	program_numbers("log-cpu", "step", "lr", wanted, STEPS);
+	for (int i = 0; i < intervals; before = totals[i++]) {
+		ck_assert_double_eq(samples[i], 2 * (totals[i] - before));
+		ck_assert_double_eq(rates[i], wanted[(int)totals[i] - 1]);
+	}
+	ck_assert_double_eq(before, ALL_STEPS);
+}
+
+/* Each line of the log, and each sum, is that of the CPU engine, which reports steps at once. */
+TEST(test_log)
+{
+	on_one_gpu();
+	program_run(&program, 0, GRAPHS ON_GPUS "--amp off -q --log-every 1 --log-json log");
+	program_run(&program, 0, GRAPHS "--engine cpu -q --log-every 1 --log-json log-cpu");
+	check_numbers("step", "total", ALL_STEPS, 0);
+	check_numbers("step", "step", ALL_STEPS, 0);
+	check_numbers("step", "lr", ALL_STEPS, 0);
+	check_numbers("step", "samples", ALL_STEPS, 0);
+	check_numbers("step", "top1", ALL_STEPS, 0);
+	check_numbers("step", "loss", ALL_STEPS, 1e-3);
+	check_numbers("epoch", "train_loss", 2, 1e-3);
+	check_numbers("epoch", "test_loss", 2, 1e-3);
+	check_numbers("end", "samples", 1, 0);
+	program_run(&program, 0, GRAPHS ON_GPUS "-q --log-json log");
+	check_intervals();
+}
+
+/* A resumed epoch has the training loss of all its steps, also of those before the checkpoint. */
+static void check_train_losses(void)
+{
+	double wanted[8], got[8];
+	int count = program_numbers("log", "epoch", "train_loss", got, 8);
+
+	ck_assert_int_eq(program_numbers("log-0", "epoch", "train_loss", wanted, 8), 2);
+	ck_assert_int_ge(count, 2);
+	for (int i = 0; i < 2; i++)
+		ck_assert_double_eq_tol(got[count - 2 + i], wanted[i], 1e-12 * wanted[i]);
+}
+
+/*
+ * A checkpoint, and a stop by a signal, include the steps that are in progress at that moment. A
+ * killed run resumes from a checkpoint between steps, a stopped run from its last step.
+ */
+TEST_LOOP(test_stopped, 0, 2)
+{
+	static const char line[] =
+		GRAPHS ON_GPUS "-c state --checkpoint-steps 4 -m model.st --log-json log";
+
+	on_one_gpu();
+	program_run(&program, 0, GRAPHS ON_GPUS "-q -m reference.st --log-json log-0");
+	program_start(&program, line);
+	program_await("state", "checkpoint-0000000004.safetensors", 1);
+	kill(program.pid, _i == 0 ? SIGTERM : SIGKILL);
+	program_wait(&program);
+	ck_assert_msg(program.status == (_i == 0 ? 3 : -SIGKILL), "ended with %d:\n%s%s",
+		      program.status, program.output, program.errors);
+	ck_assert(_i == 1 || strstr(program.output, "stopped by SIGTERM at step "));
+	program_run(&program, 0, "%s", line);
+	check("stopped and continued");
+	check_train_losses();
+}
+
+enum { SCALED_STEPS = 8 };
+
+/* Returns the number of metadata [key] in the checkpoint of step [step]. */
+static double metadata(int step, const char *key)
+{
+	struct ddp_tensors *file;
+	char path[64];
+	double number;
+
+	snprintf(path, sizeof(path), "state/checkpoint-%010d.safetensors", step);
+	ck_assert_int_eq(ddp_tensors_open(&file, path, NULL), 0);
+	ck_assert_ptr_nonnull(ddp_tensors_metadata(file, key));
+	number = strtod(ddp_tensors_metadata(file, key), NULL);
+	ddp_tensors_close(file);
+	return number;
+}
+
+/* A checkpoint between two steps counts all steps before it. */
+TEST(test_checkpoint_between_steps)
+{
+	on_one_gpu();
+	program_run(&program, 0, GRAPHS ON_GPUS "-q -c state --steps 6 --checkpoint-steps 5");
+	ck_assert_double_eq(metadata(5, "train.updates"), 5);
+	ck_assert_double_eq(metadata(6, "train.updates"), 6);
+}
+
+/*
+ * The loss scale is on the device. A checkpoint has the scale after the last step. With batches of
+ * one sample, gradients overflow at the first scale, so that steps are skipped and halve it.
+ */
+TEST(test_skipped)
+{
+	static const char line[] = "mnist --samples 8 -e 1 -b 1 -n 1 -t 1 --test-batch 4 -o sgd "
+				   "--amp fp16 -q -m model.st --log-json log " ON_GPUS;
+	double updates;
+
+	on_one_gpu();
+	program_run(&program, 0, "%s", line);
+	ck_assert_int_eq(rename("model.st", "reference.st"), 0);
+	ck_assert_int_eq(rename("log", "log-0"), 0);
+	program_run(&program, 0, "%s -c state --steps 1", line);
+	program_run(&program, 0, "%s -c state", line);
+	check("continued after a skipped step");
+	updates = metadata(SCALED_STEPS, "train.updates");
+	ck_assert(updates > 0 && updates < SCALED_STEPS);
+	ck_assert_double_eq(metadata(SCALED_STEPS, "train.scale"),
+			    65536 / pow(2, SCALED_STEPS - updates));
+}
+
+/* As long as no GPU has run this release, a training on GPUs begins with the first line. */
+TEST(test_first_lines)
 {
 	setenv("CUDA_VISIBLE_DEVICES", "0", 1);
-	program_run(&program, 0, "mnist --self-test");
-	ck_assert_msg(program_is_one_line(program.output), "%s", program.output);
-	UNIT_SAYS("self-test", program.output, "self-test passed: GPU 0, ", "; mnist f32 ",
-		  " bf16 ");
-}
-
-TEST(test_self_test_without_gpu)
-{
-	setenv("CUDA_VISIBLE_DEVICES", "", 1);
-	program_run(&program, 1, "mnist --self-test");
-	UNIT_SAYS("self-test", program.errors, "self-test: mnist on cuda with --amp off failed",
-		  "--engine cuda: ");
-}
-
-/* As long as no GPU has run this release, a training on GPUs begins with this. */
-TEST(test_first_line)
-{
-	setenv("CUDA_VISIBLE_DEVICES", "0", 1);
+	setenv("DDP_EMULATED_SLOW", "conv2, gradient of weights", 1);
 	program_run(&program, 0, "mnist --samples 16 -b 4 -n 1 --steps 1 --engine cuda");
 	ck_assert_msg(strncmp(program.output,
-			      "engine cuda: this release has not been run on a GPU; ", 53) == 0,
+			      "engine cuda: this release has not been run on a GPU. ", 53) == 0,
 		      "%s", program.output);
+	UNIT_SAYS(
+		"start", program.output, "CUDA 13.0", "sm_90", "GPU 0, emulated",
+		"\nplans of convolutions chosen in ",
+		"\ncuDNN has only a slow engine for conv2, gradient of weights. Lower --batch.\n");
 }
 
 static void begin_all(void)
@@ -156,19 +287,10 @@ static void begin_all(void)
 	program_modules("emulated_cuda");
 }
 
-static void begin(void)
-{
-	char name[] = "test-XXXXXX";
-
-	ck_assert_int_eq(chdir(program_directory), 0);
-	ck_assert_ptr_nonnull(mkdtemp(name));
-	ck_assert_int_eq(chdir(name), 0);
-}
-
 static void fill(TCase *tcase)
 {
 	tcase_add_unchecked_fixture(tcase, begin_all, program_end);
-	tcase_add_checked_fixture(tcase, begin, NULL);
+	tcase_add_checked_fixture(tcase, program_enter, NULL);
 }
 
 UNIT_MAIN("emulated", fill)

@@ -171,37 +171,33 @@ static const struct {
 	const char *want;
 } damages[] = {
 	{"magic", IMAGES_FILE, 3, 1, 0,
-	 "@/train-images-idx3-ubyte: byte 0: magic number 00000801, expected 00000803 (IDX, bytes "
-	 "in 3 dimensions)"},
+	 "@/train-images-idx3-ubyte begins with 00000801, but an IDX file of bytes in 3 dimensions begins "
+	 "with 00000803"},
 	{"kind", LABELS_FILE, 2, 9, 0,
-	 "@/train-labels-idx1-ubyte: byte 0: magic number 00000901, expected 00000801 (IDX, bytes "
-	 "in 1 dimension)"},
+	 "@/train-labels-idx1-ubyte begins with 00000901, but an IDX file of bytes in 1 dimension begins "
+	 "with 00000801"},
 	{"high", IMAGES_FILE, 11, 27, 0,
-	 "@/train-images-idx3-ubyte: byte 8: images are 27 pixels high, expected 28"},
+	 "the images in @/train-images-idx3-ubyte are 27 pixels high, not 28 (byte 8)"},
 	{"wide", IMAGES_FILE, 12, 1, 0,
-	 "@/train-images-idx3-ubyte: byte 12: images are 16777244 pixels wide, expected 28"},
-	{"none", IMAGES_FILE, 7, 0, 0,
-	 "@/train-images-idx3-ubyte: byte 4: no samples, expected one at least"},
+	 "the images in @/train-images-idx3-ubyte are 16777244 pixels wide, not 28 (byte 12)"},
+	{"none", IMAGES_FILE, 7, 0, 0, "@/train-images-idx3-ubyte has no samples (byte 4)"},
 	{"short", IMAGES_FILE, -1, 0, IMAGES - 1,
-	 "@/train-images-idx3-ubyte: ends at byte 3935, expected 3936: 5 samples of 784 bytes after "
-	 "16"},
+	 "@/train-images-idx3-ubyte has 3935 bytes, but a header of 16 and 5 samples of 784 bytes are "
+	 "3936"},
 	{"long", IMAGES_FILE, -1, 0, IMAGES + 1,
-	 "@/train-images-idx3-ubyte: ends at byte 3937, expected 3936: 5 samples of 784 bytes after "
-	 "16"},
+	 "@/train-images-idx3-ubyte has 3937 bytes, but a header of 16 and 5 samples of 784 bytes are "
+	 "3936"},
 	{"more", IMAGES_FILE, 5, 200, 0,
-	 "@/train-images-idx3-ubyte: ends at byte 3936, expected 10276048736: 13107205 samples of "
-	 "784 bytes after 16"},
+	 "@/train-images-idx3-ubyte has 3936 bytes, but a header of 16 and 13107205 samples of 784 "
+	 "bytes are 10276048736"},
 	{"header", LABELS_FILE, -1, 0, 7,
-	 "@/train-labels-idx1-ubyte: ends at byte 7, expected 8: the header of an IDX file from "
-	 "byte 0 on"},
+	 "@/train-labels-idx1-ubyte has 7 bytes, but the header of an IDX file has 8"},
 	{"empty", LABELS_FILE, -1, 0, -1,
-	 "@/train-labels-idx1-ubyte: ends at byte 0, expected 8: the header of an IDX file from "
-	 "byte 0 on"},
+	 "@/train-labels-idx1-ubyte has 0 bytes, but the header of an IDX file has 8"},
 	{"fewer", LABELS_FILE, 7, 4, LABELS - 1,
-	 "@/train-labels-idx1-ubyte: byte 4: 4 labels, expected 5, as many as images in "
-	 "@/train-images-idx3-ubyte"},
+	 "@/train-labels-idx1-ubyte has 4 labels, but @/train-images-idx3-ubyte has 5 images"},
 	{"label", LABELS_FILE, 10, 10, 0,
-	 "@/train-labels-idx1-ubyte: byte 10: label 10 of image 2, expected 0 to 9"},
+	 "@/train-labels-idx1-ubyte has label 10 for image 2 (byte 10), but labels are 0 to 9"},
 };
 
 TEST_ROWS(test_mnist_damage, damages)
@@ -222,17 +218,20 @@ TEST_ROWS(test_mnist_damage, damages)
 TEST(test_mnist_missing)
 {
 	put("half", "train-images-idx3-ubyte", idx_images());
-	open_bad(SET_MNIST, false, "half", DDP_ERR_FILE,
-		 "@: no MNIST for training: it has neither train-labels-idx1-ubyte nor "
-		 "MNIST/raw/train-labels-idx1-ubyte");
+	open_bad(
+		SET_MNIST, false, "half", DDP_ERR_FILE,
+		"@ has neither train-labels-idx1-ubyte nor MNIST/raw/train-labels-idx1-ubyte, which "
+		"training on MNIST needs");
 	open_bad(SET_MNIST, true, "half", DDP_ERR_FILE,
-		 "@: no MNIST for testing: it has neither t10k-images-idx3-ubyte nor "
-		 "MNIST/raw/t10k-images-idx3-ubyte");
+		 "@ has neither t10k-images-idx3-ubyte nor MNIST/raw/t10k-images-idx3-ubyte, which "
+		 "testing on MNIST needs");
 	mkdir(scratch("half/train-labels-idx1-ubyte"), 0700);
-	open_bad(SET_MNIST, false, "half", DDP_ERR_FORMAT, "@/train-labels-idx1-ubyte: not a file");
+	open_bad(SET_MNIST, false, "half", DDP_ERR_FORMAT,
+		 "@/train-labels-idx1-ubyte is not a file");
 	ck_assert_int_eq(rmdir(scratch("half/train-labels-idx1-ubyte")), 0);
 	ck_assert_int_eq(mkfifo(scratch("half/train-labels-idx1-ubyte"), 0600), 0);
-	open_bad(SET_MNIST, false, "half", DDP_ERR_FORMAT, "@/train-labels-idx1-ubyte: not a file");
+	open_bad(SET_MNIST, false, "half", DDP_ERR_FORMAT,
+		 "@/train-labels-idx1-ubyte is not a file");
 }
 
 /* --- CIFAR ------------------------------------------------------------------------------ */
@@ -295,33 +294,32 @@ TEST(test_cifar_damage)
 	bytes.size -= 10;
 	put("part", "test_batch.bin", bytes);
 	open_bad(SET_CIFAR10, true, "part", DDP_ERR_FORMAT,
-		 "@/test_batch.bin: ends at byte 9209, expected 9219: whole records of 3073 bytes");
+		 "@/test_batch.bin has 9209 bytes, but 3 whole records of 3073 bytes are 9219");
 	put("part", "test_batch.bin", bytes_new(10001 * 3073));
 	open_bad(
 		SET_CIFAR10, true, "part", DDP_ERR_FORMAT,
-		"@/test_batch.bin: ends at byte 30733073, expected 30730000: 10000 records of 3073 "
-		"bytes");
+		"@/test_batch.bin has 30733073 bytes, but 10000 records of 3073 bytes are 30730000");
 	put("part", "test_batch.bin", bytes_new(10000 * 3073 + 1));
 	open_bad(
 		SET_CIFAR10, true, "part", DDP_ERR_FORMAT,
-		"@/test_batch.bin: ends at byte 30730001, expected 30730000: 10000 records of 3073 "
-		"bytes");
+		"@/test_batch.bin has 30730001 bytes, but 10000 records of 3073 bytes are 30730000");
 	put_batches("part", "");
 	unlink(scratch("part/data_batch_4.bin"));
 	open_bad(SET_CIFAR10, false, "part", DDP_ERR_FILE,
-		 "@: no CIFAR-10 for training: it has neither data_batch_4.bin nor "
-		 "cifar-10-batches-bin/data_batch_4.bin");
-	open_bad(SET_CIFAR100, false, "part", DDP_ERR_FILE,
-		 "@: no CIFAR-100 for training: it has neither train.bin nor "
-		 "cifar-100-binary/train.bin");
+		 "@ has neither data_batch_4.bin nor cifar-10-batches-bin/data_batch_4.bin, which "
+		 "training on CIFAR-10 needs");
+	open_bad(
+		SET_CIFAR100, false, "part", DDP_ERR_FILE,
+		"@ has neither train.bin nor cifar-100-binary/train.bin, which training on CIFAR-100 "
+		"needs");
 	put("part", "test_batch.bin", bytes_new(0));
 	open_bad(SET_CIFAR10, true, "part", DDP_ERR_FORMAT,
-		 "@/test_batch.bin: ends at byte 0, expected 3073: whole records of 3073 bytes");
+		 "@/test_batch.bin has 0 bytes, but 1 whole record of 3073 bytes are 3073");
 	bytes = cifar_records(0, 3, 2);
 	bytes.data[3074 + 1] = 100;
 	put("part", "test.bin", bytes);
 	open_bad(SET_CIFAR100, true, "part", DDP_ERR_FORMAT,
-		 "@/test.bin: byte 3075: label 100 of image 1, expected 0 to 99");
+		 "@/test.bin has label 100 for image 1 (byte 3075), but labels are 0 to 99");
 }
 
 /* --- Detection -------------------------------------------------------------------------- */
@@ -337,7 +335,7 @@ static void detect_bad(const char *under, const char *const *pieces)
 TEST(test_detect)
 {
 	static const char *const nowhere[] = {"/nowhere: No such file", NULL};
-	static const char *const nothing[] = {"/nothing: no data set",
+	static const char *const nothing[] = {"/nothing has no data set",
 					      "train-images-idx3-ubyte",
 					      "data_batch_1.bin",
 					      "train.bin",
@@ -441,13 +439,15 @@ static int fail_together(int rank)
 
 	RANK_CHECK(set_open(&set, &options, &error) == DDP_ERR_FORMAT && !set);
 	RANK_CHECK(strstr(error.text, "rank 1 on ") == error.text);
-	RANK_CHECK(strstr(error.text, "/rbad/train-labels-idx1-ubyte: byte 8: label 77 of image 0, "
-				      "expected 0 to 9"));
+	RANK_CHECK(strstr(error.text,
+			  "/rbad/train-labels-idx1-ubyte has label 77 for image 0 (byte "
+			  "8), but labels are 0 to 9"));
 	/* the file is missing on all ranks, so the error names no rank */
 	options.test = true;
 	options.directory = scratch("rplain");
 	RANK_CHECK(set_open(&set, &options, &error) == DDP_ERR_FILE);
-	RANK_CHECK(strstr(error.text, "no MNIST for testing") && !strstr(error.text, "rank "));
+	RANK_CHECK(strstr(error.text, "which testing on MNIST needs") &&
+		   !strstr(error.text, "rank "));
 	RANK_OK(ddp, ddp_barrier(ddp));
 	ddp_destroy(ddp);
 	return 0;

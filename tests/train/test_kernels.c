@@ -125,6 +125,8 @@ TEST_LOOP(test_convert, 0, KERNELS_ROWS)
 	const struct kernels *kernels = kernels_of(_i, &type);
 	char row[128];
 
+	if (type != DDP_BF16)
+		return;
 	for (int k = 0; k < ROWS(counts); k++) {
 		struct array from = array_make(DDP_F32, counts[k]),
 			     to = array_make(type, counts[k]);
@@ -135,8 +137,8 @@ TEST_LOOP(test_convert, 0, KERNELS_ROWS)
 			((uint8_t *)from.data)[i] = (uint8_t)unit_random(&random, 256);
 		if (counts[k] > 2)
 			array_put(&from, counts[k] / 2, NAN);
-		kernels->narrow(from.data, to.data, counts[k], type);
-		kernels->widen(to.data, back.data, counts[k], type);
+		kernels->narrow(from.data, to.data, counts[k]);
+		kernels->widen(to.data, back.data, counts[k]);
 		for (size_t i = 0; i < counts[k]; i++) {
 			array_exact(kernels_row(row, kernels, type, "narrow"), &to, i,
 				    array_get(&from, i));

@@ -284,9 +284,7 @@ static struct math_layer *layer_open(const struct trial *trial)
 	struct ddp_error error = {0};
 
 	ck_assert_msg(math->create(&layer, &options, &error) == 0, "%s: %s", row->name, error.text);
-	ck_assert_msg(math->load(layer, trial->own_weights, row->bias ? trial->own_bias : NULL,
-				 &error) == 0,
-		      "%s: %s", row->name, error.text);
+	math->load(layer, trial->own_weights, row->bias ? trial->own_bias : NULL);
 	return layer;
 }
 
@@ -371,7 +369,6 @@ static void check_all(struct math_layer *layer, const struct trial *trial, size_
 
 	for (int p = 0; p < MATH_PASSES; p++) {
 		enum math_pass pass = (enum math_pass)p;
-		struct ddp_error error = {0};
 
 		if (pass == MATH_BACK_DATA && trial->row->first)
 			continue;
@@ -379,7 +376,7 @@ static void check_all(struct math_layer *layer, const struct trial *trial, size_
 		for (int i = math->algorithms(layer, pass) - 1; i >= 0; i--) {
 			const char *name = math->algorithm(layer, pass, i);
 
-			ck_assert_msg(math->choose(layer, pass, i, &error) == 0, "%s", error.text);
+			math->choose(layer, pass, i);
 			checks[pass](layer, trial, count,
 				     strcmp(name, "winograd") == 0 ? WINOGRAD : EXACT);
 		}
@@ -419,18 +416,16 @@ enum { ONEDNN = 1 };
 enum { ONEDNN = 0 };
 #endif
 
-TEST_LOOP(passes_f32, 0, ROWS(rows) * ONEDNN)
+TEST_LOOP(passes, 0, ROWS(rows) * ONEDNN)
 {
 	check_row(module(), &rows[_i], DDP_F32);
-}
-
-TEST_LOOP(passes_bf16, 0, ROWS(rows) * ONEDNN)
-{
 	check_row(module(), &rows[_i], DDP_BF16);
 }
 
-TEST_LOOP(passes_two_threads, 2, ONEDNN * 5)
+/* Idle threads sleep, so that they do not take the CPU from other tests. */
+TEST_LOOP(passes_two_threads, 2, ONEDNN * 4)
 {
+	setenv("OMP_WAIT_POLICY", "passive", 1);
 	threads = 2;
 	check_row(module(), &rows[_i], DDP_F32);
 	check_row(module(), &rows[_i], DDP_BF16);
@@ -448,7 +443,7 @@ TEST_LOOP(passes_avx2, 0, ROWS(rows) * ONEDNN)
 /* Runs one layer with more batch sizes than it keeps primitives for, some of them twice. */
 static void check_counts(const struct math *math, const struct row *row)
 {
-	static const size_t counts[] = {5, 1, 3, 2, 4, 1, 5, 0, 2};
+	static const size_t counts[] = {5, 1, 3, 2, 4, 1, 5, 2};
 	struct math_layer *layer;
 	struct trial trial;
 
@@ -463,7 +458,7 @@ static void check_counts(const struct math *math, const struct row *row)
 	trial_close(&trial);
 }
 
-static const int counted[] = {4, 5, 6, 14, 15};
+static const int counted[] = {5, 6, 15};
 
 TEST_LOOP(several_counts, 0, ROWS(counted) * ONEDNN)
 {
@@ -475,7 +470,6 @@ static void check_reload(enum ddp_type type, int row)
 {
 	const struct math *math = module();
 	struct math_layer *layer;
-	struct ddp_error error = {0};
 	struct trial trial;
 
 	if (!has(math, type))
@@ -487,13 +481,13 @@ static void check_reload(enum ddp_type type, int row)
 		expect(&trial, BATCH);
 		check_all(layer, &trial, BATCH);
 		trial_draw(&trial);
-		ck_assert_int_eq(math->load(layer, trial.own_weights, trial.own_bias, &error), 0);
+		math->load(layer, trial.own_weights, trial.own_bias);
 	}
 	math->destroy(layer);
 	trial_close(&trial);
 }
 
-static const int reloaded[] = {4, 14, 15};
+static const int reloaded[] = {5, 14};
 
 TEST_LOOP(reload, 0, ROWS(reloaded) * ONEDNN)
 {
@@ -532,32 +526,6 @@ TEST_LOOP(bits, 4, ONEDNN * 5)
 	trial_close(&trial);
 }
 
-TEST_LOOP(refused, 0, ONEDNN)
-{
-	const struct math *math = module();
-	struct math_options options = {.height = 8,
-				       .width = 8,
-				       .in = 16,
-				       .out = 16,
-				       .size = 3,
-				       .stride = 1,
-				       .type = DDP_F32,
-				       .batch = 1,
-				       .threads = 1};
-	struct math_layer *layer;
-	struct ddp_error error = {0};
-	float x[8 * 8 * 16] = {0};
-
-	ck_assert(!math->has(DDP_F16, &error));
-	UNIT_SAYS("f16", error.text, "oneDNN", "F16", "bf16");
-	ck_assert_int_eq(math->create(&layer, &options, &error), 0);
-	ck_assert_int_eq(math->forward(layer, 1, x, x, &error), DDP_ERR_STATE);
-	ck_assert_int_eq(math->choose(layer, MATH_FORWARD, 99, &error), DDP_ERR_ARGUMENT);
-	ck_assert_int_eq(math->load(layer, NULL, NULL, &error), DDP_ERR_ARGUMENT);
-	math->destroy(layer);
-	math->destroy(NULL);
-}
-
 /* On a CPU without bf16 instructions, oneDNN has only reference or emulated implementations. */
 TEST_LOOP(refused_bf16, 0, ONEDNN * 2)
 {
@@ -582,16 +550,6 @@ TEST_ROWS(plain, rows)
 TEST_LOOP(plain_counts, 17, ROWS(rows))
 {
 	check_counts(&math_plain, &rows[_i]);
-}
-
-TEST(plain_types)
-{
-	struct ddp_error error = {0};
-
-	ck_assert(math_plain.has(DDP_F32, &error));
-	ck_assert(math_plain.has(DDP_BF16, &error));
-	ck_assert(!math_plain.has(DDP_F16, &error));
-	UNIT_SAYS("f16", error.text, "F16", "bf16");
 }
 
 UNIT_MAIN("math", NULL)

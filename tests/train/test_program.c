@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_program.c - operations and memory plan of compiled networks; dropout masks
+ * test_program.c - memory plan of compiled networks, tables of networks that are rejected, and
+ * dropout masks
+ *
+ * tests/interop compares the parameters, initial weights and losses of mnist and cifar with PyTorch's.
  */
 #include "config.h"
 
@@ -13,77 +16,11 @@
 static const struct {
 	const char *name; /* name of a predefined network or of a network in networks.h */
 	const struct net *net;
-	int ops, pools, lists;
 	double most; /* limit in bytes per image, for training in f32 */
 } rows[] = {
-	/* These operations: conv1, conv2, pool, dropout, fc1, dropout, fc2. */
-	{"mnist", NULL, 7, 1, 1, 284e3},
-	/* These operations: 20 convolutions, 20 BatchNorms with their additions, a pool and fc. */
-	{"cifar", NULL, 42, 0, 0, 5.2e6},
-	{"like mnist", &like_mnist, 8, 1, 1, 80e3},
-	{"odd", &odd, 5, 1, 1, 15e3},
-	{"residual", &residual, 15, 0, 0, 40e3},
-	{"tangled", &tangled, 18, 0, 0, 80e3},
+	{"mnist", NULL, 284e3}, {"cifar", NULL, 5.2e6},	       {"like mnist", &like_mnist, 80e3},
+	{"odd", &odd, 15e3},	{"residual", &residual, 40e3}, {"tangled", &tangled, 80e3},
 };
-
-struct compiled {
-	struct net *own;
-	struct graph *graph;
-	struct program *program;
-};
-
-static void compile(struct compiled *compiled, int row, bool dropout, bool lists)
-{
-	struct program_options options = engine_program_options(DDP_F32, dropout, lists);
-	struct ddp_error error;
-
-	compiled->own = rows[row].net ? NULL : net_create(rows[row].name, 0);
-	ck_assert_int_eq(graph_create(&compiled->graph,
-				      rows[row].net ? rows[row].net : compiled->own, &error),
-			 0);
-	ck_assert_int_eq(program_create(&compiled->program, compiled->graph, &options, &error), 0);
-}
-
-static void discard(struct compiled *compiled)
-{
-	program_destroy(compiled->program);
-	graph_destroy(compiled->graph);
-	net_destroy(compiled->own);
-}
-
-static int pools_of(const struct program *program)
-{
-	int pools = 0;
-
-	for (int i = 0; i < program->op_count; i++)
-		pools += program->ops[i].inner;
-	return pools;
-}
-
-static int lists_of(const struct program *program)
-{
-	int lists = 0;
-
-	for (int i = 0; i < program->op_count; i++)
-		lists += program->ops[i].listed;
-	return lists;
-}
-
-TEST_ROWS(test_ops, rows)
-{
-	struct compiled compiled;
-
-	compile(&compiled, _i, true, true);
-	unit_number(rows[_i].name, "operations", compiled.program->op_count, rows[_i].ops);
-	unit_number(rows[_i].name, "pools", pools_of(compiled.program), rows[_i].pools);
-	unit_number(rows[_i].name, "lists", lists_of(compiled.program), rows[_i].lists);
-	discard(&compiled);
-	compile(&compiled, _i, false, false);
-	unit_number(rows[_i].name, "lists", lists_of(compiled.program), 0);
-	for (int i = 0; i < compiled.program->op_count; i++)
-		ck_assert_int_ne(compiled.program->ops[i].kind, PROGRAM_DROPOUT);
-	discard(&compiled);
-}
 
 static size_t size_of(const struct program_area *area, size_t images)
 {
@@ -119,103 +56,87 @@ static void check_areas(const char *row, const struct program *program, enum pro
 	}
 }
 
-/*
- * For an engine without the CPU engine's options, each value has its own area, which has space for
- * a whole batch and the requested alignment.
- */
-TEST_ROWS(test_plain, rows)
-{
-	struct program_options options = {.type = DDP_BF16, .dropout = true, .alignment = 256};
-	struct compiled compiled;
-	int masks = 0;
-
-	compile(&compiled, _i, true, true);
-	program_destroy(compiled.program);
-	ck_assert_int_eq(program_create(&compiled.program, compiled.graph, &options, NULL), 0);
-	unit_number(rows[_i].name, "operations", compiled.program->op_count, rows[_i].ops);
-	unit_number(rows[_i].name, "pieces", pools_of(compiled.program), 0);
-	unit_number(rows[_i].name, "lists", lists_of(compiled.program), 0);
-	for (int i = 0; i < compiled.program->op_count; i++) {
-		const struct program_op *op = &compiled.program->ops[i];
-
-		ck_assert_int_eq(op->keep, PROGRAM_NONE);
-		ck_assert_int_eq(op->pool, PROGRAM_NONE);
-		ck_assert(!op->masks || op->kind == PROGRAM_MAX_POOL);
-		masks += op->masks;
-	}
-	unit_number(rows[_i].name, "pools that mask", masks, rows[_i].pools);
-	program_place(compiled.program, PROGRAM_TRAIN, 3);
-	for (int i = 0; i < compiled.program->area_count; i++)
-		if (compiled.program->areas[i].first[PROGRAM_TRAIN] <=
-		    compiled.program->areas[i].last[PROGRAM_TRAIN])
-			ck_assert_uint_eq(compiled.program->areas[i].offset[PROGRAM_TRAIN] % 256,
-					  0);
-	ck_assert_int_eq(compiled.program->logits, program_result(compiled.program)->data);
-	ck_assert_int_eq(compiled.program->logit_gradients,
-			 program_result(compiled.program)->gradient);
-	discard(&compiled);
-}
-
 /* Areas that are used at the same time do not overlap, and no area exceeds the returned size. */
 TEST_ROWS(test_areas, rows)
 {
 	static const size_t images[] = {1, 3, 64};
-	struct compiled compiled;
+	struct program_options options = engine_program_options(DDP_F32, true, true);
+	struct net *own = rows[_i].net ? NULL : net_create(rows[_i].name, 0);
+	struct program *program;
+	struct graph *graph;
 
-	compile(&compiled, _i, true, true);
+	ck_assert_int_eq(graph_create(&graph, own ? own : rows[_i].net, NULL), 0);
+	program = program_create(graph, &options);
 	for (size_t i = 0; i < 3; i++) {
 		for (int mode = 0; mode < PROGRAM_MODES; mode++) {
-			size_t all =
-				program_place(compiled.program, (enum program_mode)mode, images[i]);
+			size_t all = program_place(program, (enum program_mode)mode, images[i]);
 
-			check_areas(rows[_i].name, compiled.program, (enum program_mode)mode,
-				    images[i], all);
+			check_areas(rows[_i].name, program, (enum program_mode)mode, images[i],
+				    all);
 			ck_assert_msg((double)all <= rows[_i].most * (double)images[i] + (1 << 20),
 				      "%s: %zu bytes for %zu images", rows[_i].name, all,
 				      images[i]);
 		}
 	}
-	discard(&compiled);
+	program_destroy(program);
+	graph_destroy(graph);
+	net_destroy(own);
 }
 
-/* The values of a pool and of its dropout share an area. So do their gradients. */
-static void check_in_place(const struct program *program, int a, int b)
-{
-	ck_assert_int_eq(program->values[a].data, program->values[b].data);
-	ck_assert_int_eq(program->values[a].gradient, program->values[b].gradient);
-}
+/* --- Inconsistent tables ---------------------------------------------------------------- */
 
-/*
- * mnist has two dropouts: the pool before the first one computes it, and the second one follows a
- * dense layer.
- */
-TEST_ROWS(test_drop_masks, rows)
-{
-	struct program_options options = {.type = DDP_F32, .dropout = true, .drop_masks = true};
-	struct compiled compiled;
-	int pools = 0, dropouts = 0, masked = 0, inner = 0;
-
-	compile(&compiled, _i, true, true);
-	program_destroy(compiled.program);
-	ck_assert_int_eq(program_create(&compiled.program, compiled.graph, &options, NULL), 0);
-	for (int i = 0; i < compiled.program->op_count; i++) {
-		const struct program_op *op = &compiled.program->ops[i];
-
-		pools += op->masks && op->kind == PROGRAM_MAX_POOL;
-		dropouts += op->masks && op->kind == PROGRAM_DROPOUT;
-		masked += op->masked;
-		inner += op->inner;
-		if (op->kind == PROGRAM_MAX_POOL && op->dropout != PROGRAM_NONE)
-			check_in_place(compiled.program, op->output,
-				       compiled.program->ops[op->dropout].output);
+#define CONV(outputs_, ...)                                                                 \
+	{                                                                                   \
+		.kind = NET_CONV, .name = "c", .outputs = outputs_, .size = 3, .stride = 1, \
+		__VA_ARGS__                                                                 \
 	}
-	unit_number(rows[_i].name, "pools that mask", pools, rows[_i].pools);
-	unit_number(rows[_i].name, "dropouts that mask", dropouts, _i == 0 || _i == 2);
-	unit_number(rows[_i].name, "dropouts in pools", inner, _i == 0 || _i == 2);
-	unit_number(rows[_i].name, "ReLUs that are masked", masked, pools + dropouts);
-	check_areas(rows[_i].name, compiled.program, PROGRAM_TRAIN, 3,
-		    program_place(compiled.program, PROGRAM_TRAIN, 3));
-	discard(&compiled);
+#define DENSE                                                  \
+	{                                                      \
+		.kind = NET_DENSE, .name = "fc", .outputs = 10 \
+	}
+
+/* Tables for an image of 8 x 8 x 3 and ten classes. */
+static const struct {
+	struct net_layer layers[4];
+	const char *piece;
+} wrong[] = {
+	{{CONV(4, .back = 2), DENSE}, "layer 0 "},
+	{{{.kind = NET_AVERAGE_POOL}, CONV(4), DENSE}, "layer 1 "},
+	{{{.kind = NET_MAX_POOL, .size = 3}, DENSE}, "layer 0 "},
+	{{CONV(3), {.kind = NET_ADD}, DENSE}, "layer 1 "},
+	{{CONV(3), {.kind = NET_ADD, .other = 2}, DENSE}, "layer 1 "},
+	{{{.kind = NET_RELU}, CONV(3), {.kind = NET_ADD, .other = 2}, DENSE}, "layer 2 "},
+	{{{.kind = NET_RELU}, {.kind = NET_DENSE, .name = "fc", .outputs = 10, .back = 2}},
+	 "layer 0 "},
+	{{{.kind = NET_DENSE, .name = "fc", .outputs = 9}}, "layer 0 "},
+};
+
+static struct net small_net(const struct net_layer *layers, size_t most)
+{
+	struct net net = {.name = "small",
+			  .channels = 3,
+			  .height = 8,
+			  .width = 8,
+			  .classes = 10,
+			  .deviation = {1, 1, 1},
+			  .layers = layers};
+
+	/* A convolution of size 0 ends the table, since the unused elements are zero. */
+	while (net.count < most &&
+	       (layers[net.count].kind != NET_CONV || layers[net.count].size > 0))
+		net.count++;
+	return net;
+}
+
+TEST_ROWS(test_wrong, wrong)
+{
+	struct net net = small_net(wrong[_i].layers, ROWS(wrong[_i].layers));
+	struct ddp_error error = {0, ""};
+	struct graph *graph;
+
+	ck_assert_int_eq(graph_create(&graph, &net, &error), DDP_ERR_ARGUMENT);
+	ck_assert_ptr_null(graph);
+	unit_has("small", error.text, wrong[_i].piece);
 }
 
 /* --- Dropout ------------------------------------------------------------------------------------ */

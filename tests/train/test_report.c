@@ -536,31 +536,6 @@ TEST(json_log_of_a_resumed_run_is_appended)
 
 /* --- Write errors ----------------------------------------------------------------------- */
 
-static const struct full {
-	const char *name, *json, *page, *events;
-	bool out;
-	const char *message;
-} fulls[] = {
-	{"log", "/dev/full", NULL, NULL, false, "cannot write the log /dev/full: No space left"},
-	{"stdout", NULL, NULL, NULL, true, "cannot write to stdout: No space left"},
-};
-
-TEST_ROWS(full_disk_is_told_once_and_stops_nothing, fulls)
-{
-	const struct full *row = &fulls[_i];
-	struct report_options options = {.json = row->json, .page = row->page};
-	int out = row->out ? open("/dev/full", O_WRONLY) : create("out"), err = create("err");
-	char *text;
-
-	ck_assert_int_eq(run_full_report(&options, out, err), 60);
-	text = read_all("err");
-	ck_assert_msg(strstr(text, row->message), "%s: %s", row->name, text);
-	ck_assert_int_eq(count_of(text, "\n"), 1);
-	free(text);
-	close(out);
-	close(err);
-}
-
 /* Reports a run whose page's directory is removed before the end. */
 static void report_without_directory(struct report *report)
 {
@@ -623,26 +598,6 @@ TEST(full_disk_leaves_the_last_page)
 	free(after);
 }
 
-static const struct wrong {
-	const char *name;
-	struct report_options options;
-} wrongs[] = {
-	{"log", {.json = "/nowhere/log"}},
-	{"page", {.page = "/nowhere/page.html"}},
-	{"curves", {.events = "/proc/nowhere"}},
-};
-
-TEST_ROWS(wrong_place_is_told_before_the_training, wrongs)
-{
-	struct report_run run = run_of("a run");
-	struct report *report = (struct report *)1;
-	struct ddp_error error = {0};
-
-	ck_assert_int_eq(report_open(&report, &wrongs[_i].options, &run, &error), DDP_ERR_FILE);
-	ck_assert_ptr_null(report);
-	ck_assert_msg(strstr(error.text, "nowhere"), "%s: %s", wrongs[_i].name, error.text);
-}
-
 /* --- The page --------------------------------------------------------------------------- */
 
 /*
@@ -697,17 +652,6 @@ TEST(page_takes_texts_as_texts)
 	/* The page loads nothing: the only "http" in it is in "http-equiv". */
 	ck_assert_int_eq(count_of(page, "http"), count_of(page, "http-equiv"));
 	ck_assert_int_eq(count_of(page, "src=") + count_of(page, "href="), 0);
-	free(page);
-}
-
-TEST_LOOP(page_has_null_where_the_loss_is_not_finite, 0, 2)
-{
-	static const double bad[] = {(double)NAN, (double)INFINITY};
-	char *page = page_of(0, 300, false, bad[_i]);
-
-	ck_assert_ptr_nonnull(strstr(page, "\"total\": 150, \"loss\": null, "));
-	/* the run has no reason and no files yet */
-	ck_assert_int_eq(count_of(page, ": null, "), 1 + 3);
 	free(page);
 }
 

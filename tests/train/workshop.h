@@ -5,6 +5,8 @@
 #ifndef DDP_TESTS_WORKSHOP_H
 #define DDP_TESTS_WORKSHOP_H
 
+#include <math.h>
+
 #include "cpu/engine-private.h"
 #include "unit.h"
 
@@ -98,6 +100,18 @@ static inline struct engine_step workshop_step(struct workshop *shop, size_t fro
 	workshop_must(engine_cpu.step(shop->engine, &batch, global, 1, rate, false, &done, &error),
 		      "step", error.text);
 	return done;
+}
+
+/* Returns the distance of two arrays, relative to the length (2-norm) of the first. */
+static inline double workshop_distance(const float *a, const float *b, size_t count)
+{
+	double apart = 0, length = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		apart += pow((double)a[i] - (double)b[i], 2);
+		length += pow((double)a[i], 2);
+	}
+	return apart > 0 ? sqrt(apart / length) : apart;
 }
 
 static inline void workshop_close(struct workshop *shop)

@@ -121,7 +121,7 @@ static const struct {
 	{"v2;", -1, 0, "", "malformed"},
 	{"v2;;job=5", -1, 0, "", "malformed"},
 	{"v2;job=5;", -1, 5, "", "malformed"},
-	{"", -1, 0, "", "install the same slurm-ddp"},
+	{"", -1, 0, "", "Install the same slurm-ddp"},
 	{"v1;job=5", -1, 0, "", "version \"v1\" of SLURM_DDP_STEP"},
 	{"v10", -1, 0, "", "version \"v10\""},
 	{"v", -1, 0, "", "version \"v\""},

@@ -280,36 +280,6 @@ TEST_ROWS(test_devices, rows)
 	unit_text(rows[_i].name, "decision", show_devices(&d), rows[_i].want);
 }
 
-static const struct {
-	uint64_t num, den;
-	const char *text;
-} fractions[] = {
-	{1, 1, "1"},
-	{1, 2, "0.5"},
-	{1, 3, "0.333333"},
-	{2, 3, "0.666666"},
-	{1, 8, "0.125"},
-	{1, 10, "0.1"},
-	{999999, 1000000, "0.999999"},
-	{9999999, 10000000, "0.999999"},
-	{1, 1000000, "0.000001"},
-	{1, 4294967295, "0.000001"},
-	{4294967294, 4294967295, "0.999999"},
-	{5, 4, "1"},
-	{0, 0, NULL},
-};
-
-TEST_ROWS(test_print, fractions)
-{
-	const struct ddp_devices d = {.share_num = fractions[_i].num,
-				      .share_den = fractions[_i].den};
-	const char *want = fractions[_i].text;
-	char buf[16];
-
-	unit_text("share", "text", ddp_share_print(&d, buf, sizeof(buf)) < 0 ? NULL : buf, want);
-	ck_assert_int_eq(ddp_share_print(&d, buf, want ? strlen(want) : 1), -1);
-}
-
 /* A random node: its tasks, its GPUs, and either bindings of whole GPUs or shards. */
 struct node {
 	uint32_t tasks, gpus, shards, capacity; /* shards is 0 if tasks get whole GPUs */

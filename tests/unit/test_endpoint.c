@@ -47,7 +47,8 @@ TEST_ROWS(test_range, ranges)
 	} else {
 		snprintf(shown, sizeof(shown), "--ddp-port=%s ", text);
 		ck_assert_ptr_nonnull(strstr(message.text, shown));
-		ck_assert_ptr_nonnull(strstr(message.text, "write P or LO-HI, 1 to 65535"));
+		ck_assert_ptr_nonnull(
+			strstr(message.text, "Write P or LO-HI, with numbers from 1 to 65535"));
 		ck_assert_uint_eq(range.lo, 7);
 	}
 }

@@ -72,9 +72,9 @@ static const struct {
 	{"too large a number", STEP("4294967296", "1", "0", "0", "1"), 1,
 	 "SLURM_PROCID=4294967296"},
 	{"rank beyond", STEP("4", "4", "0", "0", "1"), 4, "SLURM_PROCID=4|SLURM_STEP_NUM_TASKS=4"},
-	{"local rank beyond", STEP("3", "4", "2", "0", "1"), 2, "SLURM_LOCALID=2|2 tasks"},
+	{"local rank beyond", STEP("3", "4", "2", "0", "1"), 2, "SLURM_LOCALID=2|2 on this node"},
 	{"more on the node than in the step", STEP("0", "2", "0", "0", "1"), 3,
-	 "3 tasks on this node of 2"},
+	 "3 on this node and 2"},
 	{"no task on the node", STEP("0", "2", "0", "0", "1"), 0, "SLURM_LOCALID=0"},
 	{"node beyond", STEP("0", "2", "0", "2", "2"), 1, "SLURM_NODEID=2|SLURM_STEP_NUM_NODES=2"},
 };

@@ -22,11 +22,11 @@ static const struct {
 	const char *template;
 	const char *pieces;
 } bad[] = {
-	{"", "--ddp-rdzv|empty|give a directory"},
-	{"/a?b", "--ddp-rdzv=/a?b|'?'|choose another directory"},
-	{"/a#b", "--ddp-rdzv=/a#b|'#'|choose another directory"},
-	{"~/a", "--ddp-rdzv=~/a|'~' is not expanded|%u"},
-	{"/scratch/$USER", "--ddp-rdzv=/scratch/$USER|'$' is not expanded|%u"},
+	{"", "--ddp-rdzv|empty|Give a directory"},
+	{"/a?b", "--ddp-rdzv=/a?b|'?'|Choose another directory"},
+	{"/a#b", "--ddp-rdzv=/a#b|'#'|Choose another directory"},
+	{"~/a", "--ddp-rdzv=~/a|contains '~'|%u"},
+	{"/scratch/$USER", "--ddp-rdzv=/scratch/$USER|contains '$'|%u"},
 	{"/a%", "--ddp-rdzv=/a%|%|j (job)"},
 	{"/a%%b", "--ddp-rdzv=/a%%b|s (step)"},
 	{"/a%x", "--ddp-rdzv=/a%x|u (user)"},
@@ -71,7 +71,7 @@ TEST(test_long)
 	ck_assert_int_eq(ddp_template_check(text, "rdzv", &message), 0);
 	text[5] = '?';
 	ck_assert_int_eq(ddp_template_check(text, "rdzv", &message), -1);
-	ck_assert_ptr_nonnull(strstr(message.text, "choose another directory"));
+	ck_assert_ptr_nonnull(strstr(message.text, "Choose another directory"));
 	text[5] = '%';
 	ck_assert_int_eq(ddp_template_check(text, "rdzv", &message), -1);
 	ck_assert_ptr_nonnull(strstr(message.text, "u (user)"));
@@ -86,12 +86,20 @@ static const struct {
 	struct ddp_template_values values;
 	const char *piece;
 } unknown[] = {
-	{"/a/%j", {.step = "7", .user = "ann", .node = "n1"}, "%j in /a/%j is not known here"},
-	{"/a/%s", {.job = "42", .user = "ann", .node = "n1"}, "%s in /a/%s is not known here"},
-	{"/a/%u", {.job = "42", .step = "7", .node = "n1"}, "%u in /a/%u is not known here"},
-	{"/a/%n", {.job = "42", .step = "7", .user = "ann"}, "%n in /a/%n is not known here"},
-	{"/a/%x", {.job = "42"}, "%x in /a/%x is not known here"},
-	{"/a/%", {.job = "42"}, "is not known here"},
+	{"/a/%j",
+	 {.step = "7", .user = "ann", .node = "n1"},
+	 "the value of %j in /a/%j is not known"},
+	{"/a/%s",
+	 {.job = "42", .user = "ann", .node = "n1"},
+	 "the value of %s in /a/%s is not known"},
+	{"/a/%u",
+	 {.job = "42", .step = "7", .node = "n1"},
+	 "the value of %u in /a/%u is not known"},
+	{"/a/%n",
+	 {.job = "42", .step = "7", .user = "ann"},
+	 "the value of %n in /a/%n is not known"},
+	{"/a/%x", {.job = "42"}, "the value of %x in /a/%x is not known"},
+	{"/a/%", {.job = "42"}, "is not known"},
 };
 
 TEST_ROWS(test_unknown, unknown)

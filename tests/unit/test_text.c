@@ -48,45 +48,6 @@ TEST_ROWS(test_number, numbers)
 	ck_assert_uint_eq(value, rc < 0 ? 4711 : numbers[_i].value);
 }
 
-TEST(test_number_of_length)
-{
-	uint64_t value = 4711;
-
-	ck_assert_int_eq(ddp_parse_number_n("12-34", 2, 0, 99, &value), 0);
-	ck_assert_uint_eq(value, 12);
-	ck_assert_int_eq(ddp_parse_number_n("12-34", 3, 0, 99, &value), -1);
-	ck_assert_int_eq(ddp_parse_number_n("12-34", 0, 0, 99, &value), -1);
-	ck_assert_uint_eq(value, 12);
-}
-
-TEST(test_format)
-{
-	char buf[5] = "xxxx";
-
-	ck_assert_int_eq(ddp_format(buf, sizeof(buf), "%s", "abcd"), 0);
-	ck_assert_str_eq(buf, "abcd");
-	ck_assert_int_eq(ddp_format(buf, sizeof(buf), "%s", "abcde"), -1);
-	ck_assert_str_eq(buf, "");
-	ck_assert_int_eq(ddp_format(buf, sizeof(buf), "%d", 12), 0);
-	ck_assert_str_eq(buf, "12");
-	ck_assert_int_eq(ddp_format(buf, 0, "%d", 3), -1);
-	ck_assert_str_eq(buf, "12");
-}
-
-TEST(test_fail)
-{
-	struct ddp_message message = {""};
-	char text[2 * DDP_MESSAGE_SIZE];
-
-	ck_assert_int_eq(ddp_fail(&message, "%s: %d", "port", 7), -1);
-	ck_assert_str_eq(message.text, "port: 7");
-	memset(text, 'x', sizeof(text) - 1);
-	text[sizeof(text) - 1] = '\0';
-	ck_assert_int_eq(ddp_fail(&message, "%s", text), -1);
-	ck_assert_uint_eq(strlen(message.text), DDP_MESSAGE_SIZE - 1);
-	ck_assert_int_eq(ddp_fail(NULL, "%s", text), -1);
-}
-
 static const struct {
 	const char *name, *value, *filled;
 } lookups[] = {
