@@ -85,8 +85,8 @@ def save(epoch, model, optimizer, path):
     """Replace the checkpoint atomically: a reader finds the old file or the new one. A symbolic link is kept."""
     path = os.path.realpath(path)
     state = {"epoch": epoch, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
-    torch.save(state, f"{path}.{os.getpid()}")
-    os.replace(f"{path}.{os.getpid()}", path)
+    torch.save(state, f"{path}.tmp{os.getpid()}")
+    os.replace(f"{path}.tmp{os.getpid()}", path)
 
 
 def resume(model, optimizer, path):
