@@ -206,8 +206,9 @@ def train():
     def save(step):
         if rank == 0:
             state = {"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
-            torch.save(state, checkpoint.with_name("tmp"))
-            os.replace(checkpoint.with_name("tmp"), checkpoint)
+            tmp = checkpoint.with_name("tmp-%d.pt" % os.getpid())
+            torch.save(state, tmp)
+            os.replace(tmp, checkpoint)
 
     steps = range(first, plan["steps"])
     batches = iter(DataLoader(dataset, batch_sampler=[indices(rank, step) for step in steps], num_workers=1))
