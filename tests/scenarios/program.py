@@ -283,5 +283,54 @@ def train_with_lightning():
     dist.destroy_process_group()
 
 
+def train_with_transformers():
+    """The same training with the Trainer: an epoch is a step."""
+    import slurm_ddp
+    from transformers import Trainer, TrainerCallback, TrainingArguments
+
+    torch.set_num_threads(1)
+    dataset, inner, optimizer, indices = make_model()
+
+    class Samples:
+        def __iter__(self):
+            yield indices(dist.get_rank(), trainer.state.global_step)
+
+        def __len__(self):
+            return 1
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x, y):
+            return {"loss": torch.nn.functional.mse_loss(self.inner(x), y)}
+
+    class Steps(TrainerCallback):
+        def on_step_begin(self, _, state, *__, **___):
+            started.set()
+            apply_faults(dist.get_rank(), state.global_step)
+
+        def on_step_end(self, _, state, *__, **___):
+            check_sum(dist.get_rank(), dist.get_world_size(), state.global_step - 1)
+
+    class OurTrainer(Trainer):
+        def get_train_dataloader(self):
+            return DataLoader(dataset, batch_sampler=Samples(), num_workers=1, persistent_workers=True,
+                              collate_fn=lambda rows: dict(zip("xy", map(torch.stack, zip(*rows)))))
+
+    state = directory / "state"
+    saved = [path.parent for path in state.glob("*/trainer_state.json")]  # the Trainer's last file of a checkpoint
+    arguments = TrainingArguments(
+        state, num_train_epochs=plan["steps"], save_strategy="steps", save_steps=2, max_grad_norm=0, use_cpu=True, report_to="none",
+        save_safetensors=False)
+    trainer = OurTrainer(Model(), arguments, optimizers=(optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, lambda _: 1)),
+                         callbacks=[slurm_ddp.stop.transformers_callback(), Steps()])
+    trainer.train(resume_from_checkpoint=str(max(saved, key=lambda path: int(path.name.split("-")[1]))) if saved else None)
+    if trainer.state.global_step == plan["steps"]:
+        write_weights(dist.get_rank(), inner)
+    dist.destroy_process_group()
+
+
 if __name__ == "__main__":
-    train_with_lightning() if plan.get("framework") == "lightning" else train()
+    {"lightning": train_with_lightning, "transformers": train_with_transformers}.get(plan.get("framework"), train)()
