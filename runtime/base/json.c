@@ -318,7 +318,7 @@ bool ddp_json_skip(struct ddp_json *json)
 		if (!first) {
 			skip_scalar(json);
 		} else if (depth == 64) {
-			ddp_json_fail(json, "more than 64 objects and arrays in one another");
+			ddp_json_fail(json, "more than 64 levels of objects and arrays");
 		} else {
 			json->at++;
 			depth++;

@@ -302,8 +302,7 @@ static int find_mates(struct ddp *ddp, struct mates *mates)
 	if (status < 0 || found == identity->local_size)
 		return status;
 	return ddp_error_set(&ddp->error, DDP_ERR_MISMATCH,
-			     "rank %d on %s says its node has %d ranks, but %d ranks say they are "
-			     "there",
+			     "rank %d on %s expects %d ranks on its node, but %d ranks are on it",
 			     identity->rank, identity->host, identity->local_size, found);
 }
 

@@ -91,11 +91,12 @@ static int check_places(const struct ddp_topology *topology, const struct ddp_ca
 		int other;
 
 		if (groups[cards[rank].node_rank] > 0 && members != cards[rank].local_size)
-			return ddp_error_set(error, DDP_ERR_MISMATCH,
-					     "rank %d on %s says its node %d has %d ranks, but %d "
-					     "ranks say they are there",
-					     rank, cards[rank].host, cards[rank].node_rank,
-					     cards[rank].local_size, members);
+			return ddp_error_set(
+				error, DDP_ERR_MISMATCH,
+				"rank %d on %s expects %d ranks on its node %d, but %d "
+				"ranks are on it",
+				rank, cards[rank].host, cards[rank].local_size,
+				cards[rank].node_rank, members);
 		other = ddp_topology_rank(topology, place->group, place->member);
 		if (other != rank)
 			return ddp_error_set(

@@ -285,8 +285,9 @@ static enum ddp_verdict check_shell(const struct starter *shell, uint32_t tasks,
 	if (restarts > 0) {
 		(void)ddp_fail(
 			message,
-			"%s is a rank, and ddp-run starts it again if its last command failed. "
-			"For a session use salloc, and write ddp-run before each program.",
+			"%s reads commands, and ddp-run starts this shell again if its last "
+			"command failed. For a session use salloc, and write ddp-run before each "
+			"program.",
 			shell->name);
 		return DDP_VERDICT_TELL;
 	}

@@ -211,7 +211,7 @@ bool launch_parse(struct launch *launch)
 	if (launch->exec[0] && launch_option(launch, "multi-prog", NULL)) {
 		fprintf(stderr,
 			"ddp-run: --multi-prog needs srun --ddp, and this srun has no --ddp. "
-			"Start one program that chooses its task by RANK.\n");
+			"Start one program that reads its rank from RANK.\n");
 		return false;
 	}
 	launch->program = srun_program(&launch->srun, launch->words);

@@ -465,9 +465,9 @@ static int read_length(struct ddp_tensors *tensors, uint64_t *length, struct ddp
 				     tensors->path, *length, DDP_HEADER_LIMIT);
 	if (*length > tensors->size - DDP_HEADER_START)
 		return ddp_error_set(error, DDP_ERR_FORMAT,
-				     "%s is cut short: the header has %" PRIu64
-				     " bytes, and the file %zu",
-				     tensors->path, *length, tensors->size);
+				     "%s is cut short: it has %zu bytes, too few for its header of "
+				     "%" PRIu64 " bytes",
+				     tensors->path, tensors->size, *length);
 	return 0;
 }
 

@@ -400,7 +400,8 @@ static int set_timeout_error(struct file_store *store, double limit, struct ddp_
 				     store->directory);
 	if (*late)
 		return ddp_error_set(error, DDP_ERR_TIMEOUT,
-				     "%s, and %s waits for them or has ended (rendezvous %.400s)",
+				     "%s. %s still waits for the missing ranks, or has ended "
+				     "(rendezvous %.400s)",
 				     late, store->rank0, store->directory);
 	return ddp_error_set(error, DDP_ERR_TIMEOUT,
 			     "%s did not publish the table within %g s (rendezvous %.400s)",

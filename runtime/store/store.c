@@ -145,7 +145,7 @@ static const struct ddp_store_method *forced(const char *name, bool by_caller,
 		method = probe(&rows[i], identity, log, &why);
 		if (!method)
 			ddp_error_set(error, DDP_ERR_UNSUPPORTED,
-				      "the ranks cannot meet with %s%s: %.900s",
+				      "the ranks cannot meet by %s%s: %.900s",
 				      by_caller ? "method " : "DDP_METHOD=", name, why.text);
 		return method;
 	}

@@ -493,7 +493,7 @@ static void print_help(void)
 				print_option(&option_rows[i], false, "");
 		print_others(section);
 	}
-	puts("ddp-train mnist --help: all of them, with defaults; man ddp-train says more.");
+	puts("\"ddp-train mnist --help\" prints all options with their defaults, and \"man ddp-train\" explains them.");
 	fputs(examples, stdout);
 }
 

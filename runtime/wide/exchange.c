@@ -256,8 +256,8 @@ static int set_call_error(struct ddp_exchange *exchange, const struct ddp_messag
 
 	if (kind == DDP_CALL_OTHER)
 		return ddp_error_set(&exchange->error, DDP_ERR_MISMATCH,
-				     "%s made another call than %s #%u here, or with another "
-				     "type, operation or count",
+				     "the call of %s does not match %s #%u of this rank: the "
+				     "collective, type, operation or count differs",
 				     peer, call->name, call->sequence);
 	return ddp_error_set(&exchange->error, DDP_ERR_MISMATCH,
 			     "%s %s %s%s #%u, but this rank %s %s #%u", peer, ddp_call_verb(kind),

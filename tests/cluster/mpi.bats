@@ -137,7 +137,7 @@ exact() { grep -c 'GB/s  exact$' <<<"$1"; }
 		rm "$WORK"/refused-*
 		same "$rc" 87
 		has_not "$err" ': tasks? .*: (Killed|Exited with exit code ([^8]|8[^7]))'
-		has "$err" "^ddp\\[[0-3]@n[1-4]\\]: .*($name \\(refused|made another call than|sent more than its peer expects)"
+		has "$err" "^ddp\\[[0-3]@n[1-4]\\]: .*($name \\(refused|does not match|sent more than its peer expects)"
 		layout=-N2
 	done
 }

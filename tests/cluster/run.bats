@@ -1412,7 +1412,7 @@ without_plugin() { : >"$MINICLUSTER_DIR/plugstack.conf"; }
 @test "without the plugin: --multi-prog, --ddp, and a missing ddp-exec are refused in one line" {
 	without_plugin
 	try mc salloc -Q -n1 "$DDP_RUN" --multi-prog programs
-	same "$rc:$err" "2:ddp-run: --multi-prog needs srun --ddp, and this srun has no --ddp. Start one program that chooses its task by RANK."
+	same "$rc:$err" "2:ddp-run: --multi-prog needs srun --ddp, and this srun has no --ddp. Start one program that reads its rank from RANK."
 	try mc salloc -Q -n1 "$DDP_RUN" --ddp true
 	same "$rc:$err" "2:ddp-run: this srun has no --ddp, so ddp-run starts ddp-exec instead. Remove --ddp."
 	install -m 755 "$DDP_RUN" "$WORK/here.run"

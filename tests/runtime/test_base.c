@@ -778,7 +778,7 @@ static const struct {
 	{"{\"a\": [1, {\"b\": {}}, [], true], \"c\": null}", NULL},
 	{TEN("[") TEN("[") TEN("]") TEN("]"), NULL},
 	{TEN("[") TEN("[") TEN("[") TEN("[") TEN("[") TEN("[") TEN("["),
-	 "more than 64 objects and arrays in one another"},
+	 "more than 64 levels of objects and arrays"},
 	{"[1 2]", "',' or ']' expected"},
 	{"{\"a\" 1}", "':' expected"},
 	{"{\"a\": 1]", "',' or '}' expected"},

@@ -260,7 +260,7 @@ static const struct {
 } files[] = {
 	{"nothing", "", 0, DDP_ERR_FORMAT, "has 0 bytes, too few for"},
 	{"seven", "\2\0\0\0\0\0\0", 7, DDP_ERR_FORMAT, "has 7 bytes, too few for"},
-	{"eight", "\2\0\0\0\0\0\0\0", 8, DDP_ERR_FORMAT, "cut short: the header has 2 bytes"},
+	{"eight", "\2\0\0\0\0\0\0\0", 8, DDP_ERR_FORMAT, "too few for its header of 2 bytes"},
 	{"limit", "\1\xe1\xf5\5\0\0\0\0", 8, DDP_ERR_FORMAT, "at most 100000000 are allowed"},
 	{"below", "\0\xe1\xf5\5\0\0\0\0", 8, DDP_ERR_FORMAT, "cut short"},
 	{"huge", "\377\377\377\377\377\377\377\377{}", 10, DDP_ERR_FORMAT, "at most 100000000"},

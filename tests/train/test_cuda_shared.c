@@ -218,7 +218,7 @@ static int keeps_share(int rank)
 	RANK_CHECK(engine_cuda.open(&duo.engine, &duo.setup, &error) == DDP_ERR_MEMORY);
 	fprintf(stderr, "%s\n", error.text);
 	RANK_CHECK(strstr(error.text, "(1000000 bytes of it for CUDA)"));
-	RANK_CHECK(strstr(error.text, " 1 bytes too little") &&
+	RANK_CHECK(strstr(error.text, "so 1 bytes are missing") &&
 		   strstr(error.text, "Lower --batch."));
 	model_destroy(duo.model);
 	workshop_close(&duo.shop);

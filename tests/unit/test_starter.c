@@ -213,7 +213,7 @@ static const struct {
 	 "accelerate starts the ranks"},
 	{"accelerate launch train.py", DDP_VERDICT_TELL, "a separate world"},
 	{"torchrun --standalone train.py", DDP_VERDICT_REFUSE, "a separate world"},
-	{"bash -i", DDP_VERDICT_TELL, "ddp-run starts it again if its last command"},
+	{"bash -i", DDP_VERDICT_TELL, "ddp-run starts this shell again if its last command"},
 };
 
 TEST_ROWS(test_restarts, restarted)

@@ -53,7 +53,7 @@ int ledger_refuse(const struct ledger *ledger, const struct device_info *info, s
 		snprintf(context, sizeof(context), " (%s of it for CUDA)", TEXT(ledger->context));
 	if (!ledger_allows(ledger, info, bytes))
 		snprintf(limits, sizeof(limits),
-			 "this rank may have %s and uses %s%s, %s too little", TEXT(info->limit),
+			 "this rank may use %s and uses %s%s, so %s are missing", TEXT(info->limit),
 			 TEXT(used), context, TEXT(used + bytes - info->limit));
 	else
 		snprintf(limits, sizeof(limits),

@@ -276,10 +276,11 @@ static int check(const struct primitive *primitive, struct ddp_error *error)
 	const char *name = implementation_name(primitive->descriptor);
 
 	if (strncmp(name, "ref", 3) == 0)
-		return ddp_error_set(error, DDP_ERR_UNSUPPORTED,
-				     "oneDNN %s has only the reference implementation \"%s\" for a "
-				     "%s on a CPU with %s",
-				     version, name, primitive->text, instructions);
+		return ddp_error_set(
+			error, DDP_ERR_UNSUPPORTED,
+			"oneDNN %s has only the slow reference implementation \"%s\" for "
+			"a %s on a CPU with %s",
+			version, name, primitive->text, instructions);
 	if (primitive->options.winograd && !strstr(name, "wino"))
 		return ddp_error_set(error, DDP_ERR_UNSUPPORTED,
 				     "\"%s\" of oneDNN %s does not use Winograd for a %s", name,
