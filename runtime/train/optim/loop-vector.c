@@ -9,7 +9,7 @@
 #include "base/vector.h"
 #include "loop.h"
 
-/* A vector of elements: value, gradient and slots. */
+/* Values, gradients and optimizer slots of one vector of elements. */
 struct lanes {
 	v_f32 value, gradient, slot[2];
 };
@@ -22,7 +22,7 @@ INLINE void add_decay(const struct optim_numbers *numbers, struct lanes *at)
 		at->gradient = fused(at->value, all(numbers->decay), at->gradient);
 }
 
-/* Running mean of [factor] times [other], with the order of operations of Tensor.addcmul_. */
+/* Returns the new running mean of [factor] x [other], computed in the order of Tensor.addcmul_. */
 INLINE v_f32 mean(const struct optim_numbers *numbers, int slot, v_f32 old, v_f32 factor,
 		  v_f32 other)
 {

@@ -3,7 +3,7 @@
  * loop.h - optimizer steps over flat arrays, for each instruction set
  *
  * All instruction sets give equal bits. Each operation rounds as in PyTorch's kernels for
- * processors with fused multiply-add. Arrays are those of optim_step().
+ * processors with fused multiply-add. The arrays are the arguments of optim_step().
  */
 #ifndef TRAIN_OPTIM_LOOP_H
 #define TRAIN_OPTIM_LOOP_H
@@ -11,24 +11,22 @@
 #include "base/simd.h"
 #include "optim.h"
 
-/*
- * Parameters shared by all elements. If the optimizer does not use a parameter, its value is the
- * one without effect: 0 or 1.
- */
+/* Parameters shared by all elements. Each optimizer uses only those that it needs. */
 struct optim_numbers {
-	float decay;	/* weight decay: times the value, added to the gradient */
+	float decay;	/* weight decay: decay x value is added to the gradient */
 	float momentum; /* SGD */
 	bool nesterov;	/* SGD */
 	float shrink;	/* AdamW: factor of the value */
-	float old_factor[2], new_factor[2]; /* running means: of the old mean, of the new value */
+	float old_factor[2], new_factor[2]; /* factors of the old mean and the new value */
 	float root;			    /* AdamW: square root of the second bias correction */
 	float epsilon;
 	float rate; /* negative learning rate */
 };
 
 /*
- * Computes the numbers for [step] in double, as Python does, and rounds to f32 what PyTorch applies
- * to a tensor. Only shrink, root and rate depend on the step and the rate.
+ * Computes the numbers for [step] in double, as Python does, and rounds each to f32, as PyTorch
+ * does when it applies the number to a tensor. Only shrink, root and rate depend on [step] and
+ * [rate].
  */
 struct optim_numbers optim_numbers_of(const struct optim *optim, uint64_t step, double rate);
 

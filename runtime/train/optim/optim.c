@@ -67,7 +67,7 @@ void optim_step(const struct optim *optim, uint64_t step, double rate, float *va
 	const struct optim_loops *loops;
 	enum ddp_simd simd;
 
-	/* An invalid DDP_SIMD was already reported. */
+	/* No error is requested here: an invalid DDP_SIMD was already reported. */
 	ddp_simd_choose(&simd, NULL);
 	loops = optim_loops[simd];
 	switch (optim->kind) {

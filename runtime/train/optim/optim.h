@@ -14,7 +14,7 @@
 enum optim_kind { OPTIM_SGD, OPTIM_ADAMW, OPTIM_ADADELTA, OPTIM_KINDS };
 
 /*
- * An optimizer and its parameters. They are double, as in Python; only results such as 1 - beta1
+ * An optimizer and its parameters, which are double, as in Python. Only results such as 1 - beta1
  * are rounded to f32.
  */
 struct optim {
@@ -57,9 +57,9 @@ struct schedule {
 };
 
 /*
- * The learning rate of step [step] of [steps] in epoch [epoch], both counted from 0. It is that of
- * PyTorch's StepLR (as a product in double) or CosineAnnealingLR, stepped once per epoch. During
- * warmup it is a growing fraction of that rate.
+ * Returns the learning rate of step [step] of [steps] in epoch [epoch], both counted from 0. It is
+ * the rate of PyTorch's StepLR (a product in double) or CosineAnnealingLR, stepped once per epoch.
+ * During warmup it is a growing fraction of that rate.
  */
 double schedule_rate(const struct schedule *schedule, unsigned epoch, uint64_t step,
 		     uint64_t steps);
