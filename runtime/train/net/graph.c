@@ -60,8 +60,8 @@ static int add_buffer(struct graph *graph, int node, const char *suffix, int cou
 /* --- Shapes of each kind of layer -------------------------------------------------------- */
 
 /*
- * Each function sets the output's shape of node [i], and adds its parameters. Returns false if the
- * layer does not fit its input.
+ * Each function sets the output shape of node [i] and adds the node's parameters. It returns false
+ * if the layer does not fit its input.
  */
 
 static bool place_conv(struct graph *graph, size_t i)
@@ -174,7 +174,7 @@ static bool place(struct graph *graph, size_t i)
 	return !places[layer->kind] || places[layer->kind](graph, i);
 }
 
-/* Whether a later layer reads layer [i] or, if it is the last one, it has one value per class. */
+/* Whether a later layer reads layer [i]. For the last layer: whether it has one value per class. */
 static bool is_read(const struct graph *graph, size_t i)
 {
 	return i + 1 == graph->node_count

@@ -4,8 +4,7 @@
  *
  * LAYOUT. All engines store channels last: activations are N, H, W, C; weights of convolutions are
  * O, H, W, I. The columns of a dense layer that reads an image are in the order H, W, C. Files have
- * PyTorch's order (O, I, H, W and C, H, W). Only model.c converts between the engines' and PyTorch's
- * order.
+ * PyTorch's order (O, I, H, W and C, H, W). Only model.c converts between the two.
  */
 #ifndef TRAIN_GRAPH_H
 #define TRAIN_GRAPH_H
@@ -22,7 +21,7 @@ struct graph_shape {
 /* A layer with its shapes and its position in the graph. */
 struct graph_node {
 	const struct net_layer *layer;
-	int input, other; /* nodes that this node reads; -1: the input image (other: none) */
+	int input, other; /* nodes that are read; input -1: the image; other -1: none */
 	int readers;	  /* number of nodes that read this node */
 	struct graph_shape in, out;
 	int weight, bias;   /* indices of parameters (NORM: scale and shift); -1: none */

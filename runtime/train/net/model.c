@@ -15,7 +15,7 @@
 #include "graph.h"
 #include "model.h"
 
-/* bytes; the same as of libddp's views */
+/* alignment of arrays in bytes, equal to that of libddp's views */
 enum { ALIGNMENT = 64 };
 
 /* Copies the error text of [ddp] to [error]. */
@@ -32,8 +32,8 @@ static float *zeros(size_t count)
 /* --- Create ------------------------------------------------------------------------------ */
 
 /*
- * Buckets are filled from the end of the list. The step vector is first in the list, so it is ready
- * last, and is in the bucket that is summed last.
+ * libddp fills buckets from the end of the list. The step vector is first in the list, so it is in
+ * the bucket that is summed last.
  */
 static int create_gradients(struct model *model, struct ddp *ddp, enum ddp_type wire, bool device,
 			    size_t virtual_ranks, struct ddp_error *error)
@@ -217,8 +217,7 @@ static double weight_bound(size_t fan)
 
 /*
  * Draws PyTorch's initial values of [parameter], in PyTorch's layout: kaiming_uniform(a=sqrt 5)
- * weights, uniform biases, ones and zeros for NORM. On CPUs without AVX2, PyTorch rounds once more,
- * so its values differ by up to one ulp of the largest possible value.
+ * weights, uniform biases, ones and zeros for NORM.
  */
 static void draw_parameter(const struct graph_parameter *parameter, struct ddp_mt19937 *random,
 			   float *to)
@@ -257,8 +256,8 @@ static void transpose(float *to, const float *from, size_t outputs, size_t rows,
 }
 
 /*
- * For each output, converts positions x channels (engines) to channels x positions (PyTorch) if
- * [out], else back.
+ * With [out], converts each output from positions x channels (engines) to channels x positions
+ * (PyTorch). Otherwise converts back.
  */
 static void convert_layout(const struct graph *graph, size_t index, float *to, const float *from,
 			   bool out)
@@ -311,9 +310,9 @@ bool model_is_finite(const struct model *model)
 enum { NAME = GRAPH_NAME + 16 };
 
 /*
- * Sizes of the list and its memory. The list has parameters, slots, buffers and counters, in this
- * order. The memory has all names, then the values of all tensors except the counters. The counters
- * share tensors->steps.
+ * Counts for a struct model_tensors. Its list has parameters, slots, buffers and counters
+ * (num_batches_tracked), in this order. Its memory has all names, then all values except those of
+ * the counters. All counters use tensors->steps.
  */
 struct plan {
 	size_t parameters, slots, buffers, counters;
@@ -417,13 +416,13 @@ void model_tensors_destroy(struct model_tensors *tensors)
 
 /* --- Values of tensors ------------------------------------------------------------------- */
 
-/* The model's array for the [group]th group of parameters in the list: values, then slots. */
+/* Returns the model's array for [group] of the list: 0 for values, then one group per slot. */
 static float *array_of(const struct model *model, size_t group)
 {
 	return group == 0 ? model->values : model->slots[group - 1];
 }
 
-/* Number of groups of parameters in [tensors]: 1, and one for each slot. */
+/* Number of groups of parameters in [tensors]. */
 static size_t groups_of(const struct model_tensors *tensors, const struct model *model)
 {
 	struct plan plan = plan_of(model, false);

@@ -4,8 +4,8 @@
  *
  * All arrays that have one value per parameter element use libddp's layout of the gradients
  * (ddp_gradients_all()), so that an optimizer step is one loop over flat arrays. The CPU engine
- * trains in this memory. An engine with memory of its own copies from this memory (push) and back
- * to it (pull).
+ * trains in this memory. The GPU engine copies the model from this memory (push) and back to it
+ * (pull).
  *
  * SHARED. If all ranks share memory, model_share() makes one copy of values and optimizer slots for
  * all of them. Each rank updates one part of the copy (model_part()). Once all ranks have updated
@@ -37,11 +37,11 @@ struct model {
 	float *values; /* parameters, at the offsets of their gradients in grads */
 	/* optimizer state; NULL for slots that the optimizer does not need */
 	float *slots[MODEL_SLOTS];
-	size_t count;	 /* trained elements of each of these arrays */
-	bool shared;	 /* values and slots are shared by all ranks */
-	size_t *offsets; /* offset of each parameter in these arrays */
-	float *step_vector; /* the step vector, MODEL_STEP_SIZE elements of grads after [count]; or NULL */
-	float *buffers; /* all buffers, contiguous */
+	size_t count;	    /* number of trained elements in each of these arrays */
+	bool shared;	    /* values and slots are shared by all ranks */
+	size_t *offsets;    /* offset of each parameter in these arrays */
+	float *step_vector; /* MODEL_STEP_SIZE elements, in grads after [count]; or NULL */
+	float *buffers;	    /* all buffers, contiguous */
 	size_t *buffer_offsets;
 	size_t buffer_count; /* elements of all buffers */
 	int64_t batches;     /* num_batches_tracked at the start of the training */
@@ -87,9 +87,9 @@ float *model_buffer(const struct model *model, size_t index);
 
 /*
  * The model as tensors with PyTorch's names and layout, for files: parameters, buffers and, with
- * [optimizer], the slots ("optimizer.0.conv1.weight"). Buffers include "bn1.num_batches_tracked";
- * all tensors of this kind have the value [steps]. The tensors own their memory. The struct must
- * not be moved: tensors point to [steps]. After a file was loaded, [steps] has the file's value.
+ * [optimizer], the slots ("optimizer.0.conv1.weight"). All counters such as
+ * "bn1.num_batches_tracked" are one value, [steps]. Their tensors point to it, so the struct must
+ * not be moved. After a file was loaded, [steps] has the file's value.
  */
 struct model_tensors {
 	struct ddp_tensor *list;

@@ -64,8 +64,8 @@ static const struct net mnist = {
 #define BLOCK(block, channels) BRANCH(block, channels, 1), ADD(6), RELU
 
 /*
- * BasicBlock that halves the image. A 1 x 1 convolution gives the block's input, six layers back,
- * the new shape.
+ * BasicBlock that halves the image. A 1 x 1 convolution converts the block's input (six layers
+ * back) to the new shape.
  */
 #define BLOCK_HALVING(block, channels)          \
 	BRANCH(block, channels, 2),             \

@@ -35,18 +35,18 @@ struct net_layer {
 	int size, stride, pad; /* size, stride and padding of the window; pools have a size only */
 	bool bias;	       /* for convolutions and dense layers */
 	float rate;	       /* dropout: fraction of elements that are set to zero */
-	int back;  /* distance to the layer that is read; 0 means 1, the preceding layer */
-	int other; /* NET_ADD: distance to the second layer that is read; never 0 */
+	int back;	       /* how many layers back the input is; 0 or 1: the preceding layer */
+	int other;	       /* NET_ADD: how many layers back the second input is; never 0 */
 };
 
-#define NET_CHANNELS 4 /* channels of an input image at most */
+#define NET_CHANNELS 4 /* maximum number of channels of an input image */
 
 /* A network. The output of the last layer is the logits. */
 struct net {
 	const char *name;	     /* "mnist", "cifar" */
 	int channels, height, width; /* shape of the input image */
 	int classes;
-	/* of each channel, with pixels scaled to 0 to 1 */
+	/* mean and standard deviation of each channel, for pixels from 0 to 1 */
 	float mean[NET_CHANNELS], deviation[NET_CHANNELS];
 	int pad;   /* training crops at random from the image with this padding; 0: no crop */
 	bool flip; /* training mirrors images at random, with probability 1/2 */

@@ -56,8 +56,8 @@ static size_t obstacle(const struct program *program, const struct program_area 
 }
 
 /*
- * Lowest offset at which [area] overlaps no other one. If an area overlaps, no offset before its
- * end is possible, so the search continues there.
+ * Returns the lowest offset at which [area] overlaps no placed area. If a placed area overlaps, the
+ * search continues at the end of that area, since no earlier offset is possible.
  */
 static size_t find_offset(const struct program *program, const struct program_area *area,
 			  enum program_mode mode, size_t images)
@@ -119,10 +119,10 @@ size_t program_place_both(struct program *program, size_t batch, size_t test_bat
 /* --- Gradients, and the times at which areas are in use ---------------------------------- */
 
 /*
- * ReLU and dropout that are operations of their own are computed in place, because no other
- * operation reads their input. All element-wise operations of the backward pass are in place, too.
- * If two operations produce a gradient of the same value, the one that runs first in the backward
- * pass writes the gradient, and the other one adds to it.
+ * A ReLU or dropout that is a separate operation is computed in place if no other operation reads
+ * its input. All element-wise operations of the backward pass are in place, too. If two operations
+ * produce a gradient of the same value, the one that runs first in the backward pass writes the
+ * gradient, and the other one adds to it.
  */
 
 static int program_area(struct program *program, size_t bytes, size_t fixed)
@@ -183,7 +183,7 @@ static void place_values(struct program *program, const struct program_options *
 
 /* --- Gradient lists and fused pools --------------------------------------------------------- */
 
-/* The operation that reads [value], if only one operation does and its kind is [kind]. */
+/* Returns the only operation that reads [value] if its kind is [kind], else PROGRAM_NONE. */
 static int reader_of(const struct program *program, int value, enum program_kind kind)
 {
 	if (program->values[value].readers != 1)
@@ -195,7 +195,7 @@ static int reader_of(const struct program *program, int value, enum program_kind
 	return PROGRAM_NONE;
 }
 
-/* Number of images such that the results of convolution and pool fit into [cache] bytes. */
+/* Returns how many images fit into [cache] bytes, with input and output of convolution [op]. */
 static size_t piece_of(const struct program *program, const struct program_op *op, size_t cache)
 {
 	size_t each = program->values[op->input].elements + program->values[op->output].elements;
@@ -244,7 +244,7 @@ static void make_list(struct program *program, struct program_op *op)
 		program->ops[dropout].skipped = true;
 }
 
-/* Let [op] mask the gradient that it computes by the ReLU of the preceding operation. */
+/* Let [op] apply the ReLU mask of the preceding operation to the gradient that [op] computes. */
 static void mask_before(struct program *program, struct program_op *op)
 {
 	for (int i = 0; i < program->op_count; i++) {
@@ -271,8 +271,8 @@ static void find_lists(struct program *program, const struct program_options *op
 }
 
 /*
- * Let dropout apply the mask of a ReLU before it. Where dropout keeps a value, its result is above
- * zero exactly if the ReLU's is, even with a max-pool between the two.
+ * Let dropout apply the mask of a ReLU before it. If dropout keeps a value, dropout's result is
+ * above zero exactly if the ReLU's result is, even with a max-pool between the two.
  */
 static void mask_by_dropout(struct program *program)
 {
@@ -314,7 +314,7 @@ static bool assign_gradient(struct program *program, int value, int area)
 
 /*
  * Assigns areas to the gradients of the inputs of [op]. If BatchNorm or an addition no longer needs
- * the area of its own gradient, the gradient of [other] reuses that area.
+ * the gradient of its output, the gradient of [other] reuses that area.
  */
 static void assign_gradients(struct program *program, struct program_op *op)
 {
@@ -492,7 +492,7 @@ static void program_connect(struct program *program, const struct program_option
 
 /* --- Operations -------------------------------------------------------------------------- */
 
-/* maximum areas per operation, and additional areas of the program */
+/* maximum number of areas: AREAS_EACH per operation, and AREAS_MORE of the program */
 enum { AREAS_EACH = 8, AREAS_MORE = 8 };
 
 enum { ALIGNMENT = 64 };
@@ -537,8 +537,8 @@ static void find_readers(struct builder *builder)
 }
 
 /*
- * The node that reads [node], if it is the only reader, its kind is [kind], and it is not part of
- * another operation.
+ * Returns the only node that reads [node], if its kind is [kind] and it is not part of another
+ * operation, else PROGRAM_NONE.
  */
 static int next_of(const struct builder *builder, int node, enum net_kind kind)
 {

@@ -5,10 +5,10 @@
  * An operation is one node of the graph, or several nodes that are computed together: a convolution
  * and its ReLU, or BatchNorm with an addition and a ReLU. Operations run from the first to the last
  * (forward), then from the last to the first (backward). An area is memory for one value or
- * gradient. Areas that are not in use at the same time may overlap. The values of a partial batch
+ * gradient. Areas that are not in use at the same time can overlap. The values of a partial batch
  * are at the start of their area.
  *
- * LISTS. After a max-pool most gradients of a convolution's output are zero. An engine may compute
+ * LISTS. After a max-pool most gradients of a convolution's output are zero. An engine can compute
  * the convolution's backward pass from a list of the nonzero ones.
  */
 #ifndef TRAIN_PROGRAM_H
@@ -21,7 +21,10 @@ enum { PROGRAM_NONE = -1, PROGRAM_IMAGE = 0 /* index of the input image's value 
 /* PROGRAM_TRAIN also computes gradients, and keeps the values that they need. */
 enum program_mode { PROGRAM_TRAIN, PROGRAM_TEST, PROGRAM_MODES };
 
-/* Memory in use from time [first] to [last] of a mode; first > last if the mode does not use it. */
+/*
+ * Memory that a mode uses from time [first] to time [last], or not at all if first > last. Times
+ * number the forward operations, then the loss, then the backward operations.
+ */
 struct program_area {
 	size_t bytes; /* bytes per image */
 	size_t fixed; /* additional bytes for any number of images */
@@ -61,11 +64,12 @@ struct program_op {
 
 	/*
 	 * Another operation has already written the gradient of the input ([accumulate]) or of the
-	 * second input ([accumulate_other]). This operation adds to it, through [temporary].
+	 * second input ([accumulate_other]), and this operation adds to it. If [temporary] is an
+	 * area, it receives the summand for the input.
 	 */
 	bool accumulate, accumulate_other;
 	/*
-	 * The gradient stays in [temporary]. The operation that made the input reads both
+	 * The summand stays in [temporary], and the operation that made the input reads both
 	 * gradients.
 	 */
 	bool left;
@@ -81,22 +85,22 @@ struct program_op {
 	bool masks, masked;
 
 	/*
-	 * If only max-pool [pool] reads a convolution, the convolution computes the pool too,
-	 * [piece] images at a time. Memory holds the convolution's results for one piece only, and
+	 * If only max-pool [pool] reads a convolution, the convolution computes the pool too, for
+	 * [piece] images at a time. Memory holds the convolution's results of these images only, so
 	 * they stay in the cache.
 	 */
 	int pool;
 	size_t piece;
 	/*
-	 * No forward work, because another operation does it: the convolution for its pool, the
-	 * pool for its dropout.
+	 * This operation has no forward work: a convolution does the work of its pool, and a pool
+	 * that of its dropout.
 	 */
 	bool inner;
 
 	/*
-	 * For a convolution with ReLU that computes its 2 x 2 pool: the backward pass uses a list.
-	 * The list has the gradients that are nonzero after the backward pass of a [dropout], the
-	 * pool and the ReLU, so pool and dropout have no backward work.
+	 * Set for a convolution with ReLU and 2 x 2 pool whose backward pass uses a list. The list
+	 * has the gradients that are nonzero after the backward pass of a [dropout], the pool and
+	 * the ReLU. So pool and dropout have no backward work.
 	 */
 	bool listed;
 	int dropout;
@@ -123,7 +127,7 @@ struct program_options {
 	enum ddp_type type;
 	bool dropout;
 	size_t alignment; /* alignment of areas in bytes; 0: 64 */
-	size_t cache;	  /* bytes per piece of a convolution before a pool; 0: no pieces */
+	size_t cache;	  /* bytes for a piece of convolution and max-pool; 0: do not fuse them */
 	/*
 	 * Returns whether the engine can compute this convolution's gradients from a list; NULL:
 	 * never.
@@ -152,8 +156,8 @@ size_t program_place(struct program *program, enum program_mode mode, size_t ima
 
 /*
  * Assigns the offsets of both modes: for a [batch] in training, and for [piece] images in an
- * evaluation. [piece] is the largest part of [test_batch] that needs no more memory than training
- * or [least] bytes. Returns the bytes of memory that the areas need.
+ * evaluation. Sets [piece] to the largest equal part of [test_batch] that needs no more memory than
+ * training, or no more than [least] bytes. Returns the bytes of memory that the areas need.
  */
 size_t program_place_both(struct program *program, size_t batch, size_t test_batch, size_t least,
 			  size_t *piece);
