@@ -7,15 +7,15 @@
 #include "base/type.h"
 #include "batch.h"
 
-/* Value of each pixel after normalisation, per channel. */
+/* Normalised values of the pixel values 0 to 255, per channel. */
 union levels {
 	float f32[NET_CHANNELS][256];
 	uint16_t bf16[NET_CHANNELS][256];
 };
 
 /*
- * Computes the levels with the sequence of operations of torchvision's ToTensor and Normalize, for
- * equal bits.
+ * Computes the levels with the sequence of operations of torchvision's ToTensor and Normalize, so
+ * that the bits are equal.
  */
 static void levels_fill(union levels *levels, const struct net *net, enum ddp_type type)
 {
@@ -48,11 +48,11 @@ struct batch_crop batch_crop(const struct net *net, const struct batch *batch, s
 }
 
 /*
- * Columns of a cropped image that lie inside the original image; [first] is the column in the
- * original image of the first of them.
+ * Columns [begin, end) of a cropped image are inside the original image. Column [begin] is column
+ * [first] of the original image, and each further column is [step] columns from the last.
  */
 struct span {
-	int begin, end; /* range [begin, end) */
+	int begin, end;
 	ptrdiff_t first, step;
 };
 

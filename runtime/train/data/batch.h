@@ -11,13 +11,13 @@
 /* Samples of one rank in one step. */
 struct batch {
 	const uint64_t *indices; /* indices of the samples in the set */
-	const uint64_t *orders;	 /* positions in the epoch's order, which select random numbers */
+	const uint64_t *orders;	 /* positions in the epoch's order, for random numbers */
 	size_t count;
 	uint64_t seed, epoch;
 	bool augment; /* crop and mirror at random, as the network's table says */
 };
 
-/* Layer numbers of ddp_random() for purposes other than a network's layers; see ddp.h. */
+/* Argument [layer] of ddp_random() for random crops. A network's layers have smaller numbers. */
 enum { BATCH_LAYER_CROP = 0x10000 };
 
 /*

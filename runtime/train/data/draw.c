@@ -11,7 +11,7 @@
 
 /* --- Random numbers ------------------------------------------------------------------------ */
 
-/* layer numbers of ddp_random() used here, distinct from those of networks and batches */
+/* values of ddp_random()'s argument [layer], distinct from those of networks and batches */
 enum { LABELS = 0x20000, DIGIT, DIGIT_NOISE, OBJECT, OBJECT_NOISE, OBJECT_PATTERN };
 
 /* A stream of random numbers for (seed, index, layer). */
@@ -52,8 +52,8 @@ static float dice_near(struct dice *dice, float low, float high)
 }
 
 /*
- * Random bytes for the image's pixels. They have a [layer] of their own, so that each call of
- * ddp_random() gives 16 bytes.
+ * Writes [count] random bytes, a multiple of 16. They use a separate [layer] instead of the words
+ * of [dice], so that each call of ddp_random() gives 16 bytes.
  */
 static void dice_noise(const struct dice *dice, uint32_t layer, uint8_t *noise, uint32_t count)
 {
@@ -238,7 +238,8 @@ enum { COLORS = 3, CELLS = 4, CELL = DRAW_OBJECT / CELLS };
 
 /*
  * With contrasts of both signs, all classes have the same mean image, so a linear model is not
- * accurate. The sum of the largest contrast and of the noise is 1, so all values fit a byte.
+ * accurate. The largest contrast and the share of the noise add up to 1, so all values fit in a
+ * byte.
  */
 void draw_object(uint64_t seed, uint64_t index, int classes, uint8_t *image)
 {

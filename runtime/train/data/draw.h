@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 enum {
-	DRAW_CLASSES = 100, /* maximum */
+	DRAW_CLASSES = 100, /* maximum number of classes */
 	DRAW_DIGIT = 28,    /* pixels per side */
 	DRAW_OBJECT = 32
 };

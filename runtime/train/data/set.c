@@ -26,7 +26,6 @@
 
 enum { SET_PARTS = 5 };
 
-/* A mapped file. */
 struct set_file {
 	char path[PATH_MAX];
 	const uint8_t *bytes;
@@ -47,7 +46,7 @@ struct set {
 	size_t image_bytes;
 	size_t image_stride, label_stride;
 	struct ddp *ddp;		  /* NULL: this process alone */
-	struct set_file files[SET_PARTS]; /* of a published set */
+	struct set_file files[SET_PARTS]; /* files of a published set */
 
 	/* Synthetic sets only. */
 	void *memory; /* images, shared by the node's ranks */
@@ -161,7 +160,7 @@ uint64_t set_drawn_bytes(enum set_kind kind, uint64_t samples)
 	return samples * (uint64_t)(1 + shape->channels * shape->side * shape->side);
 }
 
-/* The memory starts with one byte per image (drawn or not). Images follow. */
+/* The memory starts with one byte per image, which says whether it was drawn. Images follow. */
 static int open_drawn(struct set *set, const struct set_options *options, struct ddp_error *error)
 {
 	uint64_t samples =
@@ -215,11 +214,11 @@ static const uint8_t *draw_image(struct set *set, uint64_t index)
 
 static const struct layout {
 	const char *title;
-	const char *below[2]; /* subdirectories in which the files may be */
+	const char *below[2]; /* subdirectories that can have the files */
 	const char *archive;  /* archive that has the files, without .gz; MNIST has none */
-	/* Files for training and for testing. MNIST: images and labels. */
+	/* Files for training and for testing. MNIST: the file of images, then that of labels. */
 	const char *names[2][SET_PARTS + 1];
-	uint64_t most[2]; /* CIFAR: samples per file at most */
+	uint64_t most[2]; /* CIFAR: maximum samples per file, for training and testing */
 	size_t labels;	  /* CIFAR: label bytes before each image */
 } layouts[SET_KINDS] = {
 	[SET_MNIST] = {"MNIST",
@@ -252,8 +251,8 @@ static const char *const unsupported[] = {
 	"cifar-100-matlab",	  "cifar-100-matlab.tar.gz", NULL};
 
 /*
- * Finds file [name] with [ending], in the directory or below it. MNIST's files may have a dot before
- * "idx". Sets [path].
+ * Finds file [name] with [ending], in the directory or below it. MNIST's files can have a dot
+ * instead of the hyphen before "idx". Sets [path].
  */
 static bool find(const struct layout *layout, const char *directory, const char *name,
 		 const char *ending, char path[PATH_MAX])
@@ -274,7 +273,7 @@ static bool find(const struct layout *layout, const char *directory, const char 
 	return false;
 }
 
-/* If the directory has file [name] in packed form only, fails with the command that unpacks it. */
+/* If [directory] has [name] only in packed form, fails with a text that says how to unpack it. */
 static int check_packed(const struct layout *layout, const char *directory, const char *name,
 			struct ddp_error *error)
 {
@@ -331,7 +330,7 @@ int set_detect(const char *directory, enum set_kind first, struct ddp_error *err
 			     directory);
 }
 
-/* Maps [file], whose path is set. An empty file has no address. */
+/* Maps [file], whose path is set. If the file is empty, file->bytes stays NULL. */
 static int map_file(struct set_file *file, struct ddp_error *error)
 {
 	/* Without O_NONBLOCK, opening a FIFO would wait for a writer. */
@@ -358,7 +357,6 @@ static int map_file(struct set_file *file, struct ddp_error *error)
 	return status;
 }
 
-/* Finds and maps all files. */
 static int map_files(struct set *set, const struct set_options *options, struct ddp_error *error)
 {
 	const struct layout *layout = &layouts[options->kind];
@@ -392,8 +390,9 @@ static uint32_t big_endian(const uint8_t *bytes)
 }
 
 /*
- * Checks an IDX file of bytes in [dimensions] dimensions. All except the first must have size
- * [side]. Sets [count] to the size of the first, and [data] to the address after the header.
+ * Checks an IDX file of bytes in [dimensions] dimensions. Each dimension except the first must have
+ * size [side]. Sets [count] to the size of the first dimension, and [data] to the address after the
+ * header.
  */
 static int check_header(const struct set_file *file, int dimensions, uint32_t side, uint32_t *count,
 			const uint8_t **data, struct ddp_error *error)

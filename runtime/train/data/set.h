@@ -47,8 +47,8 @@ int set_detect(const char *directory, enum set_kind first, struct ddp_error *err
 uint64_t set_drawn_bytes(enum set_kind kind, uint64_t samples);
 
 /*
- * Opens a set. MNIST's files may be spelled "train-images.idx3-ubyte", and may be in MNIST/raw.
- * CIFAR's binary files may be in the archive's subdirectory, and may have fewer samples than the
+ * Opens a set. MNIST's files can be spelled "train-images.idx3-ubyte", and can be in MNIST/raw.
+ * CIFAR's binary files can be in the archive's subdirectory, and can have fewer samples than the
  * published files. A file that is missing, packed, too short, too long or of another kind is an
  * error. Its text is the same on all ranks, and names the file, the offset, the expected value and
  * the value found. Collective if options->ddp is set.
