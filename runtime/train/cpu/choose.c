@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * choose.c - algorithm for each pass of a convolution, and lists or dense gradients, by a rule
+ * choose.c - rule for the algorithm of each pass of a convolution, and for lists or dense gradients
  *
  * The rule was made from the times of tests/bench/convolutions (tests/results/convolutions-*.log).
- * It depends on the layer, the batch and the CPU's instructions. All ranks follow the rule for the
- * fewest instructions of any rank, as algorithms round differently.
+ * It depends on the layer, the batch and the CPU's instructions. Algorithms round differently, so
+ * all ranks use the lowest instruction level of any rank.
  */
 #include "config.h"
 
@@ -70,7 +70,10 @@ int choose_algorithm(const struct math *math, const struct math_layer *layer,
 		math_out_size(options, options->height) * math_out_size(options, options->width);
 	int winograd = find(math, layer, pass, "winograd");
 
-	/* Winograd transforms the weights in each step, which few pixels do not pay for. */
+	/*
+	 * Winograd transforms the weights in each step. With few pixels, this costs more than it
+	 * saves.
+	 */
 	if (winograd > 0 && level >= CHOOSE_AVX512 && options->in >= 32 &&
 	    options->batch * (size_t)pixels >= 512)
 		return winograd;

@@ -23,10 +23,10 @@ struct unit {
 	struct kernel_window window;
 	struct dropout dropout;
 	float *mean, *inverse; /* NORM: mean and 1/deviation of the batch */
-	double rows;	       /* NORM: rows over which these were computed */
+	double rows;	       /* NORM: number of rows behind [mean] and [inverse] */
 };
 
-/* The CPU's instructions as far as the choice of algorithms depends on them. AVX2 means no AVX-512. */
+/* Instruction sets that determine the choice of algorithms. CHOOSE_AVX2: there is no AVX-512. */
 enum choose_level { CHOOSE_AVX2, CHOOSE_AVX512, CHOOSE_AMX };
 
 struct engine {
@@ -56,14 +56,14 @@ struct engine {
 int engine_create(struct engine **engine, const struct engine_setup *setup, const struct math *math,
 		  struct ddp_error *error);
 
-/* Addresses of a value and an area in the current mode. */
+/* Return the address of value [index], or of [area], in the current mode. */
 void *engine_value(const struct engine *engine, int index);
 void *engine_area(const struct engine *engine, int area);
 
 /* Copies the last error of the ddp handle to [error]. Returns [status]. */
 int engine_fail(const struct engine *engine, int status, struct ddp_error *error);
 
-/* The level in math->describe(). */
+/* The level for [library], which is the text of math->describe(). */
 enum choose_level choose_level(const char *library);
 
 /* Sets engine->level to the lowest level of any rank. Collective. */

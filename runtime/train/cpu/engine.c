@@ -23,7 +23,7 @@ enum { PAGE = 2 << 20 };
 /* bytes that fit into the second-level cache of every CPU with AVX2 or more */
 enum { CACHE = 1 << 20 };
 
-/* An evaluation may always use this much memory, even if training needs less. */
+/* An evaluation is always allowed this much memory, even if training needs less. */
 static const size_t test_memory_min = (size_t)8 << 20;
 
 /* Allocates the memory, in huge pages if the system provides them on request. */
@@ -169,8 +169,8 @@ int engine_threads(struct ddp *ddp, int *threads, struct ddp_error *error)
 
 	CPU_ZERO(&mine.cpus);
 	/*
-	 * If the machine has more CPUs than cpu_set_t holds, use one thread, unless --threads is
-	 * given.
+	 * If the machine has more CPUs than cpu_set_t holds, use one thread, unless OMP_NUM_THREADS
+	 * is set.
 	 */
 	if (sched_getaffinity(0, sizeof(mine.cpus), &mine.cpus) < 0)
 		CPU_SET(0, &mine.cpus);
@@ -185,7 +185,7 @@ int engine_threads(struct ddp *ddp, int *threads, struct ddp_error *error)
 
 /*
  * Limits the threads to the CPUs of this process, as more threads only wait for each other. With
- * virtual ranks the results depend on the number of threads, so it is kept.
+ * virtual ranks the results depend on the number of threads, so that number is kept.
  */
 static void limit_threads(struct engine *engine)
 {
@@ -282,7 +282,7 @@ static int cpu_open(struct engine **engine, const struct engine_setup *setup,
 
 	/*
 	 * OpenMP threads that spin while they wait would take CPU time from other ranks. libgomp
-	 * reads this variable when it is loaded, which is later.
+	 * reads this variable when it is loaded, with the module.
 	 */
 	setenv("OMP_WAIT_POLICY", "passive", 0);
 	math = ddp_module_open("onednn", "math", MATH_VERSION, sizeof(*math), NULL, &missing);
@@ -310,7 +310,7 @@ static void read_batch(struct engine *engine, struct set *set, const struct batc
 	batch_labels(set, batch, engine_area(engine, engine->program->labels));
 }
 
-/* The last value as f32, for [count] images. */
+/* Returns the program's last value for [count] images, converted to f32. */
 static float *logits(const struct engine *engine, size_t count)
 {
 	const struct program *program = engine->program;

@@ -6,11 +6,11 @@
  * Each listed gradient affects a window of 3 x 3 input pixels. Products of the gradient and the
  * input are added to the gradient of one output channel's weights. Products of the gradient and the
  * weights are added to the gradient of the input. Sums stay in registers as long as possible. Sums
- * for weights stay while the gradients of one output channel are visited, in bands of rows that fit
- * into the first-level cache. Sums for the input stay while all output channels of one pixel are
- * visited.
+ * for weights stay there while the gradients of one output channel are visited, in bands of rows
+ * that fit into the first-level cache. Sums for the input stay there while all output channels of
+ * one pixel are visited.
  */
-enum { TAPS = 9, LINE = 64, LINES = 8 /* prefetched at a time */ };
+enum { TAPS = 9, LINE = 64, LINES = 8 /* cache lines per prefetch */ };
 
 /* --- Make the list -------------------------------------------------------------------------- */
 
@@ -30,8 +30,8 @@ INLINE v_f32 source_value(const struct source *source, size_t at, size_t n, bool
 }
 
 /*
- * Makes the list for one pooled pixel, whose channel 0 is at [at]: for at most KERNEL_WORD channels
- * from [c] on.
+ * Makes the list for at most KERNEL_WORD channels of one pooled pixel, from channel [c] on. The
+ * pixel's channel 0 is at [at].
  */
 INLINE void list_word(const struct source *source, size_t at, size_t c, size_t out, float *values,
 		      uint64_t *bits, float *sums, bool half)
@@ -115,7 +115,7 @@ INLINE void block_join(const float *from, size_t rows, size_t in, size_t width, 
 				store(to, r * in + b + c, load(from, 0, false), half);
 }
 
-/* The three rows of a window, [row] elements apart. */
+/* Sets [rows] to the three rows of a window, which are [row] elements apart. */
 INLINE void window_rows(const float *first, size_t row, const float *rows[3])
 {
 	rows[0] = first;
@@ -148,8 +148,8 @@ INLINE struct prefetch prefetch_image(const void *images, size_t i, size_t count
 /* --- Gradient of the weights ---------------------------------------------------------------- */
 
 /*
- * For LANES channels of pooled pixel [p]: the first input pixel of the window that the gradient
- * affects.
+ * Returns the first input pixel of the window that each gradient affects, for LANES channels of
+ * pooled pixel [p].
  */
 INLINE v_i32 window_pixels(const struct kernel_list *list, size_t p, size_t c, int32_t first,
 			   int32_t width)
@@ -162,8 +162,8 @@ INLINE v_i32 window_pixels(const struct kernel_list *list, size_t p, size_t c, i
 }
 
 /*
- * For LANES channels, appends the nonzero gradients of image [i], from pooled pixel [at] on, for
- * [n] pixels, to the arrays of these channels.
+ * Appends the nonzero gradients of LANES channels to the arrays of these channels. Reads [n] pooled
+ * pixels of image [i], from pixel [at] on.
  */
 INLINE void band_append(struct kernel_list *list, size_t width, size_t i, size_t at, size_t n,
 			size_t c)
@@ -200,8 +200,8 @@ INLINE void band_fill(struct kernel_list *list, size_t width, size_t i, size_t h
 }
 
 /*
- * Adds the products of one output channel's [count] gradients with the input to the gradient of its
- * weights.
+ * Multiplies [count] gradients of one output channel by the input, and adds the products to the
+ * gradient of that channel's weights.
  */
 INLINE void channel_weights(const float *x, size_t width, const float *values,
 			    const uint32_t *places, size_t count, float *weights, size_t vectors)

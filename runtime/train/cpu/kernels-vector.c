@@ -2,7 +2,7 @@
 /*
  * kernels-vector.c - the kernels for one instruction set
  *
- * Parameter [half] says whether data in memory is bf16, else it is f32. After inlining it is a
+ * With parameter [half], data in memory is bf16, otherwise f32. After inlining the parameter is a
  * constant, so kernels do not branch on it.
  */
 #include "config.h"
@@ -350,7 +350,9 @@ static TARGET void average_pool_back(const void *dy, void *dx, size_t images, si
  */
 enum { STRIP = 512, BLOCK = 16384 /* bytes of f32 */ };
 
-/* Rows of a block with [width] channels: few enough that f32 is accurate for its sums. */
+/*
+ * Number of rows of a block with [width] channels, small enough that its sums in f32 are accurate.
+ */
 INLINE size_t block_rows(size_t width)
 {
 	size_t rows = BLOCK / (4 * width);
@@ -393,8 +395,8 @@ struct block {
 };
 
 /*
- * Computes mean and squared deviations of a block. The pass for the deviations also corrects the
- * rounding error of the mean.
+ * Computes mean and squared deviations of a block. The pass for the deviations also finds the
+ * rounding error of the mean, and corrects the deviations for it.
  */
 INLINE void block_moments(const struct block *block, const void *x, struct strip *mean,
 			  struct strip *m2, bool half)

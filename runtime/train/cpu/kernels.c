@@ -32,7 +32,7 @@ bool kernels_has_list(const struct kernel_window *window)
 		       UINT32_MAX;
 }
 
-/* Allocates zeroed memory aligned to cache lines. Vectors that cross a line take twice as long. */
+/* Allocates zeroed memory aligned to cache lines: access to a vector across two lines is slow. */
 static void *list_memory(size_t count, size_t size)
 {
 	return ddp_xaligned(count * size, "a list of gradients");

@@ -29,16 +29,15 @@ enum { KERNEL_WORD = 64 };
 
 /*
  * List of a convolution's output gradients that are not zero after the backward pass of dropout,
- * max-pooling and ReLU. At most a quarter of all are not zero.
+ * max-pooling and ReLU. At most a quarter of all output gradients are not zero.
  *
  * [values] has one gradient for each pooled result, 0 if it was masked; pooled pixels are [pitch]
  * values apart. [bits] has four words for each pooled pixel and each KERNEL_WORD channels, one word
  * for each of the window's four pixels. A channel's bit is set in the word of the pixel to which
- * its gradient belongs. The order depends on the instruction set, so kernels of the same
- * instruction set must make and read a list.
+ * its gradient belongs. A list must be made and read by kernels of the same instruction set.
  */
 struct kernel_list {
-	size_t images; /* capacity */
+	size_t images; /* capacity in images */
 	size_t rows, columns, pitch, words;
 	float *values;
 	uint64_t *bits;
@@ -47,9 +46,9 @@ struct kernel_list {
 	/* Scratch memory for one image. */
 	float *image;	/* the convolution's input or its gradient, in blocks of channels */
 	float *weights; /* the weights, in blocks of channels */
-	size_t band, channel_size; /* pooled rows per pass; their pixels, in whole vectors */
+	size_t band, channel_size; /* pooled rows per pass, and their pixels in whole vectors */
 	float *channel;	  /* gradients by channel, [channel_size] apart, in the order of pixels */
-	uint32_t *place;  /* for each of these gradients: first input pixel of its window */
+	uint32_t *place;  /* for each gradient in [channel]: first input pixel of its window */
 	uint32_t *filled; /* number of gradients of each channel */
 };
 
@@ -64,7 +63,7 @@ void kernel_list_destroy(struct kernel_list *list);
 struct kernel_norm {
 	size_t rows, channels;
 	const float *scale, *shift;
-	float *mean, *inverse; /* of the batch or, in an evaluation, of the running statistics */
+	float *mean, *inverse; /* statistics of the batch; in an evaluation, running statistics */
 };
 
 struct kernels {

@@ -5,8 +5,8 @@
  * All arithmetic is f32. Images of another type are converted before use.
  *
  * The forward pass and the gradient of the input share one loop, gather(). A tap is a position of
- * the window. Each result is a sum over taps: the source pixel at the tap times the tap's matrix.
- * load() packs the matrices.
+ * the window, and has a matrix of weights. Each result is a sum over taps of the source pixel at
+ * the tap times the tap's matrix. plain_load() packs the matrices.
  */
 #include "config.h"
 
@@ -21,27 +21,27 @@
 enum { WIDTH = 16 };
 
 /*
- * Compiled to the vector instructions of the target CPU. Results do not depend on these
- * instructions.
+ * The compiler maps these vectors to the instructions of the target CPU. Results do not depend on
+ * these instructions.
  */
 typedef float vector __attribute__((vector_size(WIDTH * sizeof(float))));
 
 /*
- * Weights for one direction: a matrix of [from] x [to] for each position of the window. [to] is in
- * vectors.
+ * Weights for one direction: a matrix of [from] x [to] channels for each position of the window.
+ * The [to] channels are padded to whole vectors.
  */
 struct side {
 	int from, to;
 	size_t vectors;	 /* vectors that hold [to] channels */
-	vector *weights; /* order: vectors, window, from */
+	vector *weights; /* indexed by vector, tap and [from] channel */
 };
 
 struct math_layer {
 	struct math_options options;
 	int height, width; /* size of a result image */
 	struct side forward, back;
-	vector *bias;	/* forward.vectors */
-	vector *sums;	/* weight gradient of one vector of output channels: window x from */
+	vector *bias;	/* forward.vectors vectors */
+	vector *sums;	/* weight gradients of one output vector, by tap and input channel */
 	float *image;	/* an input image as f32 */
 	float *results; /* results of one image, or their gradient, as f32 */
 };
@@ -229,7 +229,7 @@ static void gather_one(const struct math_layer *layer, const struct side *side,
 	}
 }
 
-/* Computes one image [to] from one image [from]. [bias]: initial values of the sums. */
+/* Computes one image [to] from one image [from]. [bias] initializes the sums. */
 static void gather(const struct math_layer *layer, const struct side *side, struct plane source,
 		   const float *from, struct plane result, float *to, const vector *bias, bool relu)
 {

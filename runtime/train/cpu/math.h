@@ -18,7 +18,7 @@
  * A convolution. A dense layer is a convolution with a window of the image's size and no padding.
  */
 struct math_options {
-	int height, width, in; /* shape of the input; of a dense layer: 1, 1, inputs */
+	int height, width, in; /* shape of the input; for a dense layer: 1, 1, inputs */
 	int out, size, stride, pad;
 	bool dense;
 	bool bias, relu;    /* relu: the forward pass ends with a ReLU */
@@ -51,15 +51,16 @@ struct math {
 	bool (*has)(enum ddp_type type, struct ddp_error *error);
 
 	/*
-	 * Creates a layer. Fails, naming the implementation, if oneDNN would use one of its slow
-	 * reference implementations.
+	 * Creates a layer. If oneDNN would use one of its slow reference implementations, fails
+	 * with a text that names the implementation.
 	 */
 	int (*create)(struct math_layer **layer, const struct math_options *options,
 		      struct ddp_error *error);
 
 	/*
-	 * The algorithms of [pass]: their number (at least 1), their names ("direct", "winograd"),
-	 * and the choice of one. Algorithm 0 is the exact one, and is chosen initially.
+	 * Return the number of algorithms of [pass] (at least 1) and the name of algorithm [number]
+	 * ("direct", "winograd"), and choose an algorithm. Algorithm 0 is the exact one, and is
+	 * chosen initially.
 	 */
 	int (*algorithms)(const struct math_layer *layer, enum math_pass pass);
 	const char *(*algorithm)(const struct math_layer *layer, enum math_pass pass, int number);
@@ -79,8 +80,8 @@ struct math {
 		       struct ddp_error *error);
 
 	/*
-	 * [dy] is the gradient before the ReLU: the caller has masked it. back_data() needs
-	 * load(), as forward() does, and a layer that is not the first.
+	 * [dy] is the gradient before the ReLU: the caller has masked it. Call load() before
+	 * back_data(), as before forward(). With options->first, back_data() must not be called.
 	 */
 	int (*back_data)(struct math_layer *layer, size_t count, const void *dy, void *dx,
 			 struct ddp_error *error);
