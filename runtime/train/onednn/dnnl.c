@@ -122,8 +122,9 @@ static dnnl_status_t skip_implementation(dnnl_primitive_desc_t *result, const ch
 }
 #else
 /*
- * Picks the first implementation other than the one to skip. That one is given by name, not by
- * number: the iterator of version 2.6 returns implementations in oneDNN's primitive cache twice.
+ * Picks the first implementation whose name is not r->skip. Implementations are compared by name,
+ * not by number, because the iterator of version 2.6 returns those in oneDNN's primitive cache
+ * twice.
  */
 static dnnl_status_t pick(dnnl_primitive_desc_t *result, dnnl_engine_t engine,
 			  const_dnnl_op_desc_t operation, const struct request *r,

@@ -23,7 +23,7 @@ typedef const_dnnl_memory_desc_t descriptor_t;
 typedef const dnnl_memory_desc_t *descriptor_t;
 #endif
 
-/* Parameters of a memory descriptor; [dimensions] 0: none. */
+/* Parameters of a memory descriptor. If [dimensions] is 0, there is no descriptor. */
 struct form {
 	int dimensions;
 	dnnl_dims_t sizes;
@@ -31,7 +31,7 @@ struct form {
 	dnnl_format_tag_t tag;
 };
 
-/* Memory descriptor; all zeros: none. */
+/* A memory descriptor. All bytes are zero if there is none. */
 struct descriptor {
 	dnnl_memory_desc_t it;
 };
@@ -40,11 +40,11 @@ dnnl_status_t descriptor_make(struct descriptor *descriptor, const struct form *
 descriptor_t descriptor_of(const struct descriptor *descriptor);
 void descriptor_free(struct descriptor *descriptor);
 
-/* Parameters of a primitive descriptor. Dense layers have no [algorithm], [stride] and [pad]. */
+/* Parameters of a primitive descriptor. Dense layers do not use [algorithm], [stride] and [pad]. */
 struct request {
 	enum math_pass pass;
 	bool dense, relu;
-	descriptor_t x, weights, bias, y; /* or their gradients; the layout may be "any" */
+	descriptor_t x, weights, bias, y; /* arrays or gradients; layout "any" is allowed */
 	dnnl_alg_kind_t algorithm;
 	dnnl_dims_t stride, pad;
 	dnnl_primitive_desc_t hint; /* descriptor of the forward pass, for the other passes */
@@ -53,8 +53,8 @@ struct request {
 
 /*
  * Creates the descriptor of the first suitable implementation on [engine], except request->skip.
- * When it runs, the caller must provide the scratchpad. Returns dnnl_unimplemented if there is no
- * implementation.
+ * The caller must provide the scratchpad when the primitive runs. Returns dnnl_unimplemented if
+ * there is no implementation.
  */
 dnnl_status_t request_ask(dnnl_primitive_desc_t *result, dnnl_engine_t engine,
 			  const struct request *request);

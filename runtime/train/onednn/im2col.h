@@ -17,7 +17,7 @@ struct im2col {
 	int height, width, in, size, stride, pad;
 	int out_height, out_width;
 	enum ddp_type type; /* type of images */
-	enum ddp_type row;  /* type of rows; gradients are f32, as several are added per pixel */
+	enum ddp_type row;  /* type of rows; f32 if several gradients are added per pixel */
 };
 
 /*

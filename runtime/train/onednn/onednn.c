@@ -81,7 +81,7 @@ struct job {
 	struct primitive *primitive;
 	enum array result;
 	struct primitive
-		*reorders[ARRAYS]; /* reorders; NULL: the caller's array is used directly */
+		*reorders[ARRAYS]; /* conversions; NULL: the caller's array is used directly */
 	size_t offsets[ARRAYS];	   /* offsets of converted arrays in scratch memory */
 	size_t bytes;		   /* bytes of scratch memory */
 	bool has_columns;
@@ -104,7 +104,7 @@ struct math_layer {
 
 /* --- Variants ---------------------------------------------------------------------------- */
 
-/* Maximum bytes of the rows of im2col. If a layer needs more, this variant is not tried. */
+/* Maximum bytes of the rows of im2col. If a layer needs more, variant "columns" is not tried. */
 #define COLUMNS ((size_t)80 << 20)
 
 /* Options of the primitive for [count] images. Sets [columns] for im2col. */
@@ -133,7 +133,10 @@ static struct primitive_options variant_options(const struct variant *variant,
 	return options;
 }
 
-/* Adds a variant of [family] to [found]. With [skip], it differs from the variant added last. */
+/*
+ * Fills the next variant of [found] from [family]. With [skip], it differs from the preceding
+ * variant.
+ */
 static int variant_find(struct pass *found, const struct family *family, bool skip,
 			const struct math_options *layer, enum math_pass pass,
 			struct ddp_error *error)
@@ -500,7 +503,7 @@ static void layer_load(struct math_layer *layer, const float *weights, const flo
 		copy->fresh = false;
 }
 
-/* Finds or creates the oneDNN primitives of [pass] for [count] images, and moves them to the front of the list. */
+/* Finds or creates the job of [pass] for [count] images, and moves it to the front of the list. */
 static int job_find(struct math_layer *layer, enum math_pass pass, size_t count,
 		    struct ddp_error *error)
 {
@@ -517,7 +520,9 @@ static int job_find(struct math_layer *layer, enum math_pass pass, size_t count,
 	} else {
 		jobs_trim(layer, of, JOBS - 1);
 		rc = job_create(&job, layer, pass, chosen, count, error);
-		/* The chosen variant does not support this number of images. */
+		/*
+		 * If the chosen variant does not support this number of images, use the exact one.
+		 */
 		if (rc == DDP_ERR_UNSUPPORTED && of->chosen)
 			rc = job_create(&job, layer, pass, &of->variants[0], count, error);
 		if (rc)

@@ -22,7 +22,7 @@ struct primitive {
 	dnnl_primitive_desc_t descriptor;
 	dnnl_primitive_t it;
 	dnnl_memory_t memory[ARRAYS]; /* NULL: the primitive has no such array */
-	int names[ARRAYS];	      /* DNNL_ARG_x */
+	int names[ARRAYS];	      /* argument numbers, DNNL_ARG_x */
 	void *data[ARRAYS];
 };
 
@@ -206,7 +206,7 @@ static dnnl_status_t ask_with_hint(dnnl_primitive_desc_t *result,
 	forward.skip = NULL;
 	forward.layer.relu = false;
 	forward.any_images = forward.any_weights = true;
-	/* oneDNN may support the backward pass only. It must then be requested without a hint. */
+	/* If oneDNN supports only the backward pass, that pass must be requested without a hint. */
 	if (ask(&hint, &forward, NULL) != dnnl_success)
 		hint = NULL;
 	status = ask(result, options, hint);
@@ -223,7 +223,7 @@ struct role {
 	int index;
 };
 
-/* oneDNN's name of each array. */
+/* oneDNN's argument number and query for each array. */
 #define SCRATCH [ARRAY_SCRATCH] = {DNNL_ARG_SCRATCHPAD, dnnl_query_scratchpad_md, 0}
 static const struct role roles[MATH_PASSES][ARRAYS] = {
 	[MATH_FORWARD] = {[ARRAY_X] = {DNNL_ARG_SRC, dnnl_query_src_md, 0},

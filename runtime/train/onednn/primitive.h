@@ -43,16 +43,17 @@ struct primitive_offer {
 };
 
 /*
- * Finds the implementation without creating the primitive, which is faster. Returns 0 or an error
- * of primitive_create().
+ * Finds the implementation. This is faster than creating the primitive. Returns 0 or an error of
+ * primitive_create().
  */
 int primitive_probe(const struct primitive_options *options, struct primitive_offer *offer,
 		    struct ddp_error *error);
 
 /*
- * Creates the primitive that converts [array] between the caller's layout (plain; weights in f32)
- * and the layout that primitive [of] uses. [enter]: from the caller's layout; otherwise to it. If
- * the layouts are equal, sets [primitive] to NULL. Returns 0 or an error of primitive_create().
+ * With [enter], creates the primitive that converts [array] from the caller's layout (plain;
+ * weights in f32) to the layout that primitive [of] uses. Otherwise creates the primitive that
+ * converts it back. If the layouts are equal, sets [primitive] to NULL. Returns 0 or an error of
+ * primitive_create().
  */
 int primitive_reorder(struct primitive **primitive, const struct primitive *of, enum array array,
 		      bool enter, struct ddp_error *error);
