@@ -17,8 +17,8 @@
 enum { WORKSPACE_PART = 8 };
 
 /*
- * ALIGNMENT: bytes; the engine's arenas are aligned to more. RESULTS: more than the heuristics
- * propose.
+ * ALIGNMENT: bytes; the engine's arrays are aligned to more. RESULTS: maximum number of proposals;
+ * the heuristics give fewer.
  */
 enum { ALIGNMENT = 16, RESULTS = 40 };
 
@@ -303,7 +303,7 @@ static cudnnBackendDescriptor_t add_convolution(struct conv_parts *parts,
 	return finish(parts, it, words->what);
 }
 
-/* y = mode(x), or mode(x, b) if [b] is not NULL. */
+/* Adds the operation y = mode(x), or y = mode(x, b) if [b] is not NULL. */
 static cudnnBackendDescriptor_t add_pointwise(struct conv_parts *parts, cudnnPointwiseMode_t mode,
 					      cudnnBackendDescriptor_t x,
 					      cudnnBackendDescriptor_t b,
@@ -436,8 +436,8 @@ static struct engine_notes read_engine(const struct conv_problem *problem,
 }
 
 /*
- * Sweeps over the proposals. They end with the first sweep that gives a plan. Only a plan of the
- * last two is slow.
+ * Sweeps over the proposals. The first sweep that gives a plan is the last. Plans of the last two
+ * sweeps in the table are slow.
  */
 static const struct sweep {
 	cudnnBackendHeurMode_t mode;
@@ -450,8 +450,8 @@ static const struct sweep {
 };
 
 /*
- * Whether [sweep] tries the engine. Engine 0 is slow. A third plan of one engine differs from the
- * others in its tiles only.
+ * Whether [sweep] tries the engine. Engine 0 is slow. At most CONV_SAME plans of an engine are
+ * tried, since further plans differ in their tiles only.
  */
 static bool is_wanted(const struct conv_plan *plan, const struct sweep *sweep,
 		      const struct engine_notes *notes)

@@ -30,7 +30,7 @@ struct conv_problem {
 	const struct layer_options *options;
 	enum layer_pass pass;
 	size_t batch;
-	size_t workspace; /* bytes of scratch memory that cuDNN may use */
+	size_t workspace; /* limit of cuDNN's scratch memory, in bytes */
 };
 
 /*
@@ -43,8 +43,8 @@ struct conv_gpu {
 };
 
 /*
- * Descriptors with a common lifetime; all zeros: none. The first failure is stored with the
- * operation's name and cuDNN's text. After a failure, all functions do nothing.
+ * Descriptors with a common lifetime. All bytes are zero at the start. The first failure is stored
+ * with the operation's name and cuDNN's text. After a failure, all functions do nothing.
  */
 struct conv_parts {
 	cudnnBackendDescriptor_t list[CONV_PARTS];
@@ -59,7 +59,7 @@ struct conv_candidate {
 	size_t workspace;
 	int number, engine;
 	bool tensor_cores;
-	bool slow; /* engine 0 of cuDNN or its mode FALLBACK */
+	bool slow; /* from cuDNN's engine 0 or mode FALLBACK */
 };
 
 /*
@@ -75,10 +75,10 @@ struct conv_plan {
 };
 
 /*
- * The problem of a pass, for a rank that may use [memory] bytes of the GPU. cuDNN's scratch memory
- * is limited to a base plus the size of the weights plus twice the size of input and output, and to
- * a fraction of [memory]. Engines for exact f32 products need a copy of input and output. Without
- * enough memory for these copies, cuDNN uses an engine that is 5 to 20 times slower.
+ * The problem of a pass, for a rank that is limited to [memory] bytes of the GPU. cuDNN's scratch
+ * memory is limited to a base plus the size of the weights plus twice the size of input and output,
+ * and to a fraction of [memory]. Engines for exact f32 products need a copy of input and output.
+ * Without enough memory for these copies, cuDNN uses an engine that is 5 to 20 times slower.
  */
 struct conv_problem conv_problem(const struct layer_options *options, enum layer_pass pass,
 				 size_t memory);
@@ -95,9 +95,9 @@ bool conv_is_same(const struct conv_problem *one, const struct conv_problem *oth
  * Builds at most [most] <= CONV_TRIES plans for proposals of cuDNN's heuristics (mode A). Starts
  * with proposal [first] and wraps around at the end. Proposals that need too much scratch memory or
  * use other arithmetic than requested are skipped. Unless products are exact, proposals without
- * tensor cores are used only if no other is usable. Engine 0, cuDNN's last resort, and mode FALLBACK
- * are used only if no other proposal is usable, for example for 2^32 elements. Returns NULL with the
- * reason in [why] if no plan can be built.
+ * tensor cores are used only if no other proposal is usable. Engine 0 and mode FALLBACK are cuDNN's
+ * last resorts: they are used only if no other proposal is usable, for example for 2^32 elements.
+ * Returns NULL with the reason in [why] if no plan can be built.
  */
 struct conv_plan *conv_plan_create(const struct conv_problem *problem, const struct conv_gpu *gpu,
 				   int first, int most, char why[CONV_WHY]);
@@ -106,7 +106,9 @@ struct conv_plan *conv_plan_create(const struct conv_problem *problem, const str
 void conv_plan_keep(struct conv_plan *plan, int index);
 void conv_plan_destroy(struct conv_plan *plan);
 
-/* Enqueues plan [index] on the stream of [handle]. [tensors]: addresses by enum conv_tensor. */
+/*
+ * Enqueues plan [index] on the stream of [handle]. [tensors] are addresses, indexed by conv_tensor.
+ */
 cudnnStatus_t conv_plan_run(const struct conv_plan *plan, int index, cudnnHandle_t handle,
 			    void *tensors[CONV_TENSORS], void *workspace);
 

@@ -22,10 +22,10 @@
 #include "net/program.h"
 
 /*
- * Maximum number of steps under way when another one is enqueued. It is equal on all ranks, so that
- * all ranks stop at the same step. It is 0 if steps are enqueued call by call: a GPU's queue holds
- * some hundreds of entries, and if a lost rank never joins a sum, a host that fills the queue
- * behind this sum would hang in the driver.
+ * Maximum number of steps under way when another step is enqueued. It is equal on all ranks, so
+ * that all ranks stop at the same step. It is 0 if steps are enqueued call by call. A GPU's queue
+ * holds some hundreds of entries. If a lost rank never joins a sum, a host that fills the queue
+ * behind that sum would hang in the driver.
  */
 enum { CUDA_LAG = 8, CUDA_LAG_BY_CALL = 0 };
 
@@ -40,11 +40,11 @@ struct unit {
 	 * pool after the layer
 	 */
 	bool has_sums;
-	int sums; /* MAX_POOL: parameter, a bias, whose gradient the pool computes; or -1 */
+	int sums; /* MAX_POOL: the bias parameter whose gradient the pool computes; -1: none */
 	struct kernel_first first;
 	struct kernel_dropout dropout;
 	struct kernel_norm norm;
-	float *statistics; /* NORM: of the batch, on the device */
+	float *statistics; /* NORM: statistics of the batch, on the device */
 };
 
 /* Device memory, at fixed addresses. */
@@ -53,7 +53,7 @@ struct cuda_memory {
 	size_t areas_bytes;
 	void *scratch; /* used by one kernel or library call at a time, on COMPUTE */
 
-	/* With the layout of the model's arrays; see model.h. */
+	/* Arrays with the layout of the model's arrays; see model.h. */
 	float *values, *gradients;
 	float *slots[MODEL_SLOTS];
 	void *narrow;	       /* values in the type of activations; NULL if that is f32 */
@@ -61,7 +61,7 @@ struct cuda_memory {
 	float *buffers;
 
 	const struct kernel_state *state; /* state of the step under way */
-	unsigned *tickets;		  /* for kernels: see struct kernel_scratch */
+	unsigned *tickets;		  /* counters for kernels; see struct kernel_scratch */
 	struct kernel_norm2 *norm2;
 	float *moments;	 /* BatchNorm: moments of this rank */
 	float *gathered; /* BatchNorm: moments of all ranks */
@@ -103,11 +103,11 @@ struct engine {
 	size_t part; /* index of the virtual rank */
 
 	bool by_call; /* steps are enqueued call by call, as they have sums in host memory */
-	struct device_graph *graph;	 /* a step; NULL before the second step, and if by_call */
+	struct device_graph *graph;	 /* captured step; NULL before step 2 and if by_call */
 	uint64_t launched, results_read; /* steps enqueued; steps whose results were read */
 	uint64_t updates;		 /* optimizer steps that are known to be done */
 	bool pushed;			 /* the next step is the first after a push */
-	bool broken;			 /* a call failed, so no function may wait for the device */
+	bool broken; /* a call failed, so functions must not wait for the device */
 
 	struct engine_step held; /* results that were read, but not yet reported to the caller */
 	struct kernel_result last;

@@ -7,8 +7,8 @@
  * bf16, f16), aligned to 16 bytes. Arithmetic is f32, and results are rounded once. All kernels are
  * deterministic: they sum in a fixed order, without atomic additions.
  *
- * Images, and the channels and samples of dropouts, pools and BatchNorm, are multiples of 16 bytes.
- * All networks of ddp-train satisfy this.
+ * An image must have a multiple of 16 bytes. So must a sample of a dropout, and the channels of a
+ * pixel in pools and BatchNorm. All networks of ddp-train satisfy this.
  *
  * STEP DATA. Values that differ between steps are in device memory, in struct kernel_step, not in
  * arguments, because a captured graph is launched for every step. A batch has a capacity of [batch]
@@ -49,14 +49,14 @@ struct kernel_pace {
 };
 
 /*
- * Data that the host sends before each step (data.h). Corrections of the rate are computed there,
- * since pow() on the device rounds differently. If steps can be skipped, only the device knows how
- * many optimizer steps it has done, so [paces] has an element for each possible number.
+ * Data that the host sends before each step (data.h). The host corrects the learning rate, since
+ * pow() on the device rounds differently. If steps can be skipped, only the device knows how many
+ * optimizer steps it has done, so [paces] has an element for each possible number.
  */
 enum { KERNEL_SLOTS = 16 };
 struct kernel_order {
 	uint64_t seed, epoch, sequence;		/* sequence: number of the step, from 1 */
-	uint64_t updates;			/* optimizer steps before this one, at least */
+	uint64_t updates;			/* minimum of optimizer steps before this one */
 	float share;				/* 1 / samples of all ranks */
 	uint32_t count;				/* samples of this rank */
 	uint32_t augment, stop;			/* stop: this rank wants to stop */
@@ -72,7 +72,7 @@ struct kernel_state {
 };
 
 /*
- * Step data on the device, which the step's samples follow. kernel_gather() copies [next] to
+ * Step data on the device, followed by the step's samples. kernel_gather() copies [next] to
  * [state], and kernel_optimize() changes [next]. The host sends [order], and [next] after a push.
  * The other kernels read order and state.
  */
@@ -81,7 +81,7 @@ struct kernel_step {
 	struct kernel_order order;
 };
 
-/* Results of the last KERNEL_SLOTS steps, in memory of device_alloc_host(). */
+/* Result of a step. Memory of device_alloc_host() has the last KERNEL_SLOTS results. */
 enum { KERNEL_WORD = 4 }; /* stop, loss, hits, samples, as in model.h's step vector */
 struct kernel_result {
 	float word[KERNEL_WORD]; /* sums over all ranks */
@@ -166,7 +166,7 @@ void kernel_dropout(void *stream, const struct kernel_dropout *dropout,
 
 struct kernel_pool {
 	int height, width, channels; /* shape of the input */
-	int size;		     /* of windows; divides height and width */
+	int size;		     /* height and width of a window; divides those of the input */
 };
 
 /*
@@ -276,7 +276,7 @@ enum { KERNEL_FIRST_OUT = 32, KERNEL_FIRST_SIZE = 3 };
 struct kernel_first {
 	int height, width; /* shape of the input */
 };
-size_t kernel_first_bytes(const struct kernel_first *first, size_t batch); /* of scratch memory */
+size_t kernel_first_bytes(const struct kernel_first *first, size_t batch); /* scratch memory */
 void kernel_first(void *stream, const struct kernel_first *first, size_t batch, const void *x,
 		  const float *weights, const float *bias, bool relu, void *y, enum ddp_type type);
 /* Gradients of weights (O, H, W) and bias. If [y] is not NULL, dy is masked by y > 0. */
@@ -303,7 +303,7 @@ void kernel_norm2(void *stream, const float *gradients, size_t count,
  * clipping nor a loss scale. If [narrow] is not NULL, it gets the values in [type].
  *
  * Also ends the step: updates step->next as ddp_scaler_update() does, and writes [word] and the
- * state to the step's slot of the results in host memory. The result may arrive before the last
+ * state to the step's slot of the results in host memory. The result can arrive before the last
  * values are written.
  */
 struct optim;

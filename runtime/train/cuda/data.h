@@ -8,8 +8,8 @@
  * Before each step, data_send() writes what the step needs to a slot in pinned host memory, and
  * enqueues a copy of the slot to the device on COMPUTE, where steps run. The device memory is the
  * same for all steps, so that captured graphs can read it, and a copy waits for the step before it.
- * There are KERNEL_SLOTS slots. Step n uses the slot of step n - KERNEL_SLOTS, whose result the
- * engine has read (CUDA_LAG), so that the copy from the slot has ended. Virtual ranks and
+ * There are KERNEL_SLOTS slots. Step n reuses the slot of step n - KERNEL_SLOTS. The engine has
+ * read that step's result (see CUDA_LAG), so the copy from the slot has ended. Virtual ranks and
  * evaluations use one slot again and again, and wait for the device each time.
  */
 #ifndef TRAIN_CUDA_DATA_H
@@ -25,15 +25,15 @@ struct data_setup {
 	struct set *set;
 	const struct net *net;
 	const struct optim *optim; /* NULL: for evaluation */
-	size_t batch;		   /* samples per step at most */
+	size_t batch;		   /* maximum samples per step */
 	uint64_t first; /* sample to copy first; ranks that draw a set start at different samples */
 };
 
 /* Numbers of a step. */
 struct data_step {
 	uint64_t sequence; /* number of the step */
-	uint64_t updates;  /* optimizer steps before this one, at least */
-	uint64_t unsure;   /* further steps under way, which a loss scale may skip */
+	uint64_t updates;  /* minimum number of optimizer steps before this one */
+	uint64_t unsure;   /* further steps under way, each of which loss scaling can skip */
 	size_t global;	   /* samples of all ranks */
 	double rate;
 	bool stop;			  /* this rank wants to stop */
@@ -53,7 +53,10 @@ struct data {
 	size_t bytes; /* bytes of an image */
 	bool is_copied;
 
-	/* On the device and in each slot: the step, then orders and indices of its samples. */
+	/*
+	 * The device memory at [step] and each slot have the same layout: a struct kernel_step,
+	 * then orders and indices of the step's samples.
+	 */
 	struct kernel_step *step;
 	char *slots;
 	size_t slot_bytes;
@@ -68,8 +71,8 @@ struct data {
 int data_open(struct data **data, const struct data_setup *setup, struct ddp_error *error);
 
 /*
- * Enqueues a copy of a step over [batch] to the device. The first call copies the set. Returns 0 or
- * the device's error.
+ * Enqueues a copy of the data of a step over [batch] to the device. The first call also copies the
+ * set. Returns 0 or the device's error.
  */
 int data_send(struct data *data, const struct batch *batch, const struct data_step *step,
 	      struct ddp_error *error);

@@ -13,7 +13,7 @@
 #include "base/xalloc.h"
 #include "ledger.h"
 
-/* Memory that a CUDA context takes with the libraries that a training loads. */
+/* Usual bytes of a CUDA context with the libraries that a training loads. */
 #define USUAL_CONTEXT ((size_t)512 << 20)
 
 /*
@@ -26,7 +26,7 @@ struct device {
 	char who[DDP_GPU_WHO]; /* "GPU 1 (NVIDIA H200)", for messages */
 	struct ledger ledger;
 	cudaStream_t streams[DEVICE_STREAMS];
-	cudaEvent_t ordered[DEVICE_STREAMS]; /* events for device_order(), by the earlier stream */
+	cudaEvent_t ordered[DEVICE_STREAMS]; /* for device_order(), indexed by the earlier stream */
 	double timeout_s;		     /* time limit of a waiting call; 0: none */
 };
 
@@ -124,7 +124,7 @@ static int open_gpu(struct device *device, double share, struct ddp_error *error
 
 	if (!status)
 		status = cuda_error(device, cudaSetDevice(info->index), "opening it", error);
-	/* Let waiting calls sleep, not spin, as a rank may have only one CPU. */
+	/* Let waiting calls sleep, not spin, as a rank can have only one CPU. */
 	if (!status && cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync) != cudaSuccess)
 		(void)cudaGetLastError();
 	if (!status)
@@ -229,7 +229,7 @@ void device_set_timeout(struct device *device, double seconds)
 	device->timeout_s = seconds;
 }
 
-/* The call may block in the driver. */
+/* This call can block in the driver. */
 static cudaError_t query(cudaStream_t stream)
 {
 	cudaError_t result;
@@ -371,7 +371,7 @@ size_t device_context(const struct device *device)
 
 /*
  * The driver counts the memory of this process. The part that this file did not allocate is
- * attributed to CUDA. The driver may round up allocations.
+ * attributed to CUDA. The driver can round up allocations.
  */
 void device_measure(struct device *device)
 {
@@ -384,9 +384,9 @@ void device_measure(struct device *device)
 /* --- Copies ------------------------------------------------------------------------------------ */
 
 /*
- * A copy of pageable memory may return before it is done: CUDA does not specify this, and it
- * happens if the GPU reads host memory directly. So wait for such copies. Graphs must not contain
- * them; the emulation rejects that.
+ * The call for pageable memory can return before the copy is done: CUDA does not specify this, and
+ * it happens if the GPU reads host memory directly. So wait for such copies. Graphs must not
+ * contain such copies, and the emulation rejects them.
  */
 int device_copy(struct device *device, enum device_stream stream, void *to, const void *from,
 		size_t bytes, struct ddp_error *error)

@@ -55,8 +55,8 @@ int device_open(struct device **device, int index, double share, struct ddp_erro
 
 /*
  * Returns whether all work is done, or ends within some seconds. If it returns false, for example
- * because a lost rank never joins a sum, no memory or cuDNN object may be freed, as CUDA would wait
- * for the work. They are freed at the end of the process. Returns true for NULL.
+ * because a lost rank never joins a sum, the caller must free no memory or cuDNN object, as CUDA
+ * would wait for the work. The end of the process frees them. Returns true for NULL.
  */
 bool device_is_idle(const struct device *device);
 
@@ -114,7 +114,7 @@ int device_may(struct device *device, size_t bytes, const char *what, const char
 	       struct ddp_error *error);
 void device_count(struct device *device, void *memory, size_t bytes);
 
-/* Bytes of device memory that are allocated now; [most]: maximum so far. */
+/* Returns the bytes of device memory that are allocated now. Sets [most] to the maximum so far. */
 size_t device_used(const struct device *device, size_t *most);
 
 /*

@@ -75,10 +75,7 @@ void kernel_add(void *stream, const void *a, const void *b, void *y, size_t coun
 
 /* --- Conversions -------------------------------------------------------------------------------- */
 
-/*
- * Converts four elements per thread, which are 16 bytes of f32. Arenas and their views are aligned
- * to more.
- */
+/* Converts four elements per thread, which are 16 bytes of f32. Arrays are aligned to more. */
 template <typename FROM, typename TO>
 static void convert(void *stream, const FROM *from, TO *to, size_t count)
 {

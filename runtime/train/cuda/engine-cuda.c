@@ -202,7 +202,7 @@ static int alloc_kinds(struct engine *engine, struct ddp_error *error)
 
 /*
  * Passes memory and stream for the gradients to libddp. If BatchNorm's sums are in host memory too,
- * the stream is COMPUTE, as for these, so that all sums are in one order.
+ * both kinds of sums use COMPUTE, so that all sums are in one order.
  */
 static int place_gradients(struct engine *engine, struct ddp_error *error)
 {
@@ -243,7 +243,7 @@ static int open_areas(struct engine *engine, struct ddp_error *error)
 #define EPSILON 1e-5f
 #define MOMENTUM 0.1f
 
-/* An evaluation may always use this much memory, even if training needs less. */
+/* An evaluation is always allowed this much memory, even if training needs less. */
 static const size_t test_memory_min = (size_t)32 << 20;
 
 static int open_device(struct engine *engine, struct ddp_error *error)
@@ -361,9 +361,9 @@ static void compile(struct engine *engine)
 }
 
 /*
- * Fails if activations do not fit into the GPU's memory, or have more elements than fit into 32
- * bits, with which kernels count. Called before plans are requested from cuDNN. device_may()
- * reports the sizes.
+ * Fails if activations do not fit into the GPU's memory, or have more elements than the kernels'
+ * 32-bit indices allow. Called before plans are requested from cuDNN. device_may() reports the
+ * sizes.
  */
 static int check_size(struct engine *engine, struct ddp_error *error)
 {
@@ -449,7 +449,7 @@ static void close_device(struct engine *engine)
 
 /*
  * Destroys the graph first, as it contains collectives of the communicator. If a rank was lost,
- * libddp aborts its sums, so that they end. If work on the device does not end, the objects of CUDA
+ * libddp aborts the sums, so that they end. If work on the device does not end, the objects of CUDA
  * are not freed.
  */
 static void cuda_close(struct engine *engine)
@@ -457,7 +457,7 @@ static void cuda_close(struct engine *engine)
 	if (!engine)
 		return;
 	/*
-	 * Only check for a lost rank here: ncclCommAbort() may be called only after the graph with
+	 * Only check for a lost rank here: ncclCommAbort() must not be called before the graph with
 	 * the communicator's collectives was destroyed.
 	 */
 	if (engine->ranks > 1 && !engine->broken)

@@ -26,7 +26,7 @@
 #endif
 enum { OLDEST = 90800 };
 
-/* Plans are timed in rounds: a graph of RUNS runs. The fastest round counts. */
+/* Each plan is timed ROUNDS times, as a graph of RUNS runs. The fastest time counts. */
 enum { ROUNDS = 4, RUNS = 4 };
 
 /*
@@ -270,9 +270,8 @@ static int time_launch(struct trial *trial, struct device_graph *graph, float *t
 }
 
 /*
- * Sets [best] to the time of the fastest round. The plan runs in a graph, as it does in a step.
- * Before the rounds, a run outside of the graph loads the kernels, and a first launch loads the
- * graph.
+ * Sets [best] to the fastest time. The plan runs in a graph, as it does in a step. Before the timed
+ * launches, a run outside of the graph loads the kernels, and a first launch loads the graph.
  */
 static int time_plan(struct trial *trial, float *best, struct ddp_error *error)
 {
@@ -388,7 +387,7 @@ static int find_plan(struct layer *layer, enum layer_pass pass, size_t memory, i
 
 /* --- Dense layers --------------------------------------------------------------------------- */
 
-/* Bytes. Views in arenas are aligned to 64 bytes in f32, so to 32 bytes in 16-bit types. */
+/* Bytes. Parameters are aligned to 64 bytes in f32, so their 16-bit copies are aligned to 32. */
 enum { ALIGNMENT = 32 };
 
 /* cublasLt's recommended maximum for recent GPUs. */
@@ -631,7 +630,9 @@ int layer_forward(struct layer *layer, bool test, const void *x, const void *wei
 	struct device *device = layer->layers->device;
 	int status = run(layer, pass, x, weights, bias, y, scratch, error);
 
-	/* For some shapes, cuDNN has no graph with a ReLU and no bias. */
+	/*
+	 * For some shapes, cuDNN has no graph with a ReLU and no bias. A kernel computes that ReLU.
+	 */
 	if (status < 0 || o->dense || o->bias || !o->relu)
 		return status;
 	kernel_relu(device_stream(device, DEVICE_COMPUTE), y, y,

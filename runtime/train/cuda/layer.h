@@ -53,20 +53,21 @@ const char *layers_describe(void);
 const char *layers_slow(const struct layers *layers);
 
 /*
- * [memory]: bytes of the GPU that the rank may use, which limit scratch memory. [chosen] has the
- * number of cuDNN's proposal for each pass of a convolution. With LAYER_CHOOSE, times the first few
- * proposals (which waits), and sets the number to that of the fastest. Layers of equal shape share
- * plans. Returns 0, or DDP_ERR_UNSUPPORTED with a text that names the layer, the type and the GPU.
+ * [memory] is the number of bytes of the GPU that the rank is allowed to use. It limits scratch
+ * memory. [chosen] has the number of one of cuDNN's proposals for each pass of a convolution. If it
+ * is LAYER_CHOOSE, times the first few proposals, waits for them, and sets the number to that of
+ * the fastest. Layers of equal shape share plans. Returns 0, or DDP_ERR_UNSUPPORTED with a text
+ * that names the layer, the type and the GPU.
  */
 enum { LAYER_CHOOSE = -1 };
 int layer_create(struct layer **layer, struct layers *layers, const struct layer_options *options,
 		 size_t memory, int32_t chosen[LAYER_PASSES], struct ddp_error *error);
 void layer_destroy(struct layer *layer);
 
-/* Bytes of scratch memory that each pass of the layer needs at most. */
+/* Maximum bytes of scratch memory that a pass of the layer needs. */
 size_t layer_scratch(const struct layer *layer);
 
-/* [test]: use the test batch. [bias] may be NULL. */
+/* With [test], uses the test batch. [bias] may be NULL. */
 int layer_forward(struct layer *layer, bool test, const void *x, const void *weights,
 		  const void *bias, void *y, void *scratch, struct ddp_error *error);
 /* [dy] is the gradient before the ReLU. */

@@ -43,8 +43,8 @@ struct largest {
 };
 
 /*
- * Sums over (row - largest): of the exponentials, without that of the largest element, and of the
- * values.
+ * Sums over a row of the differences from its largest element: [powers] sums their exponentials,
+ * without that of the largest element, and [distances] sums the differences.
  */
 struct sums {
 	float powers, distances;

@@ -166,7 +166,7 @@ static __device__ inline void running_move(float *running, float value, float mo
 	*running = __fadd_rn(__fmul_rn(1 - momentum, *running), __fmul_rn(momentum, value));
 }
 
-/* Without values, sets mean and inverse to 0, so that results stay finite. */
+/* If there are no values (n is 0), sets mean and inverse to 0, so that results stay finite. */
 static __device__ inline void statistics_set(const struct kernel_norm *norm, size_t c, double n,
 					     double mean, double m2,
 					     const struct kernel_measured *to)
@@ -347,7 +347,7 @@ void kernel_norm_apply(void *stream, const struct kernel_norm *norm, size_t batc
 
 /*
  * Terms of the sums. The first kind is dy, or the rounded dy + more, masked by the ReLU. With
- * [normed], the second kind is that multiplied by (x - mean) * inverse.
+ * [normed], the second kind is the first multiplied by (x - mean) * inverse.
  */
 struct terms {
 	struct kernel_normed normed;
@@ -356,8 +356,8 @@ struct terms {
 };
 
 /*
- * Kinds of sums. PLAIN: of columns, whose number need not be a multiple of a pack. WITH_X: also of
- * products with x. AGAIN: like WITH_X, with the ReLU's mask recomputed.
+ * Kinds of sums. PLAIN sums columns, whose number need not be a multiple of a pack. WITH_X also
+ * sums products with x. AGAIN does the same as WITH_X, and recomputes the ReLU's mask.
  */
 enum { PLAIN, WITH_X, AGAIN };
 

@@ -2,9 +2,9 @@
 /*
  * optimizer.cu - the end of a step: norm of the gradient, loss scale, optimizer
  *
- * The bits equal those of optim/loop-vector.c and gradient/statistics.c. If these files round
- * twice, this file uses __fmul_rn() and similar functions. fmaf() corresponds to fused() in
- * base/vector.h.
+ * The bits equal those of optim/loop-vector.c and gradient/statistics.c. For operations that are
+ * rounded separately in these files, this file uses __fmul_rn() and similar functions. fmaf()
+ * corresponds to fused() in base/vector.h.
  *
  * A thread processes four elements (16 bytes). All arrays are aligned to 16 bytes.
  */

@@ -2,11 +2,11 @@
 /*
  * partial.cuh - sums over many blocks in one launch: the last block adds the parts of all blocks
  *
- * Each of [parts] parts stores a row of [columns] partial sums, in double precision. Parts are
- * divided into groups. The block of a group that finishes last adds the group's rows. The last of
- * these blocks adds the sums of the groups. Any block may be the last, but the terms and their order
- * are fixed, so the bits are always the same. No block waits for another one, so the blocks need not
- * run at the same time.
+ * The input is divided into [parts] parts. Each part stores a row of [columns] partial sums, in
+ * double precision. Parts are divided into groups. The block of a group that finishes last adds the
+ * group's rows. The last of these blocks adds the sums of the groups. Any block may be the last,
+ * but the terms and their order are fixed, so the bits are always the same. No block waits for
+ * another block, so the blocks need not run at the same time.
  */
 #ifndef TRAIN_CUDA_PARTIAL_CUH
 #define TRAIN_CUDA_PARTIAL_CUH
@@ -15,7 +15,9 @@
 #include "gpu/launch.cuh"
 #include "gpu/pack.cuh"
 
-/* One wave of blocks of 256 threads on a card with 132 multiprocessors, 4 on each. */
+/*
+ * PARTIAL_PARTS: one wave of blocks of 256 threads, with 4 blocks on each of 132 multiprocessors.
+ */
 enum { PARTIAL_PARTS = 512, PARTIAL_GROUPS = KERNEL_TICKETS - 1, PARTIAL_FEW = 16 };
 
 struct partial {
@@ -23,7 +25,7 @@ struct partial {
 	double *groups; /* sums of the groups, after the rows */
 	unsigned *tickets;
 	size_t columns;
-	unsigned parts, members; /* parts per group */
+	unsigned parts, members; /* members: parts per group */
 	unsigned blocks;	 /* blocks per part */
 };
 

@@ -101,7 +101,7 @@ static int agree_memory(struct engine *engine, size_t *memory, struct ddp_error 
 	return status < 0 ? ddp_error_set(error, status, "%s", ddp_error(setup->ddp)) : 0;
 }
 
-/* Calls create_all(), and reports a slow plan and how long it took. */
+/* Calls create_all(), and reports a slow plan and the duration of the call. */
 static int choose_all(struct engine *engine, size_t memory, struct chosen *chosen,
 		      struct ddp_error *error)
 {

@@ -48,8 +48,9 @@ static __device__ inline size_t window_pixel(const struct kernel_pool *pool,
 
 /*
  * A block draws the random numbers of a group of 128 elements once, while the data is being loaded.
- * One thread draws one plane. A block has at most as many planes as threads, usually as many as a
- * warp has. A thread has V adjacent elements of a sample. Blocks have LAUNCH_THREADS threads.
+ * One thread draws one plane. A block has at most as many planes as threads, and usually as many as
+ * a warp has threads. A thread has V adjacent elements of a sample. Blocks have LAUNCH_THREADS
+ * threads.
  */
 enum { GROUP = 128, PLANES = 16 }; /* see dropout.h */
 
@@ -227,7 +228,7 @@ struct pool_back {
 
 /*
  * A window passes its gradient to the pixel of the maximum, and zeros to the other pixels. If [to]
- * is not NULL, all windows of a thread have the same channels.
+ * is not NULL, all windows of a thread have the same channels, so the thread sums its gradients.
  */
 template <typename T, int V = PACK<T>>
 static __global__ void max_pool_back(struct kernel_pool pool, struct pool_back back,

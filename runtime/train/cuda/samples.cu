@@ -2,7 +2,7 @@
 /*
  * samples.cu - converts bytes of a data set to the images of a batch
  *
- * For each element, one byte is read and two or four are written. A thread has 16 elements. For 512
+ * For each element, one byte is read and two or four are written. A thread writes 16 bytes. For 512
  * images of CIFAR, 1.5 MB are read and 3 MB written, which takes less time than a launch. The
  * latency is that of two dependent loads, the index and the bytes. During these loads a thread
  * computes its crop, which is equal for all threads of an image.

@@ -112,7 +112,7 @@ static int launch(struct engine *engine, struct ddp_error *error)
 
 /* --- Wait for results ---------------------------------------------------------------------------- */
 
-/* seconds: of polling without sleep; of polling before libddp waits */
+/* seconds of polling without sleep [spin], and of polling until libddp waits instead */
 static const double spin = 200e-6, poll_limit = 1;
 enum { POLL_PAUSE_NS = 50000 /* nanoseconds */ };
 
@@ -167,8 +167,8 @@ static int pause_for(struct engine *engine, double begin, struct ddp_error *erro
 }
 
 /*
- * Adds the result of a step. In a skipped step, gradients have overflowed, so its loss may not be
- * finite.
+ * Adds the result of a step. The gradients of a skipped step have overflowed, so its loss is added
+ * only if it is finite.
  */
 static void add_result(struct engine *engine, const struct kernel_result *result)
 {
@@ -327,7 +327,7 @@ static int pass(struct engine *engine, double *reduce, struct ddp_error *error)
 
 /*
  * Runs a step over [batch], which has the samples of the parts (virtual ranks) one after the other.
- * The parts use the same slot, one after the other, as pass() waits for the device.
+ * All parts can use the same slot (data.h), since pass() waits for the device.
  */
 static int begin_parts(struct engine *engine, const struct batch *batch,
 		       const struct data_step *step, double *reduce, struct ddp_error *error)

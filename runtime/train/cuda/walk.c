@@ -17,7 +17,7 @@
  * needs no sums. Gradients of virtual ranks are summed in host memory (step.c).
  */
 
-/* used as the index of a parameter: the step vector, which follows the gradients */
+/* stands for the step vector, which follows the gradients, in place of a parameter's index */
 enum { STEP_VECTOR = -2 };
 
 int cuda_fail(const struct engine *engine, int status, struct ddp_error *error)
@@ -66,8 +66,8 @@ void *cuda_value(const struct engine *engine, int index)
 }
 
 /*
- * Addresses of the gradient of value [index], of parameter [index], and of its gradient. NULL if
- * [index] is -1.
+ * Return the addresses of the gradient of value [index], of a parameter, and of a parameter's
+ * gradient. Parameter -1 has the address NULL.
  */
 static void *gradient_of(const struct engine *engine, int index)
 {
@@ -122,7 +122,7 @@ struct walk {
 	struct graph_shape in;
 	const void *x;
 	void *y;
-	size_t all, batch; /* elements of y; images */
+	size_t all, batch; /* number of elements of y, and of images */
 	const struct kernel_order *order;
 	const uint64_t *orders;
 	struct kernel_scratch scratch;
@@ -413,7 +413,7 @@ static int dropout_forward(const struct walk *at, struct ddp_error *error)
 
 /*
  * Backward pass of dropout. After a ReLU, the mask is derived from the dropout's results, without
- * random numbers. The backward pass of a pool includes that of an inner dropout.
+ * random numbers. If the dropout is [inner], the pool's backward pass includes it.
  */
 static void dropout_backward(const struct walk *at)
 {
@@ -475,7 +475,7 @@ int cuda_forward(struct engine *engine, struct ddp_error *error)
 
 /* --- Backward pass ----------------------------------------------------------------------------- */
 
-/* Copies the gradient in [dy] to the gradient of [value] or, with [accumulate], adds it to that. */
+/* Copies [dy] to the gradient of [value] or, with [accumulate], adds [dy] to that gradient. */
 static int pass_gradient(const struct walk *at, int value, bool accumulate, struct ddp_error *error)
 {
 	struct engine *engine = at->engine;
