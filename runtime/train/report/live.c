@@ -30,7 +30,7 @@ static const enum field by_weight[FIELDS] = {EPOCH, STEP, LOSS, LEFT, SPEED, RIG
 struct live {
 	bool escapes; /* the terminal can clear to the end of a line */
 	bool utf8, colour;
-	char fields[FIELDS][96]; /* "": not shown; the bar is drawn from [done] */
+	char fields[FIELDS][96]; /* texts; "": not shown; the bar is drawn from [done] */
 	/* widths in the last line; a field does not shrink, so that later fields do not move */
 	size_t widths[FIELDS];
 	double done; /* fraction of the epoch */
@@ -89,7 +89,7 @@ static size_t choose(struct live *live, size_t columns, size_t widths[FIELDS])
 		enum field field = by_weight[i];
 		size_t width = ddp_text_columns(live->fields[field]), gap = used ? GAP : 0;
 
-		/* The last field may shrink, as no other field is after it. */
+		/* The last field can shrink, as no other field is after it. */
 		if (width > 0 && width < live->widths[field] && field != SLOWEST)
 			width = live->widths[field];
 		live->widths[field] = width;
@@ -236,7 +236,7 @@ static void set_left(struct live *live, const struct report_interval *interval)
 {
 	uint64_t steps = live->run->end > interval->total ? live->run->end - interval->total : 0;
 	uint64_t own = interval->steps - interval->step, whole = live->run->steps;
-	/* after this epoch, and after each later one until the end */
+	/* one after this epoch, and one after each later epoch until the end */
 	uint64_t evaluations =
 		1 + (steps > own && whole > 0 ? (steps - own + whole - 1) / whole : 0);
 	uint64_t since = interval->total > live->total ? interval->total - live->total : 1;

@@ -20,8 +20,8 @@
 
 enum {
 	POINTS = 512, /* points, each with one or more merged steps */
-	RANKS = 64,   /* ranks with speeds of their own */
-	LINES = 200,  /* epochs, and log lines */
+	RANKS = 64,   /* maximum ranks whose speeds are kept separately */
+	LINES = 200,  /* maximum lines about epochs, and maximum log lines */
 	LIMIT = 16 << 20,
 };
 
@@ -103,8 +103,8 @@ static int ascending(const void *a, const void *b)
 }
 
 /*
- * Sets the speed of each rank, without the time in which it waits for other ranks. Times with
- * waiting are equal on all ranks.
+ * Sets the speed of each rank. The time in which a rank waits for other ranks is not counted, since
+ * times with waiting are equal on all ranks.
  */
 static void set_speeds(struct page *page, struct point *point, const struct report_work *work)
 {

@@ -22,8 +22,8 @@ enum sink { SINK_LINES, SINK_JSON, SINK_EVENTS, SINK_PAGE, SINKS };
 
 struct report {
 	struct report_options options;
-	struct report_run run; /* [run]'s texts are NULL */
-	/* what is printed on stdout; no intervals if the live line shows them */
+	struct report_run run; /* copy of report_open()'s [run]; its texts are NULL */
+	/* whether lines are printed on stdout, and whether intervals are among them */
 	bool lines, intervals;
 	struct live *live;
 	struct stream *stream;
@@ -32,18 +32,18 @@ struct report {
 	double opened;			   /* ddp_seconds() at report_open() */
 	struct report_interval unprinted;  /* sum of the intervals since the last printed line */
 	struct report_interval epoch, all; /* sums over this epoch, and over the run */
-	uint64_t printed_step;		   /* step in the epoch of the last printed line */
-	struct report_epoch evaluation;	   /* result of --evaluate, if it has [evaluated] */
-	struct report_end best;		   /* state so far, for the page before the end */
-	bool reported[SINKS];		   /* a write error of the sink was printed */
-	bool failed[SINKS];		   /* the sink's last write failed */
-	struct ddp_error error, why;	   /* the first write error; the error of the last call */
+	uint64_t printed_step; /* step of the last printed line, counted within its epoch */
+	struct report_epoch evaluation; /* result of --evaluate, valid if its [evaluated] is set */
+	struct report_end best;		/* state so far, for pages written before the end */
+	bool reported[SINKS];		/* a write error of the sink was printed */
+	bool failed[SINKS];		/* the sink's last write failed */
+	struct ddp_error error, why; /* [error]: first write error; [why]: error of the last call */
 	struct ddp_text out, json;
 };
 
 /* --- Lines for people ---------------------------------------------------------------- */
 
-enum { WIDEST = 100 }; /* columns of the table */
+enum { WIDEST = 100 }; /* maximum columns of the table */
 
 /* Control characters are escaped. */
 static void print_line(struct ddp_text *out, const char *line)
@@ -99,7 +99,7 @@ static void print_test(struct ddp_text *out, const struct report_epoch *epoch)
 		     show_seconds(epoch->evaluation).text);
 }
 
-/* Prints an epoch. [part] is the sum of its intervals. */
+/* [part] is the sum of the epoch's intervals. */
 static void print_epoch(struct ddp_text *out, const struct report_epoch *epoch,
 			const struct report_interval *part)
 {
@@ -236,7 +236,6 @@ static void print_end(struct report *report, const struct report_end *end)
 
 /* --- Writing ------------------------------------------------------------------------- */
 
-/* Hides the live line, writes report->out to [fd], and shows the line again. */
 static int report_write(struct report *report, int fd)
 {
 	int status = 0;
@@ -280,7 +279,7 @@ static void report_check(struct report *report, enum sink sink, int status)
 	print_warning(report, line);
 }
 
-/* Prints report->out. If stdout has JSON, the final table goes to stderr. */
+/* Prints report->out to [fd], which is stderr for the final table if stdout has JSON. */
 static void report_print(struct report *report, int fd)
 {
 	int status = 0;
@@ -445,8 +444,8 @@ int report_close(struct report *report, struct ddp_error *error)
 /* --- Events -------------------------------------------------------------------------- */
 
 /*
- * Whether to print a line: about LINES per epoch, at least one per minute, and one at the first
- * step of each epoch.
+ * Whether to print a line: about LINES per epoch, at least one per minute, and one at the first and
+ * the last step of each epoch.
  */
 static bool line_is_due(const struct report *report, const struct report_interval *interval)
 {

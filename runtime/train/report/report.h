@@ -56,7 +56,7 @@ struct report_work {
 	double evaluation; /* seconds in evaluations */
 	uint64_t samples;
 	uint64_t resident;   /* peak memory so far, in bytes */
-	uint64_t next_steps; /* from rank 0: steps in the next interval */
+	uint64_t next_steps; /* rank 0's number of steps in the next interval */
 };
 
 struct report_run {
@@ -84,9 +84,9 @@ struct report_run {
 struct report_interval {
 	unsigned epoch;			/* number of the epoch, from 1 */
 	uint64_t step;			/* last step of the interval, counted from 1 in the epoch */
-	uint64_t steps;			/* steps of this epoch; a resume may change the batch */
-	uint64_t total;			/* that step, counted from the start of the training */
-	double position;		/* that step, in epochs since the start of the training */
+	uint64_t steps;			/* steps of this epoch; a resume can change the batch */
+	uint64_t total;			/* last step, counted from the start of the training */
+	double position;		/* last step, in epochs since the start of the training */
 	double loss, top1;		/* means over the samples of the interval */
 	double rate;			/* learning rate */
 	double scale;			/* loss scale; 0: none */
@@ -98,7 +98,7 @@ struct report_interval {
 struct report_epoch {
 	unsigned epoch;
 	uint64_t total;	 /* steps since the start of the training */
-	double position; /* the same in epochs; not a whole number if --steps ended an epoch */
+	double position; /* [total] in epochs; not a whole number if --steps ended an epoch */
 	double train_loss, train_top1;
 	uint64_t samples; /* 0: this is the result of --evaluate, printed at the end */
 	bool evaluated;
@@ -118,8 +118,8 @@ struct report_end {
 
 /*
  * Opens the sinks that [options] name: creates files and prints the lines about the run. Texts in
- * [run] are not read later. Returns 0, DDP_ERR_FILE (a file cannot be written; nothing was opened)
- * or DDP_ERR_MEMORY.
+ * [run] are read only during the call. Returns 0, DDP_ERR_FILE (a file cannot be written; nothing
+ * was opened) or DDP_ERR_MEMORY.
  */
 int report_open(struct report **report, const struct report_options *options,
 		const struct report_run *run, struct ddp_error *error);

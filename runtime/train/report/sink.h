@@ -37,7 +37,9 @@ void live_interval(struct live *live, const struct report_interval *interval);
 /* Records how long an evaluation took, for the estimate of the remaining time. */
 void live_epoch(struct live *live, const struct report_epoch *epoch);
 
-/* live_hide() removes the live line, so that other output can be printed. live_show() prints the line again. */
+/*
+ * live_hide() removes the line, so that other output can be printed. live_show() prints it again.
+ */
 void live_hide(struct live *live);
 void live_show(struct live *live);
 void live_close(struct live *live);
@@ -59,7 +61,7 @@ void stream_log(struct ddp_text *out, const char *line, bool warning);
 void stream_end(struct ddp_text *out, const struct report_run *run, const struct report_end *end,
 		const struct report_interval *all);
 
-/* Adds the fields of an interval except those of single ranks. Each field starts with a comma. */
+/* Adds the fields of an interval except those per rank. Each field starts with a comma. */
 void stream_step(struct ddp_text *out, const struct report_interval *interval);
 
 struct stream; /* writes lines to a file */
@@ -95,8 +97,8 @@ void page_epoch(struct page *page, const struct ddp_text *line);
 void page_log(struct page *page, const struct ddp_text *line);
 
 /*
- * Writes the whole page. [line], from stream_end(), is the last of its data. [last]: no further
- * write follows. Returns 0, DDP_ERR_FILE or DDP_ERR_MEMORY.
+ * Writes the whole page. [line] is the output of stream_end() and the last line of the data. [last]
+ * is set if no further write follows. Returns 0, DDP_ERR_FILE or DDP_ERR_MEMORY.
  */
 int page_write(struct page *page, const struct ddp_text *line, bool last, struct ddp_error *error);
 void page_close(struct page *page);

@@ -173,7 +173,7 @@ struct stream {
 };
 
 /*
- * Removes an incomplete line at the end of the file, which a killed run may leave. Returns -1 with
+ * Removes an incomplete line, which a killed run can leave at the end of the file. Returns -1 with
  * errno set on an error.
  */
 static int drop_half_line(int fd, off_t *size)
