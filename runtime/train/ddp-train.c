@@ -37,13 +37,13 @@ static int train(const struct options *options)
 	 */
 	if (!failed || !launch_is_launched())
 		ddp_destroy(ddp);
-	/* Exit without destructors: another thread may hang in a call to the driver. */
+	/* Exit without destructors: another thread can hang in a call to the driver. */
 	if (failed)
 		ddp_flush_and_exit(status);
 	return status;
 }
 
-/* Called before the first step, which takes minutes if there are far too many ranks. */
+/* Warns of too many ranks. Called before the first step, which can then take minutes. */
 static void check_ranks(int ranks)
 {
 	int cpus = launch_cpus();

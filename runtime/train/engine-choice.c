@@ -42,7 +42,7 @@ bool engine_has_driver(struct ddp_error *error)
 
 enum { OFFER_DEVICES = 64 };
 
-/* What a rank can compute on. */
+/* GPU of a rank, or the reason why it has none. */
 struct offer {
 	struct ddp_error error; /* reason why the rank has no GPU */
 	int32_t driver;		/* the rank's node has a driver, or the rank was given a GPU */
@@ -108,8 +108,8 @@ static const struct engine_class *find_engine(const struct run *run, struct offe
 	else
 		class = NULL;
 	/*
-	 * If a rank was given a GPU that is then not used, it prints a warning, even without a
-	 * driver.
+	 * A rank that was given a GPU counts as having a driver, so that computing on CPUs causes a
+	 * warning.
 	 */
 	offer->driver = offer->driver || run->world->device >= 0;
 	return class;

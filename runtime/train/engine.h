@@ -36,9 +36,9 @@ struct engine_setup {
 	struct model *model;
 	struct set *train, *test;
 	const struct optim *optim;
-	size_t batch;	    /* samples per step at most, of this rank or of one virtual rank */
+	size_t batch;	    /* maximum samples per step of this rank or of one virtual rank */
 	size_t parts;	    /* virtual ranks of this rank; 0: none */
-	size_t test_batch;  /* samples per call of evaluate() at most */
+	size_t test_batch;  /* maximum samples per call of evaluate() */
 	enum ddp_type type; /* type of activations: DDP_F32, DDP_BF16, DDP_F16 */
 	float smoothing;
 	double clip;		   /* maximum norm of the gradients; 0: no clipping */
@@ -56,13 +56,13 @@ struct engine_setup {
 };
 
 /*
- * Results, over all ranks, of steps that have finished. Each step is reported once. An engine may
+ * Results, over all ranks, of steps that have finished. Each step is reported once. An engine can
  * run several steps ahead (equally many on all ranks), and report a step in a later call or in
  * settle().
  */
 struct engine_step {
 	uint64_t steps;	  /* number of steps; 0: none has finished since the last report */
-	uint64_t skipped; /* those of [steps] without effect, as gradients overflowed */
+	uint64_t skipped; /* steps among [steps] without effect, as gradients overflowed */
 	bool stop;   /* a rank wants to stop: all ranks stop after the last step that was started */
 	double loss; /* sum over the samples of all ranks */
 	uint64_t hits, samples;
@@ -105,9 +105,9 @@ struct engine_class {
 
 	/*
 	 * Runs or enqueues one step over [batch], which is not empty. [global]: samples of all
-	 * ranks. The loss is the mean over these. [step]: number of the optimizer
-	 * step, from 1, if no step under way is skipped. An engine that has skipped steps since the
-	 * last push() subtracts these. [rate]: learning rate. [stop]: this rank wants to stop.
+	 * ranks. The loss is the mean over these. [step]: number of the optimizer step, from 1, if
+	 * no step under way is skipped. An engine that has skipped steps since the last push()
+	 * subtracts their number. [rate]: learning rate. [stop]: this rank wants to stop.
 	 *
 	 * With virtual ranks, [batch] has equally many samples for each of them, one virtual rank
 	 * after the other. Each virtual rank gets a separate forward and backward pass. Collective.
@@ -117,8 +117,8 @@ struct engine_class {
 
 	/*
 	 * Waits for the steps under way and reports them in [done]. Must be called before the
-	 * model, setup->scaler or the clock are read. NULL: a step is complete when step() returns.
-	 * Collective.
+	 * model, setup->scaler or the clock are read. If settle is NULL, a step is complete when
+	 * step() returns. Collective.
 	 */
 	int (*settle)(struct engine *engine, struct engine_step *done, struct ddp_error *error);
 
@@ -141,8 +141,8 @@ struct engine_class {
 	const char *(*describe)(const struct engine *engine);
 
 	/*
-	 * Name of the device ("GPU 0, NVIDIA H200"); peak use of the device's memory in bytes.
-	 * NULL: the engine uses CPUs and the process's memory.
+	 * device() returns the name of the device ("GPU 0, NVIDIA H200"), memory() the peak use of
+	 * its memory in bytes. Both are NULL if the engine uses CPUs and the process's memory.
 	 */
 	const char *(*device)(const struct engine *engine);
 	uint64_t (*memory)(const struct engine *engine);

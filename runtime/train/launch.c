@@ -140,7 +140,7 @@ static int read_count(int fd, pid_t child)
 	}
 	if (hangs || read(fd, &count, sizeof(count)) != sizeof(count) || count < 0)
 		count = 0;
-	/* A process that hangs in a driver may not even react to SIGKILL. */
+	/* A process that hangs in a driver can ignore even SIGKILL, so do not wait for it. */
 	waitpid(child, NULL, hangs ? WNOHANG : 0);
 	return count;
 }
@@ -151,7 +151,7 @@ static int count_devices(void)
 	int ends[2], count = 0;
 	pid_t child;
 
-	/* In a job without GPUs, the node's GPUs belong to other jobs. */
+	/* In a job without GPUs, the node's GPUs belong to other jobs, so count none. */
 	if ((!getenv(VISIBLE) && ddp_getenv("SLURM_JOB_ID", NULL)) || pipe(ends) < 0)
 		return 0;
 	fflush(NULL);
@@ -168,8 +168,8 @@ static int count_devices(void)
 }
 
 /*
- * Reads DDP_SHARE, the part of each GPU that this process may use [1]. Returns false after an error
- * message if the value is invalid.
+ * Reads DDP_SHARE, the part of each GPU that this process may use (default 1). Returns false after
+ * an error message if the value is invalid.
  */
 static bool read_share(double *share)
 {
@@ -292,8 +292,8 @@ static int count_places(const struct options *options, int most)
 }
 
 /*
- * One rank per GPU or CPU, reduced until the batch, or with --virtual-ranks their number, can be
- * divided evenly.
+ * One rank per GPU or CPU. The number is reduced until it divides the batch or, with
+ * --virtual-ranks, the number of virtual ranks.
  */
 static int count_by_default(const struct options *options)
 {
@@ -328,7 +328,7 @@ int launch_count(const struct options *options)
 	bool rank = launch_is_rank();
 	long size = world_size();
 
-	/* ddp_init() fails for a size below 1, and names the variable. */
+	/* A size below 1 is left to ddp_init(), whose error names the variable. */
 	if (launch_is_launched() || (rank && (!given || size < 1)))
 		return 1;
 	if (rank && size > 1) {
@@ -357,8 +357,8 @@ int launch_gpus(const struct options *options)
 /* --- A rank ----------------------------------------------------------------------------------- */
 
 /*
- * Sets the variables that torchrun would set, and unsets variables that an outer step may have set
- * for its own ranks.
+ * Sets the variables that torchrun would set. Unsets variables that an outer step can have set for
+ * its ranks.
  */
 static void set_environment(int rank, int count, bool shared, const char *directory)
 {
@@ -384,15 +384,15 @@ static void set_environment(int rank, int count, bool shared, const char *direct
 }
 
 struct launch {
-	char directory[PATH_MAX]; /* of the rendezvous */
+	char directory[PATH_MAX]; /* rendezvous directory */
 	sigset_t signals, before;
 	pid_t *pids; /* process of each rank; 0: ended */
 	int count, running, devices;
-	double share; /* fraction of a GPU that its ranks share, in sum */
+	double share; /* fraction of each GPU for all its ranks together */
 	int passed;   /* last signal that was passed on; 0: none */
 	int interrupts;
-	int status;		/* exit status for this process */
-	bool is_cause;		/* [status] is not from a rank that only lost a peer */
+	int status;    /* exit status for this process */
+	bool is_cause; /* the rank with [status] failed for another reason than a lost peer */
 	struct ddp_watch limit; /* time limit of the remaining ranks */
 	int severity;		/* number of signals sent to end the ranks: SIGTERM, then SIGKILL */
 };

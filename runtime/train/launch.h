@@ -32,7 +32,7 @@ int launch_count(const struct options *options);
 int launch_cpus(void);
 
 /*
- * Number of this machine's GPUs if [options] give the number of ranks; there may be fewer GPUs than
+ * Number of this machine's GPUs if [options] give the number of ranks; there can be fewer GPUs than
  * ranks. 0: no GPU is used, or [options] leave the number of ranks to the launcher, which then
  * starts one rank per GPU.
  */
@@ -46,7 +46,7 @@ int launch_gpus(const struct options *options);
  *
  * Signals are passed on to the ranks. When a rank fails, the other ranks get 10 s to report it,
  * then they are killed. No rank outlives this process, even if this process is killed. In that case
- * the next launch removes the rendezvous directory.
+ * the rendezvous directory remains.
  *
  * Returns the exit status for this process: that of the first rank that failed, else 0.
  */

@@ -151,7 +151,7 @@ static int step(struct run *run, uint64_t steps)
 	end_steps(run, &done);
 	if (!throughput_is_due(run, count_new(run, &batch)))
 		return 0;
-	/* With --log-every, a line of output includes all steps up to the one that it names. */
+	/* With --log-every, a line of output includes all steps up to the step that it names. */
 	if (run->throughput.target <= 0)
 		status = settle(run);
 	return status < 0 ? status : throughput_flush(run, steps);
@@ -181,8 +181,8 @@ static int share_buffers(struct run *run)
 }
 
 /*
- * Sets [stop], and ends early, if this rank wants to stop before its last batch. Without a directory
- * of checkpoints the training would be lost; so its evaluation is finished.
+ * Sets [stop], and ends early, if this rank wants to stop before its last batch. Without a
+ * directory of checkpoints, a stop would lose the training, so its evaluation is completed.
  */
 static int evaluate_part(struct run *run, size_t part, struct ddp_evaluation *evaluation,
 			 int32_t *stop)
@@ -230,7 +230,7 @@ static int add_parts(struct run *run, const struct ddp_evaluation *parts,
 /*
  * Evaluates the test set on all ranks. Sets [evaluation], which is equal on all ranks, and the
  * [seconds] that the evaluation took. If a rank wants to stop, all ranks agree to stop, and
- * [evaluation] is incomplete: an evaluation may take longer than Slurm's KillWait. Collective.
+ * [evaluation] is incomplete: a whole evaluation can take longer than Slurm's KillWait. Collective.
  */
 static int evaluate_all(struct run *run, struct ddp_evaluation *evaluation, double *seconds)
 {
@@ -261,8 +261,8 @@ static int evaluate_all(struct run *run, struct ddp_evaluation *evaluation, doub
 /* --- Epoch ----------------------------------------------------------------------------------- */
 
 /*
- * Whether a checkpoint is due. After the last step of an epoch or of the training it is not: that
- * checkpoint is written after the evaluation.
+ * Whether a checkpoint is due. After the last step of an epoch or of the training none is due yet,
+ * since that checkpoint is written after the evaluation.
  */
 static bool is_due(const struct run *run, uint64_t steps)
 {
@@ -339,7 +339,7 @@ static void set_test_means(struct report_epoch *report, const struct ddp_evaluat
 
 /*
  * Sets run->not_finite and run->lost, equally on all ranks. The loss alone does not show weights
- * that are NaN: the maximum of NaN and 0 is 0, so ReLU and pooling may hide them.
+ * that are NaN, because the ReLU of a library can return 0 for NaN.
  */
 static int check_finite(struct run *run, double loss)
 {
@@ -438,9 +438,9 @@ static const char *name_end(const struct run *run, bool finished_before)
 }
 
 /*
- * Called if the training resumes. If FILE.best does not exist, because --save-model is new: writes
- * it if the best weights so far are those of the checkpoint, else forgets them, so that the best
- * ones from here on are written. Collective.
+ * Handles a resumed training for which FILE.best does not exist, because --save-model is new. If
+ * the checkpoint has the best weights so far, writes the file. Otherwise forgets the best result,
+ * so that the best weights from here on are written. Collective.
  */
 static int complete_best(struct run *run)
 {

@@ -142,8 +142,8 @@ static void fill(struct state *state, const struct run *run)
 /* --- Reading metadata ------------------------------------------------------------------------ */
 
 /*
- * A value that was read from a file. Such values replace those of state->pairs; the run's own
- * values stay in state->values.
+ * Returns the value of [field] that was read from a checkpoint. Such values replace those of
+ * state->pairs; the run's own values stay in state->values.
  */
 static const char *get(const struct state *state, enum field field)
 {
@@ -209,12 +209,15 @@ static int read_progress(struct run *run, const struct state *state, uint64_t st
 	progress->samples = get_count(run, state, FIELD_SAMPLES, UINT64_MAX);
 	progress->best = get_number(run, state, FIELD_BEST);
 	progress->best_epoch = (unsigned)get_count(run, state, FIELD_BEST_EPOCH, INT32_MAX);
-	/* Older versions wrote a checkpoint at the end of the training after its evaluation. */
+	/*
+	 * Checkpoints of older versions lack this field. At the end of a training, they were
+	 * written after the evaluation.
+	 */
 	progress->evaluated =
 		!*get(state, FIELD_EVALUATED) || get_count(run, state, FIELD_EVALUATED, 1) == 1;
 	run->scaler.scale = (float)get_number(run, state, FIELD_SCALE);
 	run->scaler.good_steps = (int32_t)get_count(run, state, FIELD_GOOD_STEPS, INT32_MAX);
-	/* The best result of the training is not one for other images. */
+	/* The training's best result does not apply to other images. */
 	if (evaluate && (strcmp(get(state, FIELD_DATA), state->values[FIELD_DATA]) != 0 ||
 			 strcmp(get(state, FIELD_SEED), state->values[FIELD_SEED]) != 0))
 		progress->best_epoch = 0;
@@ -237,7 +240,7 @@ static bool is_published(const char *title)
 }
 
 /*
- * Whether a value excludes a resume. Published data may be in another directory, but must not be
+ * Whether a value excludes a resume. Published data can be in another directory, but must not be
  * replaced by drawn data, or the reverse. A missing value excludes nothing.
  */
 static bool is_different(enum field field, const char *was, const char *now)
@@ -256,7 +259,7 @@ static const char *old_option(const struct state *state, enum option_id id)
 	return NULL;
 }
 
-/* sgd stores a buffer for each weight, unless its momentum is 0. */
+/* Momentum cannot be turned on or off: sgd stores a buffer for each weight only with momentum. */
 static int check_momentum(struct run *run, const struct state *state)
 {
 	const char *was = old_option(state, OPTION_MOMENTUM);
@@ -353,8 +356,8 @@ static void describe_changes(const struct run *run, const struct state *state,
  *
  *     <job> <attempt> <restart> <host> <process> <training>
  *
- * A restart by ddp-run or Slurm continues the <training> of the earlier attempt; other runs start
- * another one. With --fresh, a restart resumes from checkpoints of its training only.
+ * A restart by ddp-run or Slurm keeps the <training> of the earlier attempt. Any other run gets a
+ * new <training>. With --fresh, a restart resumes from checkpoints of its training only.
  *
  * After a node has failed, a file server may keep the node's locks: NFSv4 for about 90 s, NFSv3
  * until the node is up again. Slurm and ddp-run end an attempt before they start the next one. So
@@ -367,7 +370,7 @@ struct lock_owner {
 	long pid;
 };
 
-/* A killed process may need some time to release its lock. */
+/* A killed process can need some time to release its lock. */
 enum { LOCK_TRIES = 100, LOCK_PAUSE_MS = 100 };
 
 static struct lock_owner this_owner(const struct run *run)
@@ -512,7 +515,7 @@ static int lock_directory(struct run *run)
 
 /* --- Resume ---------------------------------------------------------------------------------- */
 
-/* Removes the earlier training's checkpoints. Called if this training has written one. */
+/* Removes the earlier training's checkpoints. Called once this training has a checkpoint. */
 static void remove_old(struct run_checkpoint *checkpoint)
 {
 	char path[PATH_MAX];
@@ -563,7 +566,7 @@ static int is_own(const struct run_checkpoint *checkpoint, uint64_t step)
 
 /*
  * With --fresh: lists the checkpoints of earlier trainings. If ddp-run or Slurm restarted this
- * training after it wrote a checkpoint, removes them and resumes from its own.
+ * training after it wrote a checkpoint, removes the listed ones and resumes from its own.
  */
 static int prepare_fresh(struct run *run)
 {
@@ -614,7 +617,7 @@ static int prepare(struct run *run)
 }
 
 /*
- * Loads the checkpoint. The ranks have the same file, but may have different options, so they agree
+ * Loads the checkpoint. The ranks have the same file, but can have different options, so they agree
  * on the result of each check.
  */
 static int load(struct run *run, const struct model_tensors *tensors)
@@ -711,7 +714,10 @@ void run_checkpoint_close(struct run_checkpoint *checkpoint)
 
 /* --- Save ------------------------------------------------------------------------------------ */
 
-/* Converts the model to tensors on rank 0. Other ranks get no tensors. No step may be under way. */
+/*
+ * Converts the model to tensors on rank 0. Other ranks get no tensors. Must not be called while a
+ * step is under way.
+ */
 static int export(struct run *run, struct model_tensors *tensors, bool optimizer)
 {
 	int status = run->class->pull(run->engine, &run->error);

@@ -16,7 +16,7 @@ struct run_progress {
 	uint64_t step;	   /* steps of this epoch that were started */
 	uint64_t total;	   /* steps since the start of the training */
 	uint64_t updates;  /* optimizer steps: finished steps that were not skipped */
-	double loss;	   /* sum over the samples of the epoch, of finished steps */
+	double loss;	   /* sum over the epoch's samples in finished steps */
 	uint64_t hits, samples;
 	double best;	     /* best accuracy on the test set */
 	unsigned best_epoch; /* epoch of [best], from 1; 0: none yet */
@@ -26,7 +26,7 @@ struct run_progress {
 struct run_checkpoint {
 	const char *directory; /* directory of the checkpoints; NULL: none */
 	int lock;	       /* descriptor of the lock file + 1; 0: none */
-	/* on rank 0: identifies this training, with its restarts, in its checkpoints */
+	/* on rank 0: identifier of this training and its restarts, stored in checkpoints */
 	char training[48];
 	bool restarted; /* on rank 0: an earlier attempt of this job used the directory last */
 	uint64_t saved; /* step of the newest checkpoint of this run */
@@ -36,9 +36,9 @@ struct run_checkpoint {
 	bool failed;	      /* the run ends because a checkpoint or a model cannot be written */
 	bool fresh; /* --fresh, and no attempt of this training has written a checkpoint yet */
 	/*
-	 * With --fresh: step numbers of an earlier training's checkpoints. These are removed once
-	 * this run has written its first checkpoint, which might not be the newest otherwise. On
-	 * rank 0 only.
+	 * With --fresh: step numbers of an earlier training's checkpoints. They are removed after
+	 * this run's first checkpoint, since one with a higher step number would count as the
+	 * newest. On rank 0 only.
 	 */
 	uint64_t *old;
 	size_t old_count;
@@ -58,8 +58,8 @@ int run_find_optimizer(struct run *run);
 int run_resume(struct run *run);
 
 /*
- * Writes a checkpoint, unless one of this position exists. No step may be under way when this
- * function or run_save_model() is called. Collective.
+ * Writes a checkpoint, unless one of this position exists. This function and run_save_model() must
+ * not be called while a step is under way. Collective.
  */
 int run_save(struct run *run);
 

@@ -118,7 +118,7 @@ int trainer_run(struct ddp *ddp, const struct options *options);
 /*
  * Sets run->class, run->sharing and run->share. With --engine=auto: the GPU engine if all ranks
  * have a GPU on which they can sum, else the CPU engine, with the reason in run->why. Ranks that
- * share memory may share a GPU. With --engine=cuda, a rank without a GPU is an error, which names
+ * share memory can share a GPU. With --engine=cuda, a rank without a GPU is an error, which names
  * the rank. Collective.
  */
 int run_find_engine(struct run *run);

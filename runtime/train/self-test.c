@@ -20,12 +20,15 @@
 enum { LOSSES = 32, LIMIT_S = 300 };
 
 struct training {
-	double losses[LOSSES]; /* of each step */
+	double losses[LOSSES]; /* loss of each step */
 	int count;
 	char engine[256], device[128];
 };
 
-/* Trainings of a network on a GPU, and the largest relative difference of a loss. */
+/*
+ * Types in which each network trains on the GPU. [most]: largest accepted relative difference of a
+ * loss.
+ */
 static const struct {
 	const char *title, *amp;
 	double most;
@@ -34,15 +37,16 @@ static const struct {
 enum { TYPES = sizeof(types) / sizeof(types[0]) };
 
 /*
- * The steps take some seconds on one CPU. After more steps of cifar, whose BatchNorm amplifies
- * rounding, losses differ by more than errors that a test should find.
+ * Options of each network's trainings. The steps take some seconds on one CPU. In cifar, BatchNorm
+ * amplifies rounding errors. After more steps, these would exceed the errors that a test should
+ * find.
  */
 static const char *const sizes[OPTION_NETS][4] = {
 	[OPTION_MNIST] = {"--samples=320", "--steps=10", "--batch=32", "--lr=0.05"},
 	[OPTION_CIFAR] = {"--samples=32", "--steps=2", "--batch=16", "--lr=0.01"},
 };
 
-/* The child is not a rank of the step in which this program runs, but keeps its GPU. */
+/* The child is not a rank of the step in which this program runs, but keeps this program's GPU. */
 static void leave_world(void)
 {
 	static const char *const names[] = {"DDP_RANK",	  "DDP_SIZE",	  "RANK",
@@ -62,7 +66,6 @@ static void read_string(const char *line, const char *key, char *text, size_t si
 		snprintf(text, size, "%.*s", (int)length, at + strlen(key));
 }
 
-/* Reads the lines of a training's log. */
 static void read_log(char *log, struct training *training)
 {
 	char *rest = NULL;

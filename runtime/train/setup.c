@@ -267,7 +267,7 @@ static enum ddp_type wire_type(const struct options *options)
 
 /*
  * Calls run_agree() with the [status] of a collective function, except for three errors that a rank
- * may have while other ranks still wait in that function. These errors end the run at once.
+ * can have while other ranks still wait in that function. These errors end the run at once.
  * Collective.
  */
 static int agree_likely(struct run *run, int status)
@@ -324,7 +324,10 @@ static int create_model(struct run *run)
 			     wire_type(run->options), run->class->device_gradients && !run->virtual,
 			     run->virtual ? run->total_parts : 0, &run->error);
 	status = agree_likely(run, status);
-	/* Only the CPU engine computes with the values in this memory. */
+	/*
+	 * Other engines compute in memory of the device, so sharing this memory would not help
+	 * them.
+	 */
 	if (status == 0 && run->class == &engine_cpu)
 		status = agree_likely(run, model_share(run->model, run->ddp, &run->error));
 	if (status < 0)
@@ -378,7 +381,7 @@ static int open_engine(struct run *run)
 		.smoothing = (float)option_number(options, OPTION_SMOOTHING),
 		.clip = option_number(options, OPTION_CLIP),
 		.sync_norm = option_flag(options, OPTION_SYNC_NORM),
-		/* The rule for algorithms may choose others on other CPUs. */
+		/* The rule for algorithms can choose different ones on other CPUs. */
 		.exact = run->virtual || option_flag(options, OPTION_DETERMINISTIC),
 		.tf32 = uses_tf32(run),
 		.deterministic = option_flag(options, OPTION_DETERMINISTIC),

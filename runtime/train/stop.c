@@ -20,19 +20,19 @@
 #include "base/watch.h"
 #include "run.h"
 
-static atomic_int stop_signal;	/* the first signal received */
+static atomic_int stop_signal;	/* the first signal received; 0: none */
 static atomic_bool stop_polite; /* finish the step before stopping */
 static sigset_t stop_signals;
 
 /*
- * Reasons that stop_explain() exchanges: 0: none; 1: the job's time limit; STOP_SIGNAL + n: signal
- * n.
+ * Reasons that stop_explain() exchanges are 0 (none), 1 (the job's time limit) and STOP_SIGNAL + n
+ * (signal n).
  */
 enum { STOP_SIGNAL = 1000 };
 
 /*
- * Nanoseconds in which a second SIGINT counts as the same key stroke, which both the terminal and
- * the launcher send.
+ * A second SIGINT within these nanoseconds counts as the same key stroke, since the terminal and
+ * the launcher can both send a signal for it.
  */
 #define KEY_REPEAT_NS 300000000u
 
@@ -117,7 +117,7 @@ static const char *signal_name(int number)
 }
 
 /*
- * Ranks may have different reasons. A signal takes precedence over the time limit, as it is more
+ * Ranks can have different reasons. A signal takes precedence over the time limit, as it is more
  * specific.
  */
 int stop_explain(struct run *run)

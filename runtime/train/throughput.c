@@ -152,8 +152,8 @@ static int end_interval(struct run *run, uint64_t steps)
 	double now = ddp_seconds(), seconds = now - throughput->begin;
 	uint64_t samples = set_info(run->train)->samples;
 	/*
-	 * Do not count samples that are repeated at the end of the epoch so that all ranks have
-	 * equally many.
+	 * Do not count samples that were repeated at the end of the epoch to give all ranks equally
+	 * many.
 	 */
 	uint64_t repeated = progress->samples > samples ? progress->samples - samples : 0;
 	struct report_interval interval_report = {

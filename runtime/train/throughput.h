@@ -16,7 +16,10 @@ struct run;
 
 struct throughput {
 	struct report_place *places; /* location of each rank */
-	/* work of this rank in this interval; of each rank in the last interval, and in the run */
+	/*
+	 * [mine]: work of this rank in this interval. [last] and [whole]: work of each rank in the
+	 * last interval, and in the run.
+	 */
 	struct report_work mine, *last, *whole;
 	uint64_t next_steps;
 	uint64_t steps; /* finished in this interval */

@@ -264,7 +264,7 @@ static bool complain_option(int code, const char *word)
 	return complain("-%c is not an option. See --help.", optopt);
 }
 
-/* Parses all arguments in any order. [asked]: --help and --version were given. */
+/* Parses all arguments in any order. Sets asked[0] for --help, and asked[1] for --version. */
 static bool parse_all(struct options *options, int argc, char **argv, bool asked[2])
 {
 	struct option longs[NAMES + 1] = {{NULL, 0, NULL, 0}};
@@ -340,7 +340,9 @@ static bool check_checkpoint(const struct options *options)
 	return true;
 }
 
-/* Sets [real] to the path without links of [file] and [suffix]. The file need not exist. */
+/*
+ * Sets [real] to the path of [file] with [suffix], without symbolic links. The file need not exist.
+ */
 static void find_path(const char *file, const char *suffix, char real[PATH_MAX])
 {
 	char path[PATH_MAX], directory[PATH_MAX];
@@ -375,7 +377,7 @@ static bool check_files(const struct options *options)
 
 		if (*file && strcmp(file, "-") != 0)
 			find_path(file, files[i].suffix, paths[i]);
-		/* --save-model may replace the file that the weights were read from. */
+		/* --save-model is allowed to replace the file that the weights were read from. */
 		for (size_t j = 0; j < i && files[j].id != OPTION_SAVE_MODEL; j++)
 			if (*paths[i] && strcmp(paths[i], paths[j]) == 0)
 				return complain("--%s %s would overwrite the file of --%s %s. Give "
