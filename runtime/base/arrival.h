@@ -40,10 +40,10 @@ void ddp_arrival_read(char *text, struct ddp_arrival *arrival);
 void ddp_arrival_keep_last_world(struct ddp_arrival *all, int size);
 
 /*
- * Find the furthest collective in which a rank waits, and set missing for the ranks that did not
- * reach it. These are the ranks without a record. If all ranks have a record, they are the ranks
- * whose last collective is an earlier one. (If some have none, the ranks in earlier collectives may
- * only be waiting for those.)
+ * Find the furthest collective in which a rank waits, and set [missing] for the ranks that did not
+ * reach it. If some ranks have no record, these are the missing ones: a rank in an earlier
+ * collective may only be waiting for them. If all have one, the ranks in earlier collectives are
+ * missing.
  * Returns a rank that waits in the furthest collective, or NULL.
  */
 const struct ddp_arrival *ddp_arrival_compare(struct ddp_arrival *all, int size);

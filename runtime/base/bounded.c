@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bounded.c - threads for calls that may never return, and an exit that does not wait for FILEs */
+/* bounded.c - call functions that may never return, and exit even if flushing a FILE blocks */
 #include "config.h"
 
 #include <errno.h>
@@ -15,10 +15,11 @@
 struct ddp_bounded {
 	pthread_t thread;
 	atomic_bool done;
-	/* number of users, the thread and the caller; the last one frees the structure */
+	/* number of users: the thread and the caller; the last one frees the structure */
 	atomic_int holders;
 	void (*call)(void *arguments);
-	void *results; /* memory for the arguments as the call left them; NULL: not needed */
+	/* gets a copy of the arguments after the call; NULL: not needed */
+	void *results;
 	size_t size;
 	max_align_t arguments[];
 };
@@ -132,7 +133,7 @@ bool ddp_bounded_try(void (*call)(void *arguments), const void *arguments, size_
 	return !bounded;
 }
 
-/* Seconds that a process may take to write the buffers of its FILEs. */
+/* Time limit for writing the buffers of all FILEs, in seconds. */
 #define FLUSH_SECONDS 2
 
 static void *flush_all(void *flushed)
@@ -150,7 +151,7 @@ _Noreturn void ddp_flush_and_exit(int exit_status)
 	struct ddp_poll poll = {0};
 	pthread_t thread;
 
-	/* Without memory for a thread, flush here: that another thread blocks as well is unlikely. */
+	/* If no thread can be started, flush in this one, although that could block. */
 	if (ddp_thread_start(&thread, flush_all, &flushed) != 0)
 		(void)flush_all(&flushed);
 	while (!atomic_load(&flushed) && ddp_watch_poll(&watch, &poll, NULL) == 0)

@@ -14,7 +14,9 @@
 
 struct ddp_bounded;
 
-/* As pthread_create(), but the thread blocks all signals, which the program may handle. */
+/*
+ * As pthread_create(), but the thread blocks all signals, so that the program's threads get them.
+ */
 int ddp_thread_start(pthread_t *thread, void *(*body)(void *argument), void *argument);
 
 /*

@@ -144,14 +144,14 @@ static const char *find_target(const char *path, char target[PATH_MAX], struct d
 		return NULL;
 	}
 	/*
-	 * The file is /dev/stdout, or a link to it. After a rename(), programs that read the log
-	 * would still have the old file.
+	 * [path] is /dev/stdout, or another link to the file of stdout or stderr. If that file were
+	 * replaced, programs that read the log would still have the old one.
 	 */
 	if (linked && S_ISREG(info.st_mode) && ddp_file_output(&info) >= 0) {
 		ddp_error_set(error, DDP_ERR_FILE, "cannot write %s: it is stdout or stderr", path);
 		return NULL;
 	}
-	/* /dev/stdout may be a file that was unlinked, which cannot be replaced. */
+	/* /dev/stdout can lead to a file that was unlinked. Such a file cannot be replaced. */
 	if (S_ISREG(info.st_mode) && (!linked || info.st_nlink > 0))
 		return linked ? target : path;
 	ddp_error_set(error, DDP_ERR_FILE, "cannot write %s: it is %s", path,

@@ -14,10 +14,10 @@
 
 /*
  * Replace the content of [path] by [parts]: write a temporary file beside [path], sync it if [sync]
- * is true, rename it, and sync the directory. The file's mode is 0600 or [mode] less the umask. If
- * [path] is a symbolic link, its target is replaced. The function refuses a device, FIFO or socket,
- * and a link to the file to which stdout or stderr writes. On failure the temporary file is
- * removed, and [path] is unchanged unless only the sync of the directory failed.
+ * is true, rename it, and sync the directory. The file's mode is [mode], or 0600 if [mode] is 0,
+ * less the umask. If [path] is a symbolic link, its target is replaced. The function refuses a
+ * device, FIFO or socket, and a link to the file to which stdout or stderr writes. On failure the
+ * temporary file is removed, and [path] is unchanged unless only the sync of the directory failed.
  * Returns 0, or DDP_ERR_FILE with a text that names the path.
  */
 int ddp_file_write(const char *path, const struct iovec *parts, int count, unsigned mode, bool sync,

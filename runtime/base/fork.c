@@ -11,7 +11,10 @@
 
 unsigned int ddp_fork_number;
 
-/* Held from the creation of a socket until it is in [sockets], so that no fork happens between. */
+/*
+ * Held from the creation of a socket until it is in [sockets], so that no fork() happens in
+ * between.
+ */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int *sockets;
 static size_t count, capacity;
@@ -47,7 +50,9 @@ unsigned int ddp_fork_generation(void)
 	return ddp_fork_number;
 }
 
-/* Lock [sockets], and make it large enough for one more. Returns false, with errno set, if it is not. */
+/*
+ * Lock [sockets], and make space for one more. Returns false, with errno set, if memory is short.
+ */
 static bool begin(void)
 {
 	size_t more = 2 * capacity + 64;

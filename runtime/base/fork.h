@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fork.h - state of this process that a forked child must not use: handles and sockets of its parent
+ * fork.h - keep a forked child from using handles and sockets of its parent
  *
  * A handle stores ddp_fork_generation() when it is created. If the number differs later, the process
  * is a child that inherited the handle. A child that does not run the handlers of pthread_atfork(),
@@ -14,7 +14,7 @@
 /* Returns a number that differs between this process and each of its ancestors. */
 unsigned int ddp_fork_generation(void);
 
-/* The same number, for processes that have called ddp_fork_generation() or inherited a handle. */
+/* The same number. Valid once this process or an ancestor has called ddp_fork_generation(). */
 extern unsigned int ddp_fork_number;
 
 /*

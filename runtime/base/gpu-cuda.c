@@ -24,7 +24,9 @@
 #define ASK "Ask the user who runs the MPS daemon of this node."
 #define CROWD "Run fewer ranks on this GPU, or ask the user who runs the MPS daemon of this node."
 
-/* Advice that is missing in CUDA's own texts. A number is used if older toolkits lack its name. */
+/*
+ * Advice that is missing in CUDA's own texts. Errors that older toolkits do not name are numbers.
+ */
 static const struct advice {
 	int result, status;
 	const char *text;
@@ -136,7 +138,7 @@ int ddp_gpu_enter(int index)
 	if (cudaGetDevice(&previous) != cudaSuccess)
 		(void)cudaGetLastError();
 	/*
-	 * Call this even if it is the current device: the driver's functions need its context,
+	 * Call this even if [index] is the current device: the driver's functions need its context,
 	 * which a new thread lacks.
 	 */
 	(void)cudaSetDevice(index);
@@ -148,7 +150,10 @@ int ddp_gpu_enter(int index)
 
 /* --- The driver --------------------------------------------------------------------------- */
 
-/* Toolkits 11.3 to 12.4 return the function of their own version; older toolkits return none. */
+/*
+ * Returns function [name] of the driver, or NULL. Toolkits before 12.5 ignore [version] and return
+ * the interface of their own version. Toolkits before 11.7 return NULL.
+ */
 static void *find_function(const char *name, unsigned int version)
 {
 	void *function = NULL;
@@ -223,7 +228,8 @@ static bool get_handle(CUdevice *device, int index)
 }
 
 /*
- * Since CUDA 12, making a GPU current creates a context on that GPU, which needs some hundred MiB.
+ * Returns whether this process has a context on GPU [index]; true if unknown. Since CUDA 12, making
+ * a GPU current creates a context on it, which needs some hundred MiB.
  */
 static bool has_context(int index)
 {

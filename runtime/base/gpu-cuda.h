@@ -20,8 +20,8 @@ enum { DDP_GPU_WHO = 192 };
 
 /*
  * Describe the CUDA [result] in [error]: the object [who] ("GPU 1 (NVIDIA H200)"), the operation
- * [format], CUDA's own text, and a remedy if one is known. [result] may be of the driver API, which
- * has the same numbers. Clears the thread's last CUDA error.
+ * [format], CUDA's own text, and a remedy if one is known. [result] can also be a result of the
+ * driver API, which has the same numbers. Clears the thread's last CUDA error.
  * Returns 0 for cudaSuccess, else DDP_ERR_MEMORY, DDP_ERR_UNSUPPORTED or DDP_ERR_ENGINE.
  */
 int ddp_gpu_error(const char *who, cudaError_t result, struct ddp_error *error, const char *format,

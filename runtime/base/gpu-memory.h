@@ -33,14 +33,16 @@ bool ddp_gpu_memory(const char *uuid, uint64_t *total, uint64_t *available);
 /* The state of a GPU. 0 or false: no problem, or unknown. */
 struct ddp_gpu_health {
 	unsigned long long ecc_errors; /* uncorrected errors since the driver was loaded */
-	/* remapping of memory rows with errors has failed; it is pending */
-	bool remap_failed, remap_pending;
-	bool is_hot,
-		/* clocks are reduced: because of temperature; by hardware for another reason */
-		is_slowed;
 	/*
-	 * Lanes and generation of PCIe: currently used, and possible. An idle GPU may use a lower
-	 * generation.
+	 * [remap_failed]: a memory row with errors could not be remapped. [remap_pending]: a row
+	 * will be remapped at the next reset of the GPU.
+	 */
+	bool remap_failed, remap_pending;
+	bool is_hot,	   /* clocks are reduced because of the temperature */
+		is_slowed; /* clocks are reduced by the hardware for another reason */
+	/*
+	 * PCIe lanes and PCIe generation in use. The members with _most have the highest possible
+	 * numbers. An idle GPU may use a lower generation.
 	 */
 	unsigned int width, width_most, generation, generation_most;
 };

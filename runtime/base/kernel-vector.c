@@ -10,12 +10,12 @@
 #include "kernel.h"
 #include "vector.h"
 
-/* Bytes of a cache line; distance in bytes at which data is prefetched. */
+/* LINE: bytes of a cache line. AHEAD: bytes between an access and the data that it prefetches. */
 enum { LINE = 64, AHEAD = 512 };
 
 /*
- * Returns the bytes in memory of one vector's elements. 16-bit types are computed in f32, so they
- * need half.
+ * Returns how many bytes of memory fill one vector. 16-bit elements become f32 in the vector, so
+ * they need half as many.
  */
 INLINE size_t stride_of(enum ddp_type type)
 {

@@ -44,8 +44,8 @@ struct ddp_kernel_table {
 		      const double factor[2]);
 
 	/*
-	 * As enter() for all [sources], in any order, followed by leave() of the sum to all
-	 * [targets], in one pass.
+	 * Does enter() for all [sources], in any order, and leave() of their sum to all [targets],
+	 * in one pass.
 	 */
 	void (*whole)(void *const *to, int targets, const void *const *from, int sources,
 		      size_t count, enum ddp_type type, const double in[2], const double out[2]);

@@ -61,8 +61,8 @@ bool ddp_log_wants(const struct ddp_log *log, enum ddp_level level, const char *
 }
 
 /*
- * Whether stderr is a terminal, where a progress bar may have to be removed before a line. Errors
- * have no escape sequence, as ddp-run parses them also with srun --pty.
+ * Returns whether stderr is a terminal, whose line may contain a progress bar that must be cleared.
+ * Errors begin without an escape sequence, since ddp-run parses them, also with srun --pty.
  */
 static bool must_clear(enum ddp_level level)
 {

@@ -15,7 +15,7 @@
 struct ddp_log {
 	enum ddp_level level;
 	bool all_ranks;
-	char subsystems[128]; /* subsystems of DDP_LOG, as ",a,b,"; "": all */
+	char subsystems[128]; /* list of DDP_LOG, as ",name,name,"; empty: all subsystems */
 	char prefix[96];      /* start of each line: "ddp: ", later "ddp[3@n2]: " */
 	int rank;	      /* -1: not yet known */
 };

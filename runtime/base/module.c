@@ -31,9 +31,10 @@ static const char *check_head(const struct ddp_module_head *head, const char *na
 }
 
 /*
- * Set [path] to the file of module [name]. Uses the first of these directories that applies:
- * DDP_MODULES, if that is set; libddp's directory, as in a build tree; the modules' directory
- * beside libddp, as in an installation that was moved; the installation's directory.
+ * Set [path] to the file of module [name]. If DDP_MODULES is set, the file must be in that
+ * directory. Otherwise it is in libddp's directory, as in a build tree; or in the modules'
+ * directory beside libddp, as in an installation that was moved; or in the installation's
+ * directory.
  */
 static void find_module(const char *name, char path[static PATH_MAX])
 {

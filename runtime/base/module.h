@@ -15,11 +15,11 @@
 
 struct ddp_module_head {
 	uint32_t magic;	  /* DDP_MODULE_MAGIC */
-	uint32_t version; /* version of the table, from its header */
+	uint32_t version; /* version of the table, as in the header that declares it */
 	uint32_t size;	  /* bytes of the table */
 	const char *kind; /* kind of module: "store", "wide" or "device" */
 	const char *name; /* name of the module, such as "pmix", "mpi" or "nccl" */
-	/* release of libddp for which the module was built; must be equal */
+	/* release of libddp for which the module was built; must be that of the caller */
 	const char *release;
 };
 

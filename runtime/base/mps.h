@@ -30,8 +30,8 @@ enum ddp_mps_state {
 };
 
 /*
- * Returns the directory of the daemon's socket. [given] is CUDA_MPS_PIPE_DIRECTORY; NULL or "": the
- * default.
+ * Returns the directory of the daemon's socket: [given], the value of CUDA_MPS_PIPE_DIRECTORY, or
+ * the default if that is NULL or "".
  */
 static inline const char *ddp_mps_directory(const char *given)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* random.c - random numbers: Philox, a function of its counter, and the Mersenne Twister */
+/* random.c - random numbers: Philox, which is a function of a counter; and the Mersenne Twister */
 #include "config.h"
 
 #include <ddp.h>

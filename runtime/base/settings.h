@@ -17,8 +17,8 @@ struct ddp_setting_info {
 };
 
 /*
- * Returns the value of the first variable that is set and not empty, of the NULL-terminated list
- * [name], .... Returns NULL if there is none.
+ * Returns the value of the first variable in the NULL-terminated list [name], ... that is set and
+ * not empty. Returns NULL if there is none.
  */
 const char *ddp_getenv(const char *name, ...) __attribute__((sentinel));
 

@@ -16,8 +16,9 @@ const char *ddp_type_name(uint32_t type);
 const char *ddp_op_name(uint32_t op);
 
 /*
- * Kinds of calls. The ranks make the first four among each other. A rank that refuses a call for
- * its arguments makes a call of one of the other kinds instead.
+ * Kinds of calls, which the ranks compare. The first four are collectives. LEAVE is the last
+ * barrier, in ddp_destroy(). A rank that rejects the arguments of a function makes a call of the
+ * function's REFUSED kind instead.
  */
 #define DDP_CALL_MAP(X)                                       \
 	X(BARRIER, "barrier")                                 \
@@ -38,7 +39,7 @@ const char *ddp_op_name(uint32_t op);
 	X(REFUSED_GRADIENTS_FINISH, "ddp_gradients_finish")
 
 enum ddp_call_kind {
-	DDP_CALL_OTHER, /* a call without a collective's number */
+	DDP_CALL_OTHER, /* a call that is none of the following */
 #define DDP_CALL_ENUM(name, text) DDP_CALL_##name,
 	DDP_CALL_MAP(DDP_CALL_ENUM)
 #undef DDP_CALL_ENUM
@@ -48,13 +49,13 @@ enum ddp_call_kind {
 /* Returns a name such as "all-reduce"; "another call" for an unknown number. */
 const char *ddp_call_name(uint32_t kind);
 
-/* Returns the words between a rank and the name of its call in a message about a mismatch. */
+/* Returns the verb for messages such as "rank 3 calls ddp_broadcast". */
 static inline const char *ddp_call_verb(uint32_t kind)
 {
 	return kind == DDP_CALL_LEAVE ? "has left with" : "calls";
 }
 
-/* Returns whether a rank that makes a call of [kind] refuses the named call. */
+/* Returns whether a call of [kind] means that the rank has rejected the arguments of a function. */
 static inline bool ddp_call_is_refusal(uint32_t kind)
 {
 	return kind >= DDP_CALL_REFUSED_ALL_REDUCE && kind < DDP_CALL_KINDS;

@@ -173,8 +173,8 @@ INLINE uint32_t bits_of(v_i32 mask)
 }
 
 /*
- * Store the elements of [value] whose bit is 1, contiguously. May write LANES elements: memory
- * after the selected elements is undefined.
+ * Store the elements of [value] whose bit is 1, contiguously. Can write LANES elements, so the
+ * memory after the selected elements is undefined.
  */
 INLINE void compress(void *to, v_i32 value, uint32_t bits)
 {

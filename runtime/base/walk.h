@@ -33,7 +33,7 @@ enum { DDP_WALK_LINKS = 16 }; /* maximum number of links in a path */
 
 struct ddp_walk {
 	bool make; /* create missing directories, with mode 0700 */
-	/* number of directories created; number of links followed */
+	/* [made] counts the created directories, [links] the followed links */
 	unsigned made, links;
 	char at[PATH_MAX];	  /* the current path, for messages */
 	char why[PATH_MAX + 256]; /* the error message */
@@ -122,7 +122,7 @@ static inline int ddp_walk_name(struct ddp_walk *walk, const char *name, size_t 
 
 static inline int ddp_walk_path(struct ddp_walk *walk, int at, const char *path);
 
-/* [name] in [at] is not a directory. If it is a link that may be followed, follow it. */
+/* Follow [name] in [at], which is not a directory, if it is a link of root or of this user. */
 static inline int ddp_walk_link(struct ddp_walk *walk, int at, const char *name, int before)
 {
 	int link = openat(at, name, O_PATH | O_NOFOLLOW | O_CLOEXEC), fd = -1;

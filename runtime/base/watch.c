@@ -35,7 +35,10 @@ double ddp_date(const struct timespec *time)
 
 /* --- Awake time --------------------------------------------------------------------------- */
 
-/* Longest time between two checks that counts, and the same if the thread may have been blocked. */
+/*
+ * Longest time between two checks that is added to a clock. Time beyond it is a suspension. The
+ * second limit is for threads that may have been blocked elsewhere (ddp_watch_block()).
+ */
 #define LONGEST_AWAKE UINT64_C(1000000000)
 #define LONGEST_BLOCKED UINT64_C(30000000000)
 
@@ -49,13 +52,13 @@ struct ddp_clock {
 };
 
 /*
- * A module has its own copy of this file, so a watch refers to the clock that it was started with,
- * and the clock to the sum of all threads.
+ * Each module has its own copy of this file and of these variables. A watch points to the clock of
+ * the copy that used it first, and the clock to that copy's sum over all threads.
  */
 static atomic_uint all_suspensions;
 static _Thread_local struct ddp_clock thread_clock = {.suspensions = &all_suspensions};
 
-/* Returns whether more time has passed since the last check than counts. */
+/* Add the time since the last check, up to the limit. Returns whether it exceeded the limit. */
 static bool advance(struct ddp_clock *clock, uint64_t now)
 {
 	uint64_t most = clock->blocked ? LONGEST_BLOCKED : LONGEST_AWAKE;
@@ -72,7 +75,7 @@ static void check_clock(struct ddp_clock *clock)
 		atomic_fetch_add(clock->suspensions, 1);
 }
 
-/* The time until now may be outside of a wait. */
+/* The time until now may be outside of a wait, so it is not counted as a suspension. */
 void ddp_watch_block(void)
 {
 	(void)advance(&thread_clock, ddp_now());
@@ -114,8 +117,9 @@ struct ddp_watch ddp_watch_later(const struct ddp_watch *watch, double seconds)
 }
 
 /*
- * Returns the clock of [watch]. The first call starts it: waits get a pointer to const, but a watch is
- * a variable. The time since the thread's last wait was not part of a wait, and is no suspension.
+ * Returns the clock of [watch]. The first call starts the watch, and therefore casts const away.
+ * The time since the thread's last check was outside of waits, so it is not counted as a
+ * suspension.
  */
 static struct ddp_clock *clock_of(const struct ddp_watch *watch)
 {

@@ -29,8 +29,11 @@
 struct ddp_clock;
 
 struct ddp_watch {
-	struct ddp_clock *clock; /* of the thread that uses the watch; NULL: not used yet */
-	/* awake time in nanoseconds; until the first use, the limit; UINT64_MAX: no deadline */
+	struct ddp_clock *clock; /* clock of the using thread; NULL before the first use */
+	/*
+	 * end of the wait, in nanoseconds of awake time; UINT64_MAX: never. Until the first use,
+	 * the limit in nanoseconds.
+	 */
 	uint64_t deadline;
 	double limit; /* time limit in seconds, for messages */
 
@@ -84,7 +87,7 @@ void ddp_watch_sleep(const struct ddp_watch *watch, uint64_t nanoseconds);
 /*
  * For a loop that polls a device: call ddp_watch_poll() after each poll that found nothing. The
  * first calls return at once; later calls sleep longer and longer, up to a millisecond. [poll] must
- * be all zero before the loop. The poll itself may block in a driver.
+ * be all zero before the loop. The poll itself is allowed to block in a driver.
  * Returns the result of ddp_watch_check(), which is called twice per DDP_WATCH_PERIOD.
  */
 struct ddp_poll {
@@ -94,15 +97,15 @@ struct ddp_poll {
 int ddp_watch_poll(const struct ddp_watch *watch, struct ddp_poll *poll, struct ddp_error *error);
 
 /*
- * Surround calls in this thread that may block elsewhere: their time counts in full, up to 30 s
- * from one check to the next. The pairs may be nested. They are also checks in this sense.
+ * Surround calls in this thread that may block elsewhere. Their time counts in full, up to 30 s
+ * between two checks. Both functions are checks themselves. Pairs of them can be nested.
  */
 void ddp_watch_block(void);
 void ddp_watch_unblock(void);
 
 /*
- * Returns how often waits of this process were suspended: the time between two checks of a thread was
- * longer than what counts.
+ * Returns how often waits of this process were suspended. A suspension is detected if the time
+ * between two checks of a thread was too long to count in full.
  */
 unsigned int ddp_watch_suspensions(void);
 

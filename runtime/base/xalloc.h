@@ -25,7 +25,10 @@ void *ddp_xcalloc(size_t count, size_t size, const char *what)
  */
 void *ddp_xgrow(void *old, size_t count, size_t *capacity, size_t size, const char *what);
 
-/* Returns [bytes] zero bytes at a multiple of 64, a cache line; zeros follow up to the next one. */
+/*
+ * Returns [bytes] zero bytes, aligned to 64 (a cache line), and zeros up to the end of the last
+ * line.
+ */
 void *ddp_xaligned(size_t bytes, const char *what) __attribute__((malloc, returns_nonnull));
 
 char *ddp_xstrdup(const char *text, const char *what) __attribute__((malloc, returns_nonnull));
