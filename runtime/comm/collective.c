@@ -51,8 +51,8 @@ static size_t part_of(const struct ddp *ddp, size_t bytes)
 }
 
 /*
- * Each group has created its region, or failed, with [status]. Returns 0 if all groups have theirs;
- * else, on all ranks, an error.
+ * [status] is the result of creating this group's region. Returns 0 if all groups have created
+ * theirs; else an error on all ranks.
  */
 static int agree_on_region(struct ddp *ddp, int status)
 {
@@ -154,18 +154,15 @@ void ddp_arenas_free(struct ddp *ddp)
 /* --- Collectives ------------------------------------------------------------------------- */
 
 /*
- * Every collective has two levels: among the members of a group, and between the groups, in
- * columns.
+ * Every collective has two levels: among the members of a group, and between the groups, in columns
+ * (topology.h).
  *
  * If rank A waits for B, and B waits for a missing rank C, then B must time out before A: A would
  * report B as missing. Therefore waits for other groups have a longer limit than waits within a
  * group. A rank that waits for other groups also announces this to its group (ddp_group_away()).
  */
 
-/*
- * Seconds by which the time limit of a wait for other groups is longer than that of a wait within the
- * group.
- */
+/* Seconds by which waits for other groups have a longer limit than waits within the group. */
 #define GRACE_WIDE 1.0
 
 struct step {
@@ -256,8 +253,8 @@ static void leave_group(struct step *step)
 }
 
 /*
- * After an error this rank stays away, so that its group does not report it as missing before it has
- * published the error.
+ * Call this after the wait, with its result. After an error this rank stays marked as away, so that
+ * its group does not report it as missing before it has published the error.
  */
 static int return_to_group(struct step *step, int status)
 {
@@ -313,7 +310,7 @@ int ddp_refuse(struct ddp *ddp, enum ddp_call_kind kind, int status, const char 
 	va_start(arguments, format);
 	vsnprintf(reason, sizeof(reason), format, arguments);
 	va_end(arguments);
-	/* The count shows to ranks that wait for NCCL that this rank does not take part. */
+	/* Ranks that wait for NCCL learn from this count that this rank does not take part. */
 	failed = begin(&step, ddp, (struct ddp_call){.kind = kind, .count = ddp->device_calls}, 0);
 	if (failed < 0)
 		return failed;
@@ -529,8 +526,8 @@ int ddp_all_gather(struct ddp *ddp, const void *send, void *recv, size_t bytes)
 
 /*
  * First agrees on numbers, so that usually no text is sent. Also called after a rank has lost a
- * peer on a device: the collectives then fail with an error, this rank's or another one's, that
- * names the lost rank.
+ * peer on a device: the collectives then fail with the error of this or another rank, which names
+ * the lost rank.
  */
 int ddp_agree(struct ddp *ddp, int status, const char *text)
 {

@@ -2,10 +2,10 @@
 /*
  * comm.h - the handle and its collectives, for device/, gradient/ and state/
  *
- * comm/ implements the parts of ddp.h on the world and collectives. It may call store/, local/,
- * wide/ and the directories below them. None of those directories calls comm/, except through a
- * watch or a function pointer. gradient/ and state/ use a handle through ddp.h and this header
- * only. Start reading in world.c, then join.c.
+ * comm/ implements the parts of ddp.h on the world and collectives. It calls store/, local/, wide/
+ * and the directories below them. None of those directories calls comm/, except through a watch or
+ * a function pointer. gradient/ and state/ use a handle through ddp.h and this header only. Start
+ * reading in world.c, then join.c.
  *
  *  world.c         ddp_init_with() to ddp_destroy()
  *  join.c          rendezvous, shared memory within nodes, topology, connections
@@ -31,13 +31,14 @@ int ddp_init_with(struct ddp **ddp, const struct ddp_options *options,
  * formatted text in the handle. They return [status]; but if the world has ended, now or before,
  * they return the status of the error that ended it, and the handle keeps that error.
  *
- * ddp_fail_with(): this rank fails, and others may not: memory, data, a peer. Ends the world: the
- * other ranks get DDP_ERR_ABORTED with this rank and its text, or, for a status of the group "peer",
- * that error.
+ * ddp_fail_with(): this rank fails, perhaps alone, for example because memory is short. Ends the
+ * world. The other ranks get DDP_ERR_ABORTED with this rank's name and text. If [status] is of the
+ * group "peer", they get this error itself.
  *
- * ddp_refuse(): the collective call [kind] is refused for its arguments or the handle's state. Call
- * it instead of the collective's exchanges. It is a collective itself: if all ranks refuse the call,
- * the world continues; if a rank makes the call, all ranks get DDP_ERR_MISMATCH.
+ * ddp_refuse(): this rank refuses the collective call [kind] because of its arguments or the
+ * handle's state. Call ddp_refuse() instead of exchanging data. It is a collective itself: if all
+ * ranks refuse the call, the world continues; if a rank makes the call, all ranks get
+ * DDP_ERR_MISMATCH.
  *
  * ddp_report(): all ranks have agreed on the error, or the call is not collective. The world
  * continues, unless the status is of the group "peer".
@@ -62,9 +63,9 @@ int ddp_check_process(struct ddp *ddp);
 int ddp_begin_call(struct ddp *ddp);
 
 /*
- * A collective on host memory holds this lock, and a thread that libddp has started holds it from
- * its first to its last one. Meanwhile another thread may call ddp_abort() or ddp_exit(), which end
- * the collective before they use the handle.
+ * Lock the handle. Each collective on host memory holds the lock. A thread that libddp has started
+ * holds it from its first collective to its last. Meanwhile another thread can call ddp_abort() or
+ * ddp_exit(), which end the collective before they use the handle.
  */
 void ddp_lock(struct ddp *ddp);
 void ddp_unlock(struct ddp *ddp);

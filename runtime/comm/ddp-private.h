@@ -27,14 +27,20 @@ struct ddp_recorder;
 
 /* State of slow-rank.c. */
 struct ddp_slow {
-	/* numbers of the collectives after which the last and the next exchange of times happens */
+	/*
+	 * The ranks last exchanged times after collective [last], and do so next after collective
+	 * [next].
+	 */
 	uint64_t last, next;
-	/* the slow rank; number of successive exchanges that found a slow rank on its host */
+	/*
+	 * [rank] is the slow rank. [times] counts successive exchanges with a slow rank on its
+	 * host.
+	 */
 	int rank, times;
 	time_t since;
 	uint64_t logged_ms; /* time of the last warning, in milliseconds of ddp_now(); 0: none */
 	unsigned int suspensions; /* ddp_watch_suspensions() at the last exchange */
-	/* for an exchange; allocated in advance, since no rank may fail alone in a collective */
+	/* times of all ranks; allocated in advance, since no rank may fail alone in an exchange */
 	struct ddp_pace *paces;
 };
 
@@ -45,7 +51,7 @@ struct ddp {
 	struct ddp_world world;
 	enum ddp_simd simd;
 	double timeout;
-	struct ddp_watch watch; /* time limit and check of a wait, which uses a copy */
+	struct ddp_watch watch; /* time limit and check() of waits; each wait uses a copy */
 
 	enum ddp_sharing sharing; /* value of DDP_LOCAL */
 	bool shares;		  /* this rank shares memory with the other ranks of its node */
@@ -123,9 +129,10 @@ void ddp_arenas_free(struct ddp *ddp);
 #define DDP_SLOW_FIRST 100
 
 /*
- * Find the rank, of [size] ranks (2 or more), that spent more time between collectives than the
- * median of the other ranks. The difference must exceed a tenth of the whole time. [median] gets
- * the median. Returns -1 if there is no such rank.
+ * Find the rank, of [size] ranks (2 or more), that spent the most time between collectives.
+ * [median] gets the median of the other ranks' times.
+ * Returns -1 if the rank exceeds the median by at most a tenth of the whole time, or if the whole
+ * time is too short.
  */
 int ddp_slow_find(const struct ddp_pace *paces, int size, uint32_t *median);
 

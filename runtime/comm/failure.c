@@ -20,7 +20,10 @@
 #include "recorder.h"
 #include "wide/exchange.h"
 
-/* Seconds to wait for the end of another thread's collective; nanoseconds between two checks. */
+/*
+ * STOP_TIME: seconds to wait for the end of another thread's collective. STOP_PERIOD: nanoseconds
+ * between two checks.
+ */
 #define STOP_TIME 2
 #define STOP_PERIOD 500000
 
@@ -49,8 +52,8 @@ const char *ddp_rank_name(void *owner, int rank)
 }
 
 /*
- * If a rank has ended, return the error that it published, which names the cause. If there is none,
- * return that it ended.
+ * If a rank has ended, return the error that it published, which names the cause. If it published
+ * none, return the error that it has ended.
  */
 static int check_lost(struct ddp *ddp, struct ddp_error *error)
 {
@@ -62,7 +65,7 @@ static int check_lost(struct ddp *ddp, struct ddp_error *error)
 	return published < 0 ? published : status;
 }
 
-/* Start of a text in the store whose error is DDP_ERR_MISMATCH. The store adds a rank before it. */
+/* Prefix of the texts of DDP_ERR_MISMATCH in the store. The store puts the rank before it. */
 #define MISMATCH "mismatch: "
 
 static int reported_status(const char *reason)
@@ -73,7 +76,7 @@ static int reported_status(const char *reason)
 									  : DDP_ERR_ABORTED;
 }
 
-/* A rank that refuses a collective on device memory does not take part in it, and NCCL would wait. */
+/* Check whether another rank has refused a collective on device memory: NCCL would wait for it. */
 static int check_refusals(struct ddp *ddp, struct ddp_error *error)
 {
 	int status = ddp_group_check_refusals(ddp->group, ddp->device_calls, error);
@@ -95,8 +98,8 @@ int ddp_check_peers(void *owner, struct ddp_error *error)
 		ddp->engine->progress(ddp->host, 0);
 	if (ddp->group) {
 		/*
-		 * This rank may have created the group's memory, which other ranks of the node may
-		 * still be mapping.
+		 * If this rank has created the group's memory, other ranks of the node may still be
+		 * mapping it.
 		 */
 		ddp_group_serve(ddp->group, 0);
 		status = ddp_group_aborted(ddp->group, error);
@@ -212,7 +215,7 @@ int ddp_report_call(struct ddp *ddp, int status)
 	return end_call(ddp, status, ddp_is_peer_error(status));
 }
 
-/* The arguments may point into the handle's error. */
+/* Formats the text in a buffer first, since [arguments] can point into ddp->error. */
 DDP_FORMAT(3, 0)
 static void set_error(struct ddp *ddp, int status, const char *format, va_list arguments)
 {

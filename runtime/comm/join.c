@@ -126,8 +126,8 @@ static void group_options(struct ddp *ddp, const int *ranks, struct ddp_group_op
 }
 
 /*
- * Create the shared memory. This is done before the fence, so the other members' ranks are not
- * known yet.
+ * Create the shared memory. The ranks have not met yet, so the ranks of the other members are not
+ * known.
  */
 static int create_group(struct ddp *ddp)
 {
@@ -145,7 +145,7 @@ static int create_group(struct ddp *ddp)
 	return status;
 }
 
-/* Continue without shared memory. Returns 0, or the error that prevented it if DDP_LOCAL=on. */
+/* Continue without shared memory, and return 0. If DDP_LOCAL=on, return the error instead. */
 static int do_without_sharing(struct ddp *ddp)
 {
 	snprintf(ddp->not_shared, sizeof(ddp->not_shared), "%s", ddp->error.text);
@@ -187,7 +187,7 @@ static int prepare_engine(struct ddp *ddp, const struct ddp_watch *watch)
 					  &ddp->error);
 }
 
-/* Publish what other groups need to know about this rank, and whether it shares memory. */
+/* Publish the reason if this rank cannot share memory, and its address for other groups. */
 static int prepare_world(struct ddp *ddp, const struct ddp_watch *watch)
 {
 	int status = 0;
@@ -216,7 +216,7 @@ static int publish_and_meet(struct ddp *ddp, const struct ddp_watch *watch,
 	struct ddp_error failure = {0};
 	int status;
 
-	ddp_watch_block(); /* by files, or while an engine resolves names */
+	ddp_watch_block(); /* [prepare] can block in files or name resolution */
 	status = prepare(ddp, watch);
 	ddp_watch_unblock();
 	if (status < 0) {
@@ -326,8 +326,8 @@ static int attach_group(struct ddp *ddp, const int *ranks, const struct ddp_watc
 }
 
 /*
- * Nanoseconds that a leader waits here for other ranks that map its memory. Later it serves them
- * while it waits in the store.
+ * Nanoseconds for which share_memory() serves the ranks that map this leader's memory. Later the
+ * leader serves them while it waits in the store.
  */
 #define SERVE_TIME UINT64_C(500000000)
 

@@ -22,7 +22,7 @@
 enum {
 	ENTRIES = 64,
 	TERM_SLOTS = 64,
-	HEARTBEAT_PERIOD = 1000, /* milliseconds between two heartbeats, at least */
+	HEARTBEAT_PERIOD = 1000, /* minimum time between two heartbeats, in milliseconds */
 };
 
 struct entry {
@@ -45,7 +45,7 @@ struct ddp_recorder {
 	char host[256];
 	pid_t pid; /* process that created the recorder */
 	int rank, size;
-	uint64_t world; /* 0: the ranks have not met yet */
+	uint64_t world; /* number of the world; 0 until the ranks have met */
 	uint64_t created_ms;
 	uint64_t used;	       /* number of collectives ever started */
 	atomic_int dump_state; /* enum dump */
@@ -134,8 +134,8 @@ static bool is_safe_root(const char *records_root)
 }
 
 /*
- * Split [directory] into [records_root] and a name. If other users could replace it, no records are
- * written.
+ * Split [directory] into [records_root] and a name. If other users could replace [records_root], no
+ * records are written.
  */
 static void find_directory(struct ddp_recorder *recorder, const char *directory)
 {

@@ -30,7 +30,7 @@ struct ddp_recorder *ddp_recorder_create(const char *directory, const char *job,
 					 const char *host);
 
 /*
- * Call this once the ranks have met. [world] is the same number on all ranks. A step may run
+ * Call this once the ranks have met. [world] is the same number on all ranks. A step can run
  * several programs one after the other; a later world has a larger number. The number is written to
  * records.
  */

@@ -19,10 +19,10 @@
 
 enum {
 	PERIOD = 5000,	/* milliseconds between two exchanges */
-	MINIMUM = 1000, /* milliseconds; an exchange of shorter times is ignored */
+	MINIMUM = 1000, /* milliseconds; shorter times are not evaluated */
 	/* largest ratio between the numbers of collectives in two successive intervals */
 	GROWTH = 4,
-	/* exchanges in a row that must find a slow rank on the same host, for a warning */
+	/* successive exchanges that must find a slow rank on the same host before a warning */
 	SUCCESSIVE = 2,
 	LOG_PERIOD = 600000, /* milliseconds between warnings */
 };
@@ -89,7 +89,7 @@ static void evaluate(struct ddp *ddp, const struct ddp_pace *paces)
 	uint32_t median;
 	int rank;
 
-	/* Too short a time says nothing. */
+	/* The times are too short, or are 0 after a suspension. */
 	for (rank = 0; rank < ddp->identity.size; rank++)
 		if (paces[rank].all < MINIMUM)
 			return;
@@ -108,7 +108,7 @@ static void evaluate(struct ddp *ddp, const struct ddp_pace *paces)
 		log_slow_rank(ddp, rank, &paces[rank], median);
 }
 
-/* All ranks choose the next exchange from rank 0's time, so they all choose the same collective. */
+/* All ranks compute slow.next from the time of rank 0, so that all have the same number. */
 int ddp_slow_exchange(struct ddp *ddp)
 {
 	struct ddp_pace *paces = ddp->slow.paces;
@@ -117,7 +117,7 @@ int ddp_slow_exchange(struct ddp *ddp)
 	unsigned int suspensions = ddp_watch_suspensions();
 	int status;
 
-	/* If all ranks were suspended, those between two collectives look slow. */
+	/* If all ranks were suspended, a rank that was between two collectives would look slow. */
 	if (suspensions != ddp->slow.suspensions)
 		own = (struct ddp_pace){0, 0};
 	ddp->slow.suspensions = suspensions;

@@ -44,10 +44,10 @@ struct ddp_place {
 
 struct ddp_topology {
 	int size, groups, columns;
-	struct ddp_place *places;     /* by rank: its group and member */
+	struct ddp_place *places;     /* group and member of each rank */
 	int32_t *first;		      /* groups + 1 elements: start of each group in [ranks] */
 	int32_t *ranks;		      /* world ranks, sorted by group, then by member */
-	char (*hosts)[DDP_HOST_NAME]; /* by group: host name */
+	char (*hosts)[DDP_HOST_NAME]; /* host name of each group */
 };
 
 /*

@@ -145,7 +145,7 @@ static int read_options(struct ddp *ddp, const struct ddp_options *options)
 	return ddp_simd_choose(&ddp->simd, &ddp->error);
 }
 
-/* Returns the rendezvous method; NULL: that of the environment. */
+/* Returns the rendezvous method; NULL if the environment chooses it. */
 static const char *choose_method(const struct ddp_options *options)
 {
 	if (options->method || options->world_size == 0)
