@@ -104,7 +104,7 @@ cudaError_t ddp_cuda_query(cudaEvent_t event)
 }
 
 /*
- * The event may be destroyed as soon as a stream waits for it: CUDA keeps it until it has
+ * The event can be destroyed as soon as a stream waits for it: CUDA keeps it until it has
  * completed. Creating or destroying an event does not invalidate a capture.
  */
 int ddp_cuda_order(void *later, void *earlier, struct ddp_error *error)

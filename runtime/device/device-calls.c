@@ -30,9 +30,9 @@ static int agree(struct ddp *ddp, int status)
 
 /*
  * Staged collectives copy data to pinned memory that the ranks of a node share, reduce it there by
- * the collectives for host memory, and copy it back. So the result has the bits of the host's
- * collectives. Streams contain only this rank's own copies. A call of ddp.h returns when the result
- * is complete.
+ * the collectives for host memory, and copy it back. So the result has the same bits as in host
+ * memory. Streams contain only this rank's own copies. A call of ddp.h returns when the result is
+ * complete.
  */
 
 int ddp_device_arena(struct ddp *ddp, size_t bytes, void **memory)
@@ -77,7 +77,10 @@ int ddp_stage_return(struct ddp *ddp, const struct ddp_stage *stage, size_t at, 
 			     copy(ddp, stage->device + at, stage->host + at, bytes, stage->stream));
 }
 
-/* Bytes of a piece: while the host sums one piece, the next piece is copied. */
+/*
+ * PIECE: bytes of a piece. PIECES: pieces in the buffer: while the host sums one, the next is
+ * copied.
+ */
 enum { PIECE = 2 << 20, PIECES = 2 };
 
 static char *piece_at(const struct ddp *ddp, size_t number)
@@ -92,8 +95,8 @@ static size_t least(size_t a, size_t b)
 
 /*
  * Each wait_for() waits for two copies: of one piece to the host, and of the previous piece
- * back. The last one makes the result complete, and the pinned memory free for later calls on other
- * streams.
+ * back. After the last wait the result is complete, and later calls can use the pinned memory on
+ * other streams.
  */
 static int staged_all_reduce(struct ddp *ddp, const void *send, void *recv, size_t count,
 			     enum ddp_type type, enum ddp_op op, void *stream)
@@ -291,7 +294,7 @@ static int join_devices(struct ddp *ddp)
 	status = agree(ddp, status);
 	if (status == 0)
 		status = ddp_all_gather(ddp, &gpu, gpus, sizeof(gpu));
-	if (status == 0) /* all ranks get the same result */
+	if (status == 0) /* all ranks get the same result and need not agree() on it */
 		status = ddp_device_choose(gpus, size, why, sizeof(why), &ddp->error);
 	free(gpus);
 	if (status < 0)
@@ -348,7 +351,7 @@ int ddp_init(struct ddp **ddp, const struct ddp_options *options)
 
 #define NEEDS_JOIN "device memory needs ddp_device_join(), or ddp_options.device at ddp_init"
 
-/* For calls that do not wait for other ranks. */
+/* Begin a call that does not wait for other ranks. */
 static int begin(struct ddp *ddp)
 {
 	int status = ddp_begin_call(ddp);
@@ -356,7 +359,7 @@ static int begin(struct ddp *ddp)
 	return status < 0 || ddp->device ? status : ddp_report(ddp, DDP_ERR_STATE, NEEDS_JOIN);
 }
 
-/* For collectives. [valid] is true if the other arguments are. */
+/* Begin a collective. [valid] is true if its other arguments are valid. */
 static int begin_collective(struct ddp *ddp, enum ddp_call_kind kind, void *stream, bool valid)
 {
 	int status = ddp_begin_call(ddp);
@@ -376,7 +379,7 @@ static int begin_collective(struct ddp *ddp, enum ddp_call_kind kind, void *stre
 }
 
 /*
- * As begin(), for calls after which the caller may free streams and memory. First aborts
+ * As begin(), for calls after which the caller can free streams and memory. First aborts
  * collectives that will never end.
  */
 static int begin_cleanup(struct ddp *ddp)
@@ -458,7 +461,7 @@ int ddp_device_wait(struct ddp *ddp, void *stream)
 	if (status < 0)
 		return status;
 	status = wait_for(ddp, stream, NULL, 0);
-	/* The stream is captured. Nothing has failed. */
+	/* DDP_ERR_STATE means that the stream is captured. The world continues. */
 	return status == DDP_ERR_STATE ? ddp_report_call(ddp, status) : end(ddp, status);
 }
 

@@ -6,9 +6,9 @@
  * gpu/, CUDA and NCCL, and the watch that they get. Start reading in gpu.c, the smaller engine;
  * nccl-engine.c uses NCCL.
  *
- * ddp_nccl.so has all functions except pin(), copy() and captured(). ddp_gpu.so needs no
- * NCCL, and has no collectives, health() or abort(): device-calls.c builds collectives from its
- * copies and from the collectives of host memory.
+ * ddp_nccl.so has all functions except pin(), copy() and captured(). ddp_gpu.so needs no NCCL, and
+ * lacks identity(), connect(), the collectives, health() and abort(): device-calls.c builds
+ * collectives from its copies and from the collectives of host memory.
  *
  * This header uses no CUDA types. A stream is a void pointer; NULL is the engine's own stream.
  * Functions enqueue their work and return; only wait() waits.
@@ -54,7 +54,7 @@ struct ddp_device_engine {
 	struct ddp_module_head head; /* kind "device" */
 
 	/*
-	 * Open device [index] and fill in [gpu], in which only the rank is set before. Does not
+	 * Open device [index] and fill in [gpu], whose rank the caller has set. Does not
 	 * communicate with other ranks.
 	 */
 	int (*open)(struct ddp_device **device, struct ddp_gpu *gpu, int rank, int size, int index,
@@ -67,7 +67,7 @@ struct ddp_device_engine {
 	/*
 	 * Create the communicator of ranks that have one device each (choice.c). Fails at the
 	 * watch's deadline. The watch's time limit also applies to later calls: such a call only
-	 * enqueues work, but may block inside the engine.
+	 * enqueues work, but can block inside the engine.
 	 */
 	int (*connect)(struct ddp_device *device, const uint8_t id[DDP_DEVICE_ID],
 		       const struct ddp_watch *watch, struct ddp_error *error);
@@ -81,9 +81,9 @@ struct ddp_device_engine {
 			  void *stream, struct ddp_error *error);
 
 	/*
-	 * alloc() returns zeroed device memory of this rank. free() accepts NULL; else it sets
-	 * [bytes] to the size of the freed memory; 0 if the memory is kept until close(). close()
-	 * frees all remaining memory.
+	 * alloc() returns zeroed device memory of this rank. free() accepts NULL. It sets [bytes]
+	 * to the size of the freed memory, or to 0 if the engine keeps the memory until close().
+	 * close() frees all remaining memory.
 	 */
 	int (*alloc)(struct ddp_device *device, size_t bytes, void **memory,
 		     struct ddp_error *error);
@@ -94,13 +94,13 @@ struct ddp_device_engine {
 
 	/*
 	 * These functions need neither peers nor a communicator. They use streams of the calling
-	 * thread's device, and all may be captured.
+	 * thread's device, and all can be captured into a CUDA graph.
 	 *  - order(): [later] waits for the work that is enqueued on [earlier] now.
 	 *  - convert(): convert [count] elements to another type, multiplied by [factor] in f32.
 	 *    One type is DDP_F32; the other is DDP_F32 or has 16 bits. If the types are equal, the
-	 *    conversion may be in place.
+	 *    conversion can be in place.
 	 *  - count(): increment [word], which is host memory that the device can access. Only one
-	 *    stream at a time may count in a word.
+	 *    stream at a time is allowed to count in a word.
 	 */
 	int (*order)(void *later, void *earlier, struct ddp_error *error);
 	int (*convert)(void *stream, void *to, enum ddp_type to_type, const void *from,
@@ -110,7 +110,7 @@ struct ddp_device_engine {
 
 	/*
 	 * ddp_gpu.so only. pin() maps host [memory] on the device, at the same address, until
-	 * close(). copy() copies between device and pinned memory, in either direction, and may be
+	 * close(). copy() copies between device and pinned memory, in either direction, and can be
 	 * captured.
 	 */
 	int (*pin)(struct ddp_device *device, void *memory, size_t bytes, struct ddp_error *error);

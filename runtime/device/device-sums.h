@@ -3,7 +3,7 @@
  * device-sums.h - sums in device memory, for gradient/
  *
  * device/ has all CUDA code of libddp. It implements ddp_device_*() of ddp.h, and ddp_init(), which
- * may join devices. It calls comm/ and the directories below it. Start reading in device-calls.c.
+ * can join devices. It calls comm/ and the directories below it. Start reading in device-calls.c.
  *
  *  device-calls.c    calls of ddp.h: choose an engine and call it, or stage through host memory
  *  choice.c          the choice between NCCL and staging
@@ -41,16 +41,16 @@ int ddp_device_arena(struct ddp *ddp, size_t bytes, void **memory);
 struct ddp_stage {
 	char *device, *host;
 	void *stream;	   /* stream of the copies */
-	uint64_t *arrived; /* pinned: number of copies to the host that ended; the device counts */
-	uint64_t awaited;  /* number of copies to the host that were awaited */
+	uint64_t *arrived; /* ended copies to the host, counted by the device; pinned */
+	uint64_t awaited;  /* copies to the host that this rank has awaited */
 };
 
-/* Enqueue the copy of [bytes] at offset [at] to the host. May be captured into a CUDA graph. */
+/* Enqueue the copy of [bytes] at offset [at] to the host. Can be captured into a CUDA graph. */
 int ddp_stage_send(struct ddp *ddp, const struct ddp_stage *stage, size_t at, size_t bytes);
 
 /*
- * Wait for the next copy to the host, in the order in which they are sent. [waited] is the stream
- * that contains it, or a graph with it.
+ * Wait for the next copy to the host, in the order of ddp_stage_send(). [waited] is the stream that
+ * contains the copy or a graph with the copy.
  */
 int ddp_stage_await(struct ddp *ddp, struct ddp_stage *stage, void *waited);
 

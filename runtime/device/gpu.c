@@ -156,7 +156,10 @@ static int copy(struct ddp_device *device, void *to, const void *from, size_t by
 
 /* --- Waiting ------------------------------------------------------------------------------- */
 
-/* Wait until [event] has completed or, if that is earlier, until [word] has reached [value]. */
+/*
+ * Wait until [word] has reached [value]; if [word] is NULL, until [event] has completed. It is an
+ * error if [event] completes before [word] has reached [value].
+ */
 static int poll_event(struct ddp_device *device, cudaEvent_t event, const uint64_t *word,
 		      uint64_t value, const struct ddp_watch *watch, struct ddp_error *error)
 {
@@ -186,7 +189,7 @@ static int poll_event(struct ddp_device *device, cudaEvent_t event, const uint64
 	}
 }
 
-/* If the stream has an error, wait() will report it. */
+/* Ignores an error of the stream, since wait() will report it. */
 static bool is_captured(struct ddp_device *device, void *stream)
 {
 	enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;

@@ -2,7 +2,7 @@
 /*
  * nccl-engine.c - the engine that moves device memory with NCCL (ddp_nccl.so)
  *
- * Some calls may block because of a lost peer or a hung kernel: creating the communicator, freeing
+ * Some calls can block because of a lost peer or a hung kernel: creating the communicator, freeing
  * memory, aborting, closing. They run in a thread with a deadline (bounded.h). The caller's thread
  * enqueues collectives; if NCCL blocks in such a call, the watchdog aborts the communicator. The
  * first failure is stored. After it, the only call to NCCL is the abort.
@@ -139,7 +139,7 @@ static DDP_FORMAT(4, 5) int nccl_error(const struct ddp_device *device, ncclResu
 /*
  * Store [status] and the text of [failure] as the device's failure, unless an earlier one is
  * stored.
- * Returns the stored failure, also in [error].
+ * Returns [status], with the text in [error].
  */
 static int fail(struct ddp_device *device, int status, struct ddp_error *failure,
 		struct ddp_error *error)
@@ -258,9 +258,9 @@ static ncclComm_t enter(struct ddp_device *device, const char *name, size_t coun
 }
 
 /*
- * Record an event after the collective on [stream]. The table has EVENTS entries. If the collective
- * that uses the same entry has not ended, this one is not observed. During a capture no collective
- * runs, and an event would become part of the graph.
+ * Record an event after the collective on [stream]. The table has EVENTS entries. If an earlier
+ * collective still uses the entry of this one, this one is not observed. During a capture nothing
+ * is recorded: no collective runs, and an event would become part of the graph.
  */
 static int observe(struct ddp_device *device, cudaStream_t stream, struct ddp_error *error)
 {
@@ -529,7 +529,7 @@ static void run_watchdog(void *arguments)
 /* --- Connecting ---------------------------------------------------------------------------- */
 
 struct joining {
-	struct ddp_device *device; /* this struct lives longer than the call */
+	struct ddp_device *device; /* the device outlives this call */
 	ncclUniqueId id;
 	char *memory;
 	struct ddp_error error;
@@ -621,7 +621,7 @@ static void join_ranks(void *arguments)
 	    form(joining, &comm) < 0)
 		return;
 	pthread_mutex_lock(&device->lock);
-	/* the deadline has passed, so the communicator must not be used */
+	/* after a failure, such as a passed deadline, the communicator must not be used */
 	if (device->failure.status)
 		comm = NULL;
 	device->comm = comm;
