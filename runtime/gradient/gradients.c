@@ -33,7 +33,7 @@ struct ddp_gradients {
 	size_t exact; /* elements from this offset on are not converted to [wire] */
 	char *arena;  /* NULL on a device until ddp_gradients_place() */
 	char *names;  /* the parameters' names, each with its terminating zero */
-	void *packed; /* buffer for the largest bucket in [wire]; NULL if [wire] is [type] */
+	void *packed; /* buffer of type [wire] for the largest bucket; NULL if [wire] is [type] */
 	struct ddp_virtual *virtual; /* sums of virtual ranks; NULL: no virtual ranks */
 	struct worker *worker; /* NULL with one group: the thread would only compete for the core */
 
@@ -172,8 +172,8 @@ static int sum_packed(const struct ddp_gradients *gradients, void *data, size_t 
 }
 
 /*
- * Sum bucket ([job] modulo the number of buckets) over all ranks. In host memory the sum is
- * complete on return; with NCCL it is only enqueued.
+ * Sum one bucket over all ranks. Its index is [job] modulo the number of buckets. In host memory
+ * the sum is complete on return; with NCCL it is only enqueued.
  */
 static int sum_bucket(struct ddp_gradients *gradients, uint64_t job)
 {
@@ -601,7 +601,7 @@ size_t ddp_gradients_buckets(const struct ddp_gradients *gradients)
 
 /* --- Device memory ---------------------------------------------------------------------- */
 
-/* Returns the bytes of the arena, which begins the caller's device memory. */
+/* Returns the bytes of the arena, which is the first part of the caller's device memory. */
 static size_t arena_bytes(const struct ddp_gradients *gradients)
 {
 	size_t bytes = gradients->layout.elements * gradients->size;
@@ -616,7 +616,9 @@ static size_t packed_bytes(const struct ddp_gradients *gradients)
 	return ddp_layout_largest(&gradients->layout) * ddp_type_size(gradients->wire);
 }
 
-/* The caller may clear this memory between steps, so it has nothing that must survive a step. */
+/*
+ * The caller is allowed to clear this memory between steps, so no step needs data of another one.
+ */
 size_t ddp_gradients_bytes(const struct ddp_gradients *gradients)
 {
 	return gradients->device ? arena_bytes(gradients) + packed_bytes(gradients) : 0;
@@ -665,7 +667,7 @@ int ddp_gradients_place(struct ddp_gradients *gradients, void *memory, void *str
 			return status;
 	}
 	if (gradients->arena != memory)
-		gradients->captured = false; /* graphs copy the memory with which they were made */
+		gradients->captured = false; /* existing graphs copy the old memory */
 	if (progress)
 		*progress = 0;
 	gradients->arena = gradients->stage.device = memory;
@@ -727,7 +729,7 @@ static int enqueue(struct ddp_gradients *gradients, size_t bucket)
 }
 
 /*
- * Start the sum of the next bucket. With a worker, the returned error may belong to an earlier
+ * Start the sum of the next bucket. With a worker, the returned error can belong to an earlier
  * bucket.
  */
 static int launch(struct ddp_gradients *gradients)
@@ -763,8 +765,8 @@ static int fail_parameter(struct ddp_gradients *gradients, int status, const cha
 
 /*
  * Fail in a forked child, or if the gradients are not in the memory that the call requires: device
- * memory ([device]) or host memory. Also fail if device memory was not placed yet. Only [finish]
- * waits for other ranks.
+ * memory ([device]) or host memory. Also fail if device memory was not placed yet. If [finish], the
+ * call is collective, so this rank refuses it together with the other ranks.
  */
 static int expect_memory(struct ddp_gradients *gradients, bool device, bool finish)
 {
@@ -922,7 +924,7 @@ void ddp_gradients_set_sync(struct ddp_gradients *gradients, bool sync)
 
 /* --- Norm ------------------------------------------------------------------------------- */
 
-/* Returns whether this process may compute with the views. Else sets the handle's error. */
+/* Returns whether this process can compute with the views. Else sets the handle's error. */
 static bool has_views(const struct ddp_gradients *gradients)
 {
 	if (!gradients->device)

@@ -12,7 +12,8 @@
 #include "virtual.h"
 
 /*
- * Bits of an integer sum that a double represents exactly; largest number of bits of one gradient.
+ * BITS_OF_SUM: a double represents integers of up to so many bits exactly. BITS_AT_MOST: most bits
+ * of one gradient as an integer.
  */
 enum { BITS_OF_SUM = 53, BITS_AT_MOST = 51 };
 
@@ -28,7 +29,7 @@ struct ddp_virtual {
 	size_t mine;	/* virtual ranks of this rank */
 	size_t current; /* index of this rank's current virtual rank */
 	int bits;	/* bits of a gradient converted to an integer */
-	/* the gradients of all virtual ranks but the last, each laid out as in their arena */
+	/* gradients of this rank's virtual ranks except the last, each laid out like the arena */
 	char *kept;
 	size_t stretch;	   /* elements per all-reduce with other groups */
 	double *sums;	   /* buffer for these elements; NULL: no other group */
@@ -40,7 +41,7 @@ struct ddp_virtual {
 
 /* --- Creation ---------------------------------------------------------------------------- */
 
-/* All ranks have the same number, see compare_options() in gradients.c. */
+/* All ranks return this error: compare_options() has checked that they have the same number. */
 static int refuse(struct ddp *ddp, size_t ranks)
 {
 	size_t size = (size_t)ddp_world(ddp)->size, less = ranks;
@@ -210,7 +211,7 @@ void ddp_virtual_keep(struct ddp_virtual *virtual, size_t bucket, const void *ar
 			 at_bucket(virtual, bucket, arena));
 }
 
-/* The factor [scale] * 2^[exponent] may be outside of double's range, so it is split into two. */
+/* The factor [scale] * 2^[exponent] can be outside of double's range, so it is split into two. */
 static void set_factors(double factor[2], double scale, int exponent)
 {
 	factor[0] = ldexp(scale, exponent / 2);

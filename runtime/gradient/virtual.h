@@ -2,10 +2,10 @@
 /*
  * virtual.h - sums of gradients that give the same bits on any number of ranks
  *
- * A virtual rank is a unit of work. Their number does not depend on the number of ranks. Each rank
- * runs equally many virtual ranks, one after the other, and the gradients of all are summed. A
- * floating-point sum usually depends on order and grouping, since each addition rounds. Here no
- * addition rounds:
+ * A virtual rank is a unit of work. The number of virtual ranks does not depend on that of ranks.
+ * Each rank runs equally many virtual ranks, one after the other, and the gradients of all are
+ * summed. A floating-point sum usually depends on order and grouping, since each addition rounds.
+ * Here no addition rounds:
  *   1. For each parameter, all ranks agree on the exponent of the largest gradient element among
  *      all virtual ranks.
  *   2. Each gradient is rounded to a multiple of one quantum, such that the sum over all virtual
@@ -51,8 +51,8 @@ void ddp_virtual_destroy(struct ddp_virtual *virtual);
 bool ddp_virtual_is_last(const struct ddp_virtual *virtual);
 
 /*
- * Save [bucket] of the current virtual rank's gradients, which are in [arena]. Not for the last
- * virtual rank of this rank.
+ * Save [bucket] of the current virtual rank's gradients, which are in [arena]. Must not be called
+ * for this rank's last virtual rank.
  */
 void ddp_virtual_keep(struct ddp_virtual *virtual, size_t bucket, const void *arena);
 
