@@ -175,7 +175,7 @@ static int read_end_time(const struct ddp_view *view, struct ddp_identity *ident
 
 /*
  * Set the directory of failure records. Its name contains the cluster and the step, because
- * clusters that share a home directory may use the same job numbers.
+ * clusters that share a home directory can use the same job numbers.
  */
 static int place_step_records(const struct ddp_view *view, const char *cluster, const char *step,
 			      struct ddp_identity *id, struct ddp_error *error)
@@ -363,7 +363,7 @@ static int read_local_size(const struct ddp_view *view, struct ddp_identity *id,
 
 /*
  * Set the directory of a plain srun. Its name contains srun's port. After slurmctld has lost its
- * state, another step may get the same number, but it has another port.
+ * state, another step can get the same number, but it has another port.
  */
 static int place_srun(const struct ddp_view *view, struct ddp_identity *id, struct ddp_error *error)
 {
@@ -436,8 +436,8 @@ static int local_rank_of_file(const struct ddp_view *view)
 /*
  * With virtual_local_rank, torchrun shows each worker only one device, and sets its local rank to
  * 0. Since torchrun assigns ranks to nodes in blocks, the real local rank follows from the other
- * numbers. If nodes have different numbers of workers, it does not; so it must also be the one in
- * the path of the error file.
+ * numbers. If nodes have different numbers of workers, it does not. So the computed local rank must
+ * also be in the path of the error file.
  */
 static void undo_virtual(const struct ddp_view *view, struct ddp_identity *id)
 {
@@ -450,7 +450,7 @@ static void undo_virtual(const struct ddp_view *view, struct ddp_identity *id)
 
 /*
  * Returns a hash that distinguishes this world from other worlds on this host. Their run id and
- * port may be equal (by default "none" and 29500). Therefore the hash is computed from the random
+ * port can be equal (by default "none" and 29500). Therefore the hash is computed from the random
  * directory that torchrun created for its workers' errors or, without one, from the parent process.
  */
 static uint64_t host_tag(const struct ddp_view *view)
@@ -506,9 +506,9 @@ static bool find_key_by_hand(const struct ddp_view *view, const struct ddp_ident
 }
 
 /*
- * Format the name of torchrun's world: its run id, the address of rank 0 if there are several nodes,
- * and the port. Run id and port may be equal for two worlds with one working directory (by default
- * "none" and 29500), but not if rank 0 is on the same node.
+ * Format the name of torchrun's world: its run id, the address of rank 0 if there are several
+ * nodes, and the port. Two worlds with one working directory can have the same run id and port (by
+ * default "none" and 29500), but not if their ranks 0 are on the same node.
  */
 static void name_torchrun(const struct ddp_view *view, const struct ddp_identity *id,
 			  const char *run, char name[static 3 * DDP_WORD_SIZE])
@@ -633,7 +633,7 @@ static int identify_single(const struct ddp_view *view, struct ddp_identity *id,
 	const char *job = ddp_variable_get(view->env, "SLURM_JOB_ID");
 	char first[DDP_WORD_SIZE], name[128];
 
-	/* A batch script may run several programs. Each of them is a separate world. */
+	/* A batch script can run several programs. Each of them is a separate world. */
 	ddp_place_word(job ? job : view->around->hostname, first);
 	snprintf(name, sizeof(name), "%s.%s%ld", first, job ? "single-" : "",
 		 view->around->process);
@@ -678,7 +678,7 @@ const char *ddp_source_name(enum ddp_source source)
 	return launchers[source].name;
 }
 
-/* Returns the first launcher of torchrun, srun --ddp, srun, and RANK and WORLD_SIZE. */
+/* Returns the first source that is present: torchrun, srun --ddp, srun, or RANK and WORLD_SIZE. */
 static enum ddp_source choose_source(const struct ddp_view *view)
 {
 	const char *size = ddp_variable_get(view->env, "WORLD_SIZE");
@@ -696,8 +696,8 @@ static enum ddp_source choose_source(const struct ddp_view *view)
 }
 
 /*
- * Read the launcher's numbers. torchrun's are also set by other launchers and by hand: then a world
- * of one rank needs only the first two, and a world on one node only the first four.
+ * Read the launcher's numbers. torchrun's variables are also set by other launchers and by users:
+ * then a world of one rank needs only the first two, and a world on one node only the first four.
  */
 static int read_numbers(const struct ddp_view *view, struct ddp_identity *id,
 			struct ddp_error *error)
@@ -727,7 +727,7 @@ static int check_others(const struct ddp_view *view, const struct ddp_identity *
 			struct ddp_error *error)
 {
 	static const struct {
-		const char *launcher, *rank, *size, *mark; /* mark: not set by Slurm's own PMI */
+		const char *launcher, *rank, *size, *mark; /* mark: Slurm's PMI does not set it */
 	} others[] = {
 		{"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_ID"},
 		{"torchrun or the user", "RANK", "WORLD_SIZE", "RANK"},

@@ -6,8 +6,9 @@
  * reading at ddp_identity_read(); variables.h has the rules for single variables.
  *
  * ddp_identity_read() reads a list of NAME=VALUE and does no I/O. It uses the first of these
- * sources that is present: the plugin's variables (contract.h), SLURM_* of a plain srun, torchrun's
- * variables. If none is, the process is a single rank.
+ * sources that is present: torchrun, if torchrun set its variables last; the plugin's variables
+ * (contract.h); SLURM_* of a plain srun; RANK and WORLD_SIZE of another launcher. If none is, the
+ * process is a single rank.
  */
 #ifndef DDP_WORLD_IDENTITY_H
 #define DDP_WORLD_IDENTITY_H
@@ -71,8 +72,9 @@ int ddp_identity_read(char *const *environment, const struct ddp_surroundings *s
 
 /*
  * As ddp_identity_read(), for the rank of [options], whose world_size is above 0. Failure records,
- * device and share are those of the environment if it describes the same rank of as many ranks.
- * Otherwise, there are no records. An environment that contradicts itself is ignored.
+ * device and share are those of the environment if it has the same rank and size. Otherwise there
+ * are no records and no share, and the local rank determines the device. An environment that
+ * contradicts itself is ignored.
  * Returns 0, or DDP_ERR_ARGUMENT if the members of [options] contradict each other.
  */
 int ddp_identity_give(const struct ddp_options *options, char *const *environment,

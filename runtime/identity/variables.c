@@ -149,7 +149,7 @@ int ddp_numbers_check(const char *const *names, const struct ddp_identity *id,
 {
 	const int values[DDP_NUMBERS] = {id->rank,	 id->size,	id->local_rank,
 					 id->local_size, id->node_rank, id->node_count};
-	/* srun has no variable for it */
+	/* srun has no variable for the local size */
 	const char *local =
 		names[DDP_NUMBER_LOCAL_SIZE] ? names[DDP_NUMBER_LOCAL_SIZE] : "local size";
 

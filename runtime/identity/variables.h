@@ -79,8 +79,8 @@ enum {
 };
 
 /*
- * Read the numbers [first] to [end] - 1 into [identity], from the variables [names]; a NULL is
- * skipped. All others must be set. Returns 0 or DDP_ERR_ENVIRONMENT.
+ * Read the numbers [first] to [end] - 1 into [identity], from the variables [names]. A NULL name is
+ * skipped; all other variables must be set. Returns 0 or DDP_ERR_ENVIRONMENT.
  */
 int ddp_numbers_read(const struct ddp_view *view, const char *const *names, int first, int end,
 		     struct ddp_identity *identity, struct ddp_error *error);
