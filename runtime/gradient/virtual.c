@@ -12,8 +12,8 @@
 #include "virtual.h"
 
 /*
- * BITS_OF_SUM: a double represents integers of up to so many bits exactly. BITS_AT_MOST: most bits
- * of one gradient as an integer.
+ * BITS_OF_SUM: a double represents integers of up to so many bits exactly. BITS_AT_MOST: the most
+ * bits that one gradient has as an integer.
  */
 enum { BITS_OF_SUM = 53, BITS_AT_MOST = 51 };
 
