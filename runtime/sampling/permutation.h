@@ -11,7 +11,7 @@
 
 /*
  * From this many entries on, PyTorch uses another algorithm, with 64 random bits per entry. Older
- * releases such as 1.13 do not, so for such large sets their orders differ from ours.
+ * releases of PyTorch such as 1.13 do not, so for such large sets their orders differ from ours.
  */
 #define DDP_PERMUTATION_LARGE (UINT32_MAX / 20)
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sampler.c - random permutations of PyTorch, and the samples of a rank in them */
+/*
+ * sampler.c - draw PyTorch's random order of the samples, and divide it among the ranks
+ */
 #include "config.h"
 
 #include <stdlib.h>
