@@ -2,15 +2,15 @@
 /*
  * group-private.h - layout of a group's shared memory, and functions shared by the files of local/
  *
- * Members proceed in steps. In each step, every member publishes one line and waits for the lines
- * of all other members. A collective takes one or more steps. Therefore no member is more than one
- * step ahead of another:
+ * Members proceed in steps. In each step, every member publishes one line (struct ddp_line) and
+ * waits for the lines of all other members. A collective takes one or more steps. Therefore no
+ * member is more than one step ahead of another:
  *
- *   - A member writes its line or notice of step s before it publishes s. Others read it until they
- *     publish s+1. The member writes the same memory again for s+2, after all members have
- *     published s+1. So each member needs two lines and two notices.
- *   - Others may read a buffer of step s until they publish s+2, because a staged all-reduce reads
- *     the results of s after s+1. The member may write the same buffer again for s+3. So three
+ *   - A member writes its line or notice (struct ddp_notice) of step s before it publishes s.
+ *     Others read it until they publish s+1. The member writes the same memory again for s+2, after
+ *     all members have published s+1. So each member needs two lines and two notices.
+ *   - Others can read a buffer of step s until they publish s+2, because a staged all-reduce reads
+ *     the results of s after s+1. The member can write the same buffer again for s+3. So three
  *     buffers would be enough, but there are four: step numbers wrap, so the number of buffers must
  *     divide 2^32.
  */
@@ -39,8 +39,8 @@ enum {
 	/* bytes of the largest piece between the two halves of an all-reduce */
 	DDP_LANE_BYTES = 8 << 20,
 	/*
-	 * Bytes of the longest vector that every member reduces as a whole, which saves a step: if
-	 * members spin, and if they sleep.
+	 * Bytes of the longest vector that every member reduces as a whole, which saves a step. The
+	 * limit depends on whether waiting members spin or sleep.
 	 */
 	DDP_SHORT_SPINNING = 4 << 10,
 	DDP_SHORT_SLEEPING = 8 << 10,
@@ -87,7 +87,7 @@ struct ddp_notice {
 	uint64_t digest;
 	uint32_t action, kind;
 	uint32_t type, op;
-	/* root's member number; number of slices for the two halves of an all-reduce */
+	/* member number of the root; number of slices in the two halves of an all-reduce */
 	int32_t root;
 	uint64_t count, bytes;
 	char name[DDP_CALL_NAME];
@@ -132,10 +132,10 @@ struct ddp_group_head {
 
 /* Location of a vector in shared memory, as published in a line. */
 struct ddp_span {
-	uint32_t region;   /* number of the region that contains send; 0: none */
-	uint32_t receives; /* number of the region that contains recv; 0: none */
-	uint64_t at, receives_at;
-	uint32_t staged; /* the first chunk of the vector is in the buffer */
+	uint32_t region;	  /* number of the region with the vector to send; 0: none */
+	uint32_t receives;	  /* number of the region for the result; 0: none */
+	uint64_t at, receives_at; /* offsets in these regions */
+	uint32_t staged;	  /* the first chunk of the vector is in the buffer */
 	uint32_t unused;
 };
 
@@ -148,7 +148,7 @@ struct ddp_group {
 	struct ddp_segment segment;
 	/* listener for other members; member 0 only, until all have attached; else NULL */
 	struct ddp_passing *passing;
-	/* errno if member 0 has no socket; 0: there is no directory for a socket */
+	/* why member 0 has no socket: an errno, or 0 if there is no directory for it */
 	int passing_errno;
 	struct ddp_group_head *head;
 	struct ddp_slot **slots;
@@ -161,9 +161,9 @@ struct ddp_group {
 	uint32_t sequence;	     /* number of the current call's collective */
 	const struct ddp_call *call; /* current call, or NULL */
 	uint32_t first;		     /* first step of the call */
-	/* sum of the missing members' [checks], and awake time at which it last changed in this call */
+	/* sum of the missing members' [checks], and [first] of the call in which it was computed */
 	uint32_t checks, checked_step;
-	uint64_t checked;
+	uint64_t checked; /* awake time at which the sum last changed in this call */
 	/* bytes that this member will probably write to the next step's buffer */
 	size_t expected;
 
@@ -172,8 +172,8 @@ struct ddp_group {
 	bool direct; /* the vectors are in regions; [place] is their location */
 	struct ddp_span place;
 
-	int *pidfds; /* by member: pidfd of its process; -1: not opened, -2: not possible */
-	int *links;  /* by member: connection of passing.c to or from member 0; -1: none */
+	int *pidfds; /* pidfd of each member's process; -1: not opened, -2: not possible */
+	int *links;  /* connections of passing.c, all to or from member 0; -1: none */
 	struct pollfd *polls;
 	const void **from; /* [size] pointers to source vectors, for kernels */
 	void **to;
@@ -304,9 +304,9 @@ int ddp_passing_connect(struct ddp_group *group, const struct ddp_socket *socket
 			struct ddp_error *error);
 
 /*
- * Send the descriptor [fd] of the memory with [token] over the connection [link]; receive such a
- * descriptor from member 0. Neither function waits.
- * Return 0, or the descriptor; -1 with errno.
+ * ddp_passing_send() sends the descriptor [fd] of the memory with [token] over the connection
+ * [link]. Returns 0, or -1 with errno. ddp_passing_receive() receives such a descriptor from member
+ * 0, and returns it, or -1 with errno. Neither function waits.
  */
 int ddp_passing_send(int link, const uint64_t token[2], int fd);
 int ddp_passing_receive(struct ddp_group *group, const uint64_t token[2]);

@@ -20,7 +20,7 @@
 
 enum {
 	LARGE = 2 << 20,
-	TRIES = 20, /* tries to open the socket while the ranks of an earlier world leave */
+	TRIES = 20, /* maximum number of attempts in listen_in_directory() */
 };
 
 struct ddp_region {
@@ -64,8 +64,8 @@ static int count_cpus(const uint64_t *cpus)
 }
 
 /*
- * Returns whether every member can have its own CPU. For each CPU set that a member is bound to,
- * the members bound to it must not be more than its CPUs.
+ * Returns whether every member can have its own CPU. Each CPU set to which a member is bound must
+ * have at least as many CPUs as there are members bound within it.
  */
 static bool has_enough_cpus(struct ddp_slot *const *slots, int size)
 {
@@ -151,8 +151,8 @@ static int group_join(struct ddp_group *group, struct ddp_error *error)
 }
 
 /*
- * Listen in the directory. Retry, because the last rank of an earlier world may remove the
- * directory as long as the socket is not in it.
+ * Listen in the directory. Retry, because the last rank of an earlier world can remove the
+ * directory until the socket is in it.
  */
 static void listen_in_directory(struct ddp_group *group, const struct ddp_group_options *options)
 {

@@ -105,8 +105,8 @@ void ddp_group_leave(struct ddp_group *group);
 
 /*
  * Announce that this member waits for other groups ([away] is true), or no longer does. Meanwhile,
- * members that wait for this one wait past their deadline, since this member will report the missing
- * rank. They stop if this member has not checked its own wait for a time limit.
+ * members that wait for this one wait past their deadline, since this member will report the
+ * missing rank. They stop if this member has not checked its own wait within the time limit.
  */
 void ddp_group_away(struct ddp_group *group, bool away);
 
@@ -123,17 +123,18 @@ void ddp_group_abort(struct ddp_group *group, int status, const char *text);
 int ddp_group_aborted(const struct ddp_group *group, struct ddp_error *error);
 
 /*
- * Check whether a member refuses its next call (ddp_call_is_refusal()) after fewer device
- * collectives, as counted in [count] of its call, than this member has made. Such a member does not
- * take part in one of these. For waits that are not in a call of the group.
+ * Check whether another member refuses a collective on device memory that this member has started,
+ * and which therefore cannot end. [made] is the number of such collectives of this member. The
+ * other member has announced a refusal (ddp_call_is_refusal()) as its next call, with a smaller
+ * number in [count]. Call this only between calls of the group.
  * Returns 0, or DDP_ERR_MISMATCH with the member and its call.
  */
 int ddp_group_check_refusals(const struct ddp_group *group, uint64_t made, struct ddp_error *error);
 
 /*
  * Check the processes of members that have not left. Returns 0, or DDP_ERR_PEER with a member that
- * has ended. Takes a few microseconds. Collectives do this while they wait. A watch thread may call
- * this function while the program computes.
+ * has ended. Takes a few microseconds. Collectives do this while they wait. A watch thread is
+ * allowed to call this function while the program computes.
  */
 int ddp_group_check_members(struct ddp_group *group, struct ddp_error *error);
 
@@ -175,14 +176,13 @@ int ddp_group_all_gather(struct ddp_group *group, const struct ddp_call *call, c
 			 struct ddp_error *error);
 
 /*
- * An all-reduce in two halves. Between them, slices can be summed over all groups. The vector is
- * divided into [slices]; slice s belongs to member s (s < slices <= size).
- *   1. ddp_group_reduce() writes the group's sum of this member's slice to [slice], which has
- *      [count] elements.
- *   2. The caller may replace it by the sum over all groups.
+ * An all-reduce in two halves, between which the caller can sum over all groups. A long vector is
+ * processed in pieces, which are the same in all groups. Each piece is divided into [slices]; slice
+ * s belongs to member s (s < slices <= size). Repeat these steps until [done]:
+ *   1. ddp_group_reduce() sums this member's slice over the group, and sets [slice] to the sums and
+ *      [count] to their number.
+ *   2. The caller can replace the sums by those over all groups.
  *   3. ddp_group_publish() copies every slice to every member's [recv].
- * A long vector is processed in pieces, which are the same in all groups: repeat the steps until
- * [done].
  */
 struct ddp_group_pass {
 	const struct ddp_call *call;
@@ -191,7 +191,7 @@ struct ddp_group_pass {
 	double scale; /* factor that ddp_group_publish() applies */
 	int slices;
 
-	size_t at;    /* bytes of the vector that are done; initially 0 */
+	size_t at;    /* number of elements that are done; initially 0 */
 	void *slice;  /* this member's slice, in the group's memory; NULL: it has none */
 	size_t count; /* number of elements of [slice] */
 	bool done;

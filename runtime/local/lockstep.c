@@ -369,7 +369,10 @@ int ddp_call_begin(struct ddp_group *group, const struct ddp_call *call, enum dd
 	group->first = group->step + 1;
 	group->digest = digest_call(call, action, bytes, root);
 	group->sequence = (uint32_t)call->sequence;
-	/* The names of refusals with equal digests differ. */
+	/*
+	 * An equal notice is there already. But refusals with equal digests can have different
+	 * names.
+	 */
 	if (notice->digest == group->digest && !ddp_call_is_refusal(call->kind))
 		return 0;
 	*notice = (struct ddp_notice){
@@ -651,7 +654,7 @@ static void publish(struct ddp_group *group)
 	}
 	/*
 	 * The count and the product wrap in the same way. A member that has seen this member's line
-	 * may increment the count for the next step before this member does for this step.
+	 * can increment the count for the next step before this member does for this step.
 	 */
 	arrived = atomic_fetch_add(&head->arrived, 1) + 1;
 	if ((int32_t)(arrived - group->step * (uint32_t)group->size) >= 0 &&

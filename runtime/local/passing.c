@@ -44,7 +44,7 @@ enum { SPARE = 16 }; /* pending connections that are allowed in addition to one 
 
 struct challenge {
 	uint8_t bytes[DDP_HASH_SIZE];
-	int32_t index; /* index of the member that sends this proof */
+	int32_t index; /* index of the member that sends a proof */
 };
 
 struct proof {

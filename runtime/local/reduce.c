@@ -390,7 +390,7 @@ int ddp_group_reduce(struct ddp_group *group, struct ddp_group_pass *pass,
 
 /* --- Second half -------------------------------------------------------------------------- */
 
-/* Write this member's slice to all members' recv. Then take the step that publishes it. */
+/* Write this member's slice to all members' recv. After the step, all slices have been written. */
 static int publish_direct(struct ddp_group *group, const struct vector *vector,
 			  const struct piece *piece, const struct ddp_watch *watch,
 			  struct ddp_error *error)
@@ -530,7 +530,7 @@ static int broadcast_long(struct ddp_group *group, char *data, size_t bytes, int
 		return broadcast_pieces(group, data, bytes, root, watch, error);
 	if (group->index != root)
 		memcpy(data, ddp_span_memory(group, place.region, root, place.at), bytes);
-	/* after this step, root may overwrite its data */
+	/* after this step, root can overwrite its data */
 	return ddp_step(group, watch, error);
 }
 
@@ -599,7 +599,7 @@ static int gather_long(struct ddp_group *group, const char *send, char *recv, si
 			memcpy(recv + (size_t)m * bytes,
 			       ddp_span_memory(group, place.region, m, place.at), bytes);
 	}
-	/* after this step, the members may overwrite their data */
+	/* after this step, the members can overwrite their data */
 	return ddp_step(group, watch, error);
 }
 

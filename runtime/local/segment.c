@@ -45,7 +45,7 @@ struct ticket {
 	size_t bytes;
 	uintptr_t base; /* address of the creator's mapping, for threads of process [pid] */
 	uint64_t pids;	/* pid namespace of [pid] */
-	/* errno if the creator has no socket; 0: it has no directory for a socket */
+	/* why the creator has no socket: an errno, or 0 if it has no directory for it */
 	int why;
 	struct ddp_socket socket;
 };
@@ -270,7 +270,7 @@ static bool read_ticket(struct ticket *ticket, const char *text)
 }
 
 /*
- * Check the token of the opened file, because a pid of another namespace may lead to another
+ * Check the token of the opened file, because a pid of another namespace can lead to another
  * process's file.
  */
 static int check_file(int fd, const char *path, const struct ticket *ticket,
