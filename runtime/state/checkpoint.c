@@ -88,8 +88,7 @@ static int check_items(const struct items *items, struct ddp_error *error)
 
 /*
  * Check that all ranks have the same keys in [pairs] and the same [tensors], in the same order.
- * Tensors are the same if name, type and shape are equal and both have data, or neither.
- * Collective.
+ * Tensors are the same if name, type and shape are equal. Collective.
  * Returns 0, DDP_ERR_MISMATCH or DDP_ERR_ARGUMENT. All ranks get the same status, and the same
  * text.
  */

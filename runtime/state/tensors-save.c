@@ -58,8 +58,8 @@ static void put_tensor(struct ddp_text *text, const struct ddp_tensor *tensor, u
 }
 
 /*
- * Rank of [type] in the file order of the format's reference writer: large elements first, so that
- * all data is aligned.
+ * Position of [type] in the file order of the format's reference writer: large elements first, so
+ * that all data is aligned.
  */
 static int type_order(enum ddp_type type)
 {
