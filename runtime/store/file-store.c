@@ -88,7 +88,7 @@
 #include "store.h"
 
 enum {
-	TRIES = 20, /* tries of begin() while the ranks of an earlier meeting leave */
+	TRIES = 20, /* maximum number of attempts in begin() */
 	NAMED = 16, /* missing ranks that a message lists; the others are counted */
 };
 
@@ -99,12 +99,12 @@ enum {
 #define RECORD_TIME 30000u	  /* estimated time that rank 0 needs per record */
 #define CHANGE_PERIOD 1000000000u /* minimum of change_period() */
 
-/* Seconds for which a directory may be missing. */
+/* Seconds after which a missing directory is an error. */
 #define LAG_LIMIT 0.2
 
 struct file_store {
 	struct ddp_store base;
-	/* this process's record; its fence is the next one, its meeting is valid if [joined] */
+	/* this process's record for the next fence; its [meeting] is valid if [joined] */
 	struct ddp_record mine;
 	const char *directory;
 	bool own;
@@ -117,9 +117,9 @@ struct file_store {
 	struct ddp_meetings known;
 	bool is_missing;	 /* the directory was not found */
 	struct ddp_watch lag;	 /* time limit for [is_missing] */
-	bool *arrived;		 /* by rank: its record for this fence was seen */
-	struct iovec *records;	 /* rank 0 only, by rank: record for this fence */
-	uint32_t missing;	 /* rank 0 only: number of records that were not read yet */
+	bool *arrived;		 /* for each rank: its record for this fence was seen */
+	struct iovec *records;	 /* record of each rank for this fence (used by rank 0) */
+	uint32_t missing;	 /* number of records that rank 0 has not read yet */
 	struct ddp_table *table; /* table of the last fence */
 	/* name of rank 0, such as "rank 0 on n1 (process 77)", from its hello */
 	char rank0[96];
@@ -171,7 +171,8 @@ static int pause_for(struct pause *pause, const struct ddp_watch *watch, struct 
 /* --- The files of a meeting ------------------------------------------------------------- */
 
 /*
- * Write a file with [record], which gets [kind], and [body]. Returns 0, or DDP_ERR_FILE with errno.
+ * Write a file with [record], whose kind becomes [kind], and [body]. Returns 0, or DDP_ERR_FILE
+ * with errno.
  *
  * The file is not synced. close() makes it visible to other nodes (NFS) and reports a full disk. No
  * record needs to survive a power failure, and an incomplete record fails its checksum. With syncs,
@@ -471,7 +472,7 @@ static int begin(struct file_store *store, struct ddp_error *error)
 
 	store->mine.meeting = store->mine.process;
 	/*
-	 * Retry, because the last rank of an earlier meeting may remove the directory at the same
+	 * Retry, because the last rank of an earlier meeting can remove the directory at the same
 	 * time.
 	 */
 	for (int i = 0; i < TRIES && status < 0; i++) {
@@ -505,7 +506,7 @@ static int read_record(struct file_store *store, uint32_t rank, struct ddp_error
 	int status;
 
 	ddp_meeting_path(path, store->directory, mine->meeting, ".ranks/%u.%u", mine->fence, rank);
-	ddp_watch_block(); /* the limit of 30 s is for one record */
+	ddp_watch_block(); /* from here on, this record can take 30 s */
 	status = ddp_file_read(path, DDP_RECORD_HEAD + DDP_RECORD_BODY, &data, &size, error);
 	ddp_watch_unblock();
 	if (status != 0)
@@ -959,7 +960,7 @@ static uint64_t change_period(const struct file_store *store)
 /*
  * If the time [due] has come, change the directories that this rank lists, and set the next time. A
  * rank that waits for rank 0 writes a byte, since rank 0 cannot report that the disk is full.
- * Returns 0, or DDP_ERR_FILE if it is.
+ * Returns 0, or DDP_ERR_FILE if the disk is full.
  */
 static int change_listed(const struct file_store *store, uint64_t *due, struct ddp_error *error)
 {

@@ -23,7 +23,7 @@
 
 enum {
 	DIGITS = 16, /* hexadecimal digits of a meeting's number */
-	TRIES = 20,  /* tries while another process removes the same directory */
+	TRIES = 20,  /* maximum number of attempts while another process changes a directory */
 	DAY = 24 * 60 * 60,
 	AHEAD = 8192, /* minimum bytes of a table per read */
 };
@@ -225,7 +225,7 @@ int ddp_meetings_directory(const char *directory, bool own, struct ddp_error *er
 		return ddp_error_set(error, DDP_ERR_FILE, "the rendezvous %.100s... is too long",
 				     directory);
 	/*
-	 * Retry, because ranks that leave an earlier meeting may remove the directory at the same
+	 * Retry, because ranks that leave an earlier meeting can remove the directory at the same
 	 * time.
 	 */
 	for (int i = 0; i < TRIES && status < 0; i++) {

@@ -37,7 +37,7 @@ enum { GET_SECONDS = 30 };
  * waiting.
  */
 struct pending {
-	/* number of users, the caller and PMIx; the last one frees the structure */
+	/* number of users: the caller and PMIx; the last one frees the structure */
 	_Atomic int users;
 	_Atomic bool done;
 	pmix_status_t status;
@@ -47,7 +47,7 @@ struct pending {
 struct pmix_store {
 	struct ddp_store base;
 	pmix_proc_t me;
-	struct ddp_record mine; /* this process's record; its fence is the next one */
+	struct ddp_record mine; /* this process's record for the next fence */
 	pmix_value_t *found;	/* result of the last PMIx_Get() */
 	bool initialised, is_listening;
 	size_t handler;
@@ -62,7 +62,7 @@ struct pmix_store {
  */
 static uint32_t next_fence;
 
-/* [lock] protects these, and [event] of all stores. */
+/* Protects the next two variables, and the member [event] of all stores. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct pmix_store *stores; /* the open stores */
 static uint32_t next_world;

@@ -19,8 +19,8 @@
 
 enum {
 	DDP_STORE_KEY = 32,	 /* bytes of a key with its terminating zero */
-	DDP_STORE_KEYS = 256,	 /* keys that a rank may put between two fences */
-	DDP_STORE_VALUE = 65536, /* bytes that a rank may put between two fences */
+	DDP_STORE_KEYS = 256,	 /* maximum keys that a rank puts between two fences */
+	DDP_STORE_VALUE = 65536, /* maximum bytes that a rank puts between two fences */
 	DDP_RECORD_HEAD = 160,	 /* bytes of a head */
 	/* maximum bytes of a body */
 	DDP_RECORD_BODY = DDP_STORE_VALUE + DDP_STORE_KEYS * (DDP_STORE_KEY + 4),

@@ -200,7 +200,10 @@ int ddp_store_open(struct ddp_store **store, const char *name, const struct ddp_
 		ddp_log_print(log, DDP_LEVEL_DEBUG, "rendezvous", "method %s%s%s",
 			      method->head.name, *identity->directory ? ", " : "",
 			      identity->directory);
-	/* The watch uses the clock of libddp, not that of the method's module. */
+	/*
+	 * Start the watch here, so that it uses libddp's clock and not the one in the method's
+	 * module.
+	 */
 	(void)ddp_watch_now(watch);
 	ddp_watch_block();
 	status = method->open(store, identity, watch, error);
@@ -214,7 +217,10 @@ int ddp_store_open(struct ddp_store **store, const char *name, const struct ddp_
 
 /* --- Functions common to all methods ------------------------------------------------------ */
 
-/* A method may block in a file system or in a server. Its sleeps do not (ddp_watch_sleep()). */
+/*
+ * A method can block in a file system or in a server, so it is called between ddp_watch_block() and
+ * ddp_watch_unblock(). Its sleeps do not count as blocked (ddp_watch_sleep()).
+ */
 
 int ddp_store_put(struct ddp_store *store, const char *key, const void *value, size_t size,
 		  struct ddp_error *error)

@@ -116,7 +116,7 @@ int ddp_store_get(struct ddp_store *store, int rank, const char *key, void *valu
 void ddp_store_abort(struct ddp_store *store, const char *text);
 
 /*
- * Returns the message of a rank that aborted, with its rank and node, or NULL. May be called a few
+ * Returns the message of a rank that aborted, with its rank and node, or NULL. Can be called a few
  * times per second.
  */
 const char *ddp_store_aborted(struct ddp_store *store);
