@@ -11,7 +11,7 @@
 
 /*
  * A wait polls for SPIN_NS. Until YIELD_NS are over, it also calls sched_yield(). Then it waits for
- * events.
+ * events. Every CHECK_NS it checks the conditions that end it.
  */
 #define SPIN_NS 20000u
 #define YIELD_NS 1000000u
@@ -55,7 +55,7 @@ void ddp_exchange_start(struct ddp_exchange *exchange, const struct ddp_column *
 	ddp_error_clear(&exchange->error);
 }
 
-/* Start of a note whose error is DDP_ERR_MISMATCH. */
+/* Prefix of notes whose error is DDP_ERR_MISMATCH. */
 #define MISMATCH_NOTE "mismatch: "
 
 void ddp_column_note(const struct ddp_host_engine *engine, struct ddp_host *host, int status,
@@ -131,7 +131,7 @@ static int await_reports(struct ddp_exchange *exchange, uint64_t nanoseconds,
 /*
  * The connection to [rank] is lost. If that rank ended because of another failure, it has reported
  * this before, at least in the rendezvous store. Then its report is the error, not the lost
- * connection. A rank that closed its connections in ddp_destroy() is not an event of the engine.
+ * connection. If that rank closed its connections in ddp_destroy(), the engine reports no event.
  */
 static int handle_loss(struct ddp_exchange *exchange, int rank)
 {
@@ -267,7 +267,7 @@ static int set_call_error(struct ddp_exchange *exchange, const struct ddp_messag
 			     call->sequence);
 }
 
-/* [message] failed. The engine may know more about the failure of its peer. */
+/* [message] failed. If the engine reports that a peer failed, return that error instead. */
 static int handle_failure(struct ddp_exchange *exchange, const struct ddp_message *message)
 {
 	const char *peer = member_name(exchange, message->member);
@@ -302,8 +302,9 @@ static int check_message(struct ddp_exchange *exchange, const struct ddp_message
 }
 
 /*
- * Returns 0 if the engine has started a message. Otherwise the engine's error is in
- * [exchange]->error, but a peer's failure may be the cause.
+ * Returns 0 if the engine has started a message. Otherwise ends the call: with the failure of a
+ * peer if the engine reports one, else with the engine's error [status], whose text is in
+ * exchange->error.
  */
 static int started(struct ddp_exchange *exchange, int status)
 {
@@ -411,7 +412,9 @@ int ddp_column_check_refusals(const struct ddp_column *column, uint64_t made,
 	while (status == 0 && column->engine->early &&
 	       (peer = column->engine->early(column->host, &position, &tag)) >= 0) {
 		uint32_t check = (uint32_t)tag, kind = check >> DDP_COLUMN_HASH_BITS;
-		/* [made] minus the peer's number, of which the tag has the lower bits */
+		/*
+		 * [made] minus the peer's number of device collectives; the tag has its lower bits
+		 */
 		uint32_t more = ((uint32_t)made - check) << (32 - DDP_COLUMN_HASH_BITS);
 
 		if (ddp_call_is_refusal(kind) && (int32_t)more > 0)

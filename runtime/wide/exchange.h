@@ -3,8 +3,9 @@
  * exchange.h - the messages of one collective call of a column
  *
  * A function that returns an int returns a negative DDP_ERR_x if the call has failed. Before it
- * returns, it sends a note to the other members and cancels all messages, so that neither messages
- * nor data are in use any longer. ddp_exchange_end() returns the text of the error.
+ * returns, it sends a note with the error's text to the other members and cancels all messages, so
+ * that neither messages nor data are in use any longer. ddp_exchange_end() returns the text of the
+ * error.
  */
 #ifndef DDP_WIDE_EXCHANGE_H
 #define DDP_WIDE_EXCHANGE_H
@@ -25,7 +26,7 @@ struct ddp_exchange {
 	uint64_t tag;  /* tag of all messages of the call */
 	uint64_t now;  /* awake time at the end of the last step */
 	uint64_t busy; /* awake time at which a message last made progress */
-	/* awake time at which the watch and the engine's event() were last called */
+	/* awake time of the last check of the watch and of the engine's events */
 	uint64_t checked;
 	bool noted; /* another rank has already reported the failure to all */
 	struct ddp_error error;
@@ -52,9 +53,10 @@ void ddp_column_note(const struct ddp_host_engine *engine, struct ddp_host *host
 		     const char *text);
 
 /*
- * Check for a note, and for a refusal (ddp_call_is_refusal()) of a peer that has made fewer device
- * collectives than this rank, [made]. Such a peer does not take part in one of these. For waits that
- * are not in a call of the column.
+ * Check for a note. Also check whether a peer refuses a collective on device memory that this rank
+ * has started, and which therefore cannot end: the peer has sent a refusal (ddp_call_is_refusal())
+ * after fewer such collectives than this rank, which has made [made]. Call this only between calls
+ * of the column.
  * Returns 0, or a status with a text that names the peer.
  */
 int ddp_column_check_refusals(const struct ddp_column *column, uint64_t made,

@@ -9,7 +9,8 @@
  * An engine sends messages between two ranks. Each message has a tag. Receives from a peer are
  * started in the order of that peer's sends, and the engine matches them in this order. The caller
  * compares the tags. The engines are tcp, which is part of libddp, and mpi, a module (ddp_mpi.so).
- * Only one thread at a time uses an engine.
+ * Only one thread at a time uses an engine. A note is the text of a failure, which an engine sends
+ * to all peers.
  */
 #ifndef DDP_WIDE_HOST_H
 #define DDP_WIDE_HOST_H
@@ -73,7 +74,7 @@ struct ddp_host_engine {
 	bool all_peers; /* meet() needs the cards of all peers of the column */
 
 	/*
-	 * Initialize the engine and fill in the [card] of this rank. May wait for other ranks; the
+	 * Initialize the engine and fill in the [card] of this rank. Can wait for other ranks; the
 	 * watch of [setup] ends the wait.
 	 */
 	int (*open)(struct ddp_host **host, const struct ddp_host_setup *setup,

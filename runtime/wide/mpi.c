@@ -44,7 +44,7 @@ static const char *const launched[] = {"PMI_RANK", "PMI_FD", "PMI_PORT", "PMIX_R
 
 struct card {
 	uint32_t magic;
-	int32_t rank; /* in MPI_COMM_WORLD */
+	int32_t rank; /* rank in MPI_COMM_WORLD */
 };
 
 enum { CARD_MAGIC = 0x69706d64, TAG_BITS = 15 };
@@ -58,7 +58,7 @@ struct peer {
 
 /* An MPI request, and the request of host.h to which it belongs. */
 struct slot {
-	struct ddp_host_request *request; /* NULL: a control message */
+	struct ddp_host_request *request; /* NULL for a control message */
 	uint64_t tag;
 	bool receive;
 };
@@ -80,12 +80,12 @@ struct ddp_host {
 	ddp_host_end *end;
 	int own; /* this rank in MPI_COMM_WORLD */
 
-	struct peer *peers; /* [size] */
-	/* [size]: world ranks in the order of the engine's communicators */
+	struct peer *peers; /* [size] peers, by rank */
+	/* world ranks in the order of the engine's communicators */
 	int *members;
 	MPI_Comm messages, control; /* MPI_COMM_NULL before meet() */
 
-	int count; /* slots and requests in use */
+	int count; /* number of slots and requests in use */
 	struct slot *slots;
 	MPI_Request *requests;
 
@@ -284,8 +284,8 @@ static bool has_messages(const struct ddp_host *host)
 }
 
 /*
- * Cancel all receives. MPI gives back a receive for which nothing has arrived. If MPI still uses
- * other buffers, it is not called any more.
+ * Cancel all receives. MPI cancels only receives for which nothing has arrived. If MPI still uses
+ * other buffers after FLUSH_S, it is not called any more.
  */
 static void mpi_cancel(struct ddp_host *host)
 {
@@ -522,7 +522,7 @@ static int read_card(const struct ddp_host *host, const struct ddp_host_card *ca
 /* Arguments of make_communicators(). */
 struct making {
 	struct ddp_host *host;
-	const int *ranks; /* of MPI_COMM_WORLD */
+	const int *ranks; /* ranks of MPI_COMM_WORLD */
 	int count;
 };
 

@@ -9,7 +9,7 @@
 
 #include "exchange.h"
 
-/* Number of pieces that may be sent, or received, at the same time. */
+/* Maximum number of pieces that are sent, or received, at the same time. */
 enum { WINDOW = 4 };
 
 /*
@@ -59,12 +59,9 @@ struct pipe {
 	struct parts parts;
 	char *data;
 	struct walk in, out; /* positions in the parts to receive, and in the parts to send */
-	/*
-	 * number of parts to send, at first, that are this member's own; later parts must arrive
-	 * first
-	 */
+	/* the first [own] parts to send are this member's own; the others must arrive first */
 	int own;
-	/* number of parts to receive, at first, that are combined with this member's data */
+	/* the first [combine] parts to receive are combined with this member's data */
 	int combine;
 	ddp_kernel *kernel;
 	size_t element; /* bytes of an element */
@@ -98,8 +95,8 @@ static struct walk walk_from(int part, int steps, int count)
 }
 
 /*
- * Returns whether another piece follows. Sets walk->step to the position of that piece's part in
- * the sequence.
+ * Returns whether the sequence contains another piece. At the end of a part, first advances [walk]
+ * to the next part.
  */
 static bool has_piece(const struct parts *parts, struct walk *walk)
 {

@@ -41,8 +41,9 @@ struct ddp_column {
 struct ddp_column_call {
 	uint32_t sequence;
 	/*
-	 * kind (base/type.h), then DDP_COLUMN_HASH_BITS of a hash of type, operation and count; for a
-	 * refusal, of the number of device collectives that its rank has made before
+	 * Upper bits: kind of the call (base/type.h). Lower DDP_COLUMN_HASH_BITS: hash of type,
+	 * operation and count; in a refusal, the number of device collectives that the rank has
+	 * made.
 	 */
 	uint32_t check;
 	const char *name;
@@ -74,7 +75,7 @@ int ddp_column_broadcast(struct ddp_column *column, const struct ddp_column_call
 
 /*
  * All-gather. Member i contributes bytes [offsets][i] to [offsets][i+1] of [recv]. The members'
- * parts may differ in size.
+ * parts can differ in size.
  */
 int ddp_column_all_gather(struct ddp_column *column, const struct ddp_column_call *call, void *recv,
 			  const size_t *offsets, const struct ddp_watch *watch,

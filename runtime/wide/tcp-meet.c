@@ -57,14 +57,14 @@ struct transcript {
 _Static_assert(sizeof(struct hello) == 32, "bytes of a HELLO");
 _Static_assert(sizeof(struct transcript) == 56, "a transcript has no padding");
 
-/* Next event of a connection. */
+/* State of a connection. */
 enum stage {
-	STAGE_IDLE,	 /* connecting side: time of the next try */
-	STAGE_CONNECT,	 /* connecting side: the kernel connects */
-	STAGE_CHALLENGE, /* connecting side: CHALLENGE arrives */
-	STAGE_ANSWER,	 /* connecting side: the listening side's proof arrives */
-	STAGE_HELLO,	 /* listening side: HELLO arrives */
-	STAGE_PROOF,	 /* listening side: PROOF arrives */
+	STAGE_IDLE,	 /* connecting side: waits for the time of the next attempt */
+	STAGE_CONNECT,	 /* connecting side: waits for the kernel to connect */
+	STAGE_CHALLENGE, /* connecting side: waits for CHALLENGE */
+	STAGE_ANSWER,	 /* connecting side: waits for the listening side's proof */
+	STAGE_HELLO,	 /* listening side: waits for HELLO */
+	STAGE_PROOF,	 /* listening side: waits for PROOF */
 	STAGE_DONE,
 };
 
@@ -72,15 +72,17 @@ struct handshake {
 	int fd; /* -1 if there is no socket */
 	enum stage stage;
 	struct ddp_tcp_partner *partner; /* NULL if not yet known */
-	/* time at which this entry came into use; in STAGE_IDLE: time of the next try */
+	/* time at which this entry came into use; in STAGE_IDLE, time of the next attempt */
 	uint64_t since;
 	struct hello hello;
 	uint8_t challenge[NONCE];
 	uint8_t buffer[DDP_HASH_SIZE];
 	size_t received;
 	struct ddp_tcp_address from; /* listening side: the peer's address */
-	int last_error;		     /* connecting side: errno of the last try */
-	/* connecting side: time since when all tries have failed in the same way; 0: none has */
+	int last_error;		     /* connecting side: errno of the last attempt */
+	/*
+	 * connecting side: time since which no attempt has reached the partner; 0: the last one did
+	 */
 	uint64_t failing_since;
 };
 
@@ -222,8 +224,8 @@ static void finish(struct meeting *meeting, struct handshake *handshake)
 /* --- The connecting side ------------------------------------------------------------------- */
 
 /*
- * Schedule the next try. [why] is an errno value. The partner may also have closed the connection
- * to make space for another one.
+ * Schedule the next attempt. [why] is the errno of the last one. ECONNRESET and EBADMSG mean that
+ * the partner was reached, and perhaps closed the connection to make space for another one.
  */
 static void retry_later(const struct ddp_tcp_meeting *meeting, struct handshake *handshake, int why)
 {
@@ -512,7 +514,7 @@ static int handle_events(struct meeting *meeting, int milliseconds, struct ddp_e
 			continue_ours(meeting, &meeting->ours[i]);
 		else if (polled[i].revents)
 			continue_theirs(meeting, &meeting->ours[i]);
-	/* Accept last, because new connections may reuse entries that were polled. */
+	/* Accept last, because new connections can reuse entries that were polled. */
 	return listener->revents ? accept_all(meeting, error) : 0;
 }
 

@@ -59,7 +59,7 @@ int ddp_tcp_address_choose(struct ddp_tcp_address *address, struct ddp_error *er
 struct ifaddrs;
 
 /*
- * Returns whether an entry of getifaddrs() is up and has an address that other nodes may reach:
+ * Returns whether an entry of getifaddrs() is up and has an address that other nodes can reach:
  * IPv4, or an IPv6 address that is not link-local.
  */
 bool ddp_tcp_can_use(const struct ifaddrs *interface);

@@ -49,8 +49,8 @@ enum {
 #define CHECK_NS UINT64_C(1000000000)
 
 /*
- * Seconds that a clean close waits for the partners' BYE. Seconds for which any other close tries to
- * send notes.
+ * GOODBYE_S: seconds that a clean close waits for the partners' BYE. FLUSH_S: seconds for which any
+ * other close tries to send notes.
  */
 #define GOODBYE_S 0.8
 #define FLUSH_S 0.05
@@ -118,7 +118,7 @@ struct ddp_host {
 	struct ddp_tcp_meeting meeting; /* state of meet(); unused afterwards */
 	struct connection *connections; /* [count] connections */
 	int count;
-	int *index; /* [size]: by rank, index of the connection to it */
+	int *index; /* index of the connection to each rank */
 	struct pollfd *polled;
 	uint64_t served;  /* time at which all connections were last polled */
 	uint64_t checked; /* time at which the peers' hosts were last checked */
@@ -156,8 +156,8 @@ static struct transfer *take_first(struct queue *queue)
 }
 
 /*
- * Memory, in bytes, of messages without a receive, per connection. The largest message fits. A full
- * stash stops reading.
+ * Maximum memory, in bytes, of messages without a receive, per connection. The largest message
+ * fits. A full stash stops reading.
  */
 #define STASH_MOST (sizeof(struct transfer) + DDP_HOST_MESSAGE)
 
@@ -729,8 +729,8 @@ static int tcp_silent(struct ddp_host *host, bool ask, int *first)
 		const struct connection *connection = &host->connections[i];
 
 		/*
-		 * The answer of a peer that is ahead may be queued behind messages that this rank
-		 * does not read yet.
+		 * If the connection is blocked, the peer is ahead. Its answer may be queued behind
+		 * messages that this rank does not read yet.
 		 */
 		if (connection->answered || connection->bye || connection->blocked)
 			continue;
