@@ -61,8 +61,8 @@ static inline const struct ddp_variable_info *ddp_variable_info(enum ddp_variabl
 #define DDP_NOT_LOADED "-1 (ddp.so is not loaded on this node)"
 
 /*
- * Beginning of the reason why --ddp or ddp-exec refused a step, if it is the user's request and so the
- * same on every node and in every attempt. ddp-run does not start such a step again.
+ * Prefix of the reason why --ddp or ddp-exec refused a step, if the user's request is the cause.
+ * Every node and every attempt would refuse it, so ddp-run does not start such a step again.
  */
 #define DDP_USAGE_ERROR "usage error: "
 
@@ -74,7 +74,8 @@ static inline const struct ddp_variable_info *ddp_variable_info(enum ddp_variabl
  *
  *     <base>/.ddp/<cluster>-<job>.<step>.<attempt>-<nonce>/
  *         step      one line that describes the step (launch/channel.h). srun writes it before any
- *                   task starts. A node that reads its nonce there shares the directory.
+ *                   task starts. If a node reads the step's nonce in it, the node shares the
+ *                   directory.
  *
  * Files that do not exist at first:
  *

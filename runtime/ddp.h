@@ -26,7 +26,7 @@
  * make a call with wrong arguments, they get an error of the group "caller", and may continue; if
  * only some do, all get DDP_ERR_MISMATCH. If a rank fails alone for another reason, such as
  * memory, the other ranks get DDP_ERR_ABORTED with that rank's text. A rank that only sends in a
- * call, such as the root of a broadcast, may return 0 from it and get such an error later, at the
+ * call, such as the root of a broadcast, can return 0 from it and get such an error later, at the
  * latest in its next ddp_barrier(). The error that ended the world remains the handle's last error.
  *
  * THREADS. A handle is used by one thread at a time. Different handles are independent.
@@ -154,11 +154,13 @@ struct ddp_options {
 	/*
 	 * Members of later releases. With [world_size] above 0, the program chooses the world: its
 	 * ranks are those that pass the same [job] and [directory], and rank and size do not come
-	 * from the environment. A process may join several such worlds at the same time, in an order
-	 * that is the same on all ranks of two worlds.
+	 * from the environment. A process can join several such worlds at the same time, in an
+	 * order that is the same on all ranks of two worlds.
 	 */
 	int rank, world_size;
-	/* this rank's number on its node, number of ranks there; 0, 0: all ranks are on one node */
+	/*
+	 * this rank's number on its node; number of ranks there; both 0: all ranks are on one node
+	 */
 	int local_rank, local_size;
 	int node_rank, node_count;
 	const char *job; /* name of the world */
@@ -354,7 +356,7 @@ DDP_API int ddp_device_join(struct ddp *ddp);
 DDP_API const char *ddp_device_path(const struct ddp *ddp);
 
 /*
- * Returns whether a CUDA graph may contain collectives on device memory. It may not contain staged
+ * Returns whether a CUDA graph can contain collectives on device memory. It cannot contain staged
  * ones, since the host sums their data. The result is the same on all ranks; false before
  * ddp_device_join().
  */
@@ -375,16 +377,16 @@ DDP_API int ddp_device_all_gather(struct ddp *ddp, const void *send, void *recv,
 DDP_API int ddp_device_wait(struct ddp *ddp, void *stream);
 
 /*
- * Returns whether the results of all collectives on device memory so far are valid. For a caller
- * that already knows, without ddp_device_wait(), that they have ended, for example from a word that
- * a later kernel wrote. Never waits.
+ * Returns 0 if the results of all collectives on device memory so far are valid, else the error.
+ * For a caller that already knows, without ddp_device_wait(), that they have ended, for example
+ * from a word that a later kernel wrote. Never waits.
  */
 DDP_API int ddp_device_check(struct ddp *ddp);
 
 /*
  * Allocate zeroed device memory. Collective. Once a collective was captured into a CUDA graph, NCCL
- * may use the memory until its communicator ends. Therefore ddp_device_free() then returns memory to
- * the device only in ddp_destroy().
+ * may use the memory until its communicator ends. Memory that is freed after that returns to the
+ * device only in ddp_destroy().
  */
 DDP_API int ddp_device_alloc(struct ddp *ddp, size_t bytes, void **memory);
 DDP_API int ddp_device_free(struct ddp *ddp, void *memory);
@@ -473,7 +475,7 @@ DDP_API uint64_t ddp_sampler_order(const struct ddp_sampler *sampler);
  * Get four 32-bit random numbers (Philox4x32-10) that depend on the arguments only, so they are
  * equal on every rank, machine and device. [block] counts the calls for one layer. Different
  * arguments give different numbers if epochs are below 2^24 and orders below 2^40; beyond these
- * limits, two results may be equal.
+ * limits, two results can be equal.
  */
 DDP_API void ddp_random(uint64_t seed, uint64_t epoch, uint64_t order, uint32_t layer,
 			uint32_t block, uint32_t out[4]);
@@ -502,7 +504,7 @@ struct ddp_gradients_options {
 	/* the first [exact] parameters, such as counters, are always sent as [type] */
 	size_t exact;
 	bool device; /* the views are in device memory; see ddp_gradients_place() */
-	/* number for all ranks together; 0: none, the ranks' gradients are summed */
+	/* number of virtual ranks of all ranks together; 0: sum the gradients of the ranks */
 	size_t virtual_ranks;
 };
 
@@ -585,16 +587,16 @@ DDP_API void ddp_gradients_set_sync(struct ddp_gradients *gradients, bool sync);
  * next virtual rank. The caller must compute a virtual rank's gradients with equal bits on any
  * rank: from the same samples, with the same number of threads. Each gradient is rounded to a
  * multiple of 2^-51 (with 1024 virtual ranks 2^-43) of its parameter's largest gradient. Inf and
- * nan stay; all nans become one nan. Messages to other hosts have 8 bytes per element. Each rank
- * needs memory for the gradients of V / R - 1 models. The views are in host memory.
+ * nan propagate; all nans get the same bits. Messages to other hosts have 8 bytes per element. Each
+ * rank needs memory for the gradients of V / R - 1 models. The views are in host memory.
  */
 
 /*
  * ON A DEVICE. With ddp_gradients_options.device the views are in device memory:
  * ddp_gradients_bytes() zeroed bytes that the caller gets from ddp_device_alloc(), and which NCCL
- * sums in place. A single rank that has joined no device may use other memory, and one
- * stream. Sums are enqueued on [stream]; NULL: the library's stream. [progress] is host memory that
- * the device can access (cudaHostAlloc), or NULL. ddp_gradients_place() sets it to 0, and with
+ * sums in place. A single rank that has joined no device can use other memory, but must use only
+ * one stream. Sums are enqueued on [stream]; NULL: the library's stream. [progress] is host memory
+ * that the device can access (cudaHostAlloc), or NULL. ddp_gradients_place() sets it to 0, and with
  * several ranks each summed bucket adds 1. ddp_gradients_place() is collective. Between steps, the
  * caller may clear the memory, and may place it again: graphs with it stay valid.
  *
@@ -606,11 +608,11 @@ DDP_API void ddp_gradients_set_sync(struct ddp_gradients *gradients, bool sync);
  * 	ddp_gradients_finish_on(gradients, stream);
  * 	...the optimizer's kernels, on the same stream
  *
- * These calls do not wait for the device; ddp_device_wait() returns whether the sums are valid.
- * Staged sums (ddp_device_join()) are computed in ddp_gradients_finish_on(), bucket by bucket. A
- * bucket is copied to the host as soon as its gradients are ready. The rank's device must be the
- * current device of the calling thread (cudaSetDevice). Norm, clip and scaler work on host memory
- * only.
+ * These calls do not wait for the device. ddp_device_wait() waits, and returns 0 if the sums are
+ * valid. Staged sums (ddp_device_join()) are computed in ddp_gradients_finish_on(), bucket by
+ * bucket. A bucket is copied to the host as soon as its gradients are ready. The rank's device must
+ * be the current device of the calling thread (cudaSetDevice). Norm, clip and scaler work on host
+ * memory only.
  */
 DDP_API size_t ddp_gradients_bytes(const struct ddp_gradients *gradients);
 DDP_API int ddp_gradients_place(struct ddp_gradients *gradients, void *memory, void *stream,

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * frameworks.h - what the share of a GPU is told to each framework
+ * frameworks.h - variables with which each framework keeps to a rank's share of a GPU
  *
- * The one table is frameworks.def: the plugin sets what it says, slurm-ddp(7) prints it.
+ * The only table of them is frameworks.def. The plugin sets these variables, and slurm-ddp(7) lists
+ * them.
  */
 #ifndef DDP_FRAMEWORKS_H
 #define DDP_FRAMEWORKS_H
@@ -10,7 +11,7 @@
 #include "contract.h"
 
 enum ddp_framework_when {
-	DDP_WHEN_SHARED, /* wherever a GPU is shared */
+	DDP_WHEN_SHARED, /* if a GPU is shared */
 	DDP_WHEN_TORCH,	 /* with --ddp-share=torch */
 	DDP_WHEN_MPS,	 /* under an MPS daemon */
 };
@@ -18,9 +19,9 @@ enum ddp_framework_when {
 enum ddp_framework_form {
 	DDP_FORM_FRACTION,  /* 0.25 */
 	DDP_FORM_PERCENT,   /* 33.3333% */
-	DDP_FORM_WORD,	    /* whatever the share is */
+	DDP_FORM_WORD,	    /* a fixed word for every share */
 	DDP_FORM_THREADS,   /* 33 */
-	DDP_FORM_MEGABYTES, /* of the device in use: 0=20480M */
+	DDP_FORM_MEGABYTES, /* MB of the device in use: 0=20480M */
 };
 
 struct ddp_framework {
@@ -40,8 +41,7 @@ enum {
 };
 
 /*
- * Row [i] of the table, which must be below DDP_FRAMEWORK_COUNT.
- * Returns a pointer to constant memory.
+ * Returns row [i] of the table, which is constant. [i] must be below DDP_FRAMEWORK_COUNT.
  */
 static inline const struct ddp_framework *ddp_framework(int i)
 {
