@@ -34,8 +34,8 @@ struct ddp_arrival {
 void ddp_arrival_read(char *text, struct ddp_arrival *arrival);
 
 /*
- * If a step runs several programs in turn, clear the records in [all] that an earlier world left.
- * Records without a world's number are kept.
+ * Clear the records in [all] that an earlier world has left, if the step ran several programs in
+ * turn. Records without a world's number are kept.
  */
 void ddp_arrival_keep_last_world(struct ddp_arrival *all, int size);
 
@@ -51,7 +51,7 @@ const struct ddp_arrival *ddp_arrival_compare(struct ddp_arrival *all, int size)
 /*
  * Call ddp_arrival_compare(), and describe the result in [text]: "did not arrive in #17 all-reduce
  * 1000 F32 sum: rank 2". If all ranks have reached that collective, but with different operations
- * (the second word of last), the text names two such ranks.
+ * (the second word of ddp_arrival.last), the text names two such ranks.
  */
 void ddp_arrival_describe(struct ddp_arrival *all, int size, char *text, size_t capacity);
 

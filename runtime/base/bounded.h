@@ -29,7 +29,7 @@ int ddp_bounded_start(struct ddp_bounded **bounded, void (*call)(void *arguments
 /*
  * Wait for the call to return, and free [bounded]. A NULL pointer in [bounded] is legal and means
  * that the call has returned.
- * Returns 0, with NULL in [bounded]; or the error of ddp_watch_check(), while the call continues.
+ * Returns 0, with NULL in [bounded]; or the error of ddp_watch_check(), and the call continues.
  */
 int ddp_bounded_wait(struct ddp_bounded **bounded, const struct ddp_watch *watch,
 		     struct ddp_error *error);

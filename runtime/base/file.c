@@ -160,8 +160,8 @@ static const char *find_target(const char *path, char target[PATH_MAX], struct d
 }
 
 /*
- * Returns a hash of the node's boot ID and the PID namespace; 0 if unknown. It identifies the set
- * of processes to which a PID refers.
+ * Returns a hash of the node's boot ID and the PID namespace; 0 if unknown. A PID identifies a
+ * process only among processes with the same hash.
  */
 static uint32_t process_space(void)
 {
@@ -189,7 +189,7 @@ bool ddp_file_is_temporary(const char *suffix, bool *dead)
 	*dead = false;
 	if (strncmp(suffix, ".tmp.", prefix) != 0)
 		return false;
-	/* Earlier releases wrote only one number. */
+	/* Earlier releases wrote only one number, so [dead] stays false. */
 	digits = strspn(suffix + prefix, "0123456789abcdef");
 	if (digits > 0 && !suffix[prefix + digits])
 		return true;

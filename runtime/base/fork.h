@@ -14,7 +14,7 @@
 /* Returns a number that differs between this process and each of its ancestors. */
 unsigned int ddp_fork_generation(void);
 
-/* The same number. Valid once this process or an ancestor has called ddp_fork_generation(). */
+/* Result of ddp_fork_generation(), once this process or an ancestor has called it. */
 extern unsigned int ddp_fork_number;
 
 /*

@@ -36,7 +36,8 @@ bool ddp_json_fail(struct ddp_json *json, const char *wrong);
 bool ddp_json_open(struct ddp_json *json, char bracket);
 
 /*
- * Returns whether another member follows. If not, reads the closing bracket, [bracket]: '}' or ']'.
+ * Returns whether the object or array has another member. [first] is true for the first member. At
+ * the end, reads the closing [bracket]: '}' or ']'.
  */
 bool ddp_json_more(struct ddp_json *json, char bracket, bool first);
 

@@ -226,7 +226,10 @@ INLINE v_f32 larger(v_f32 most, v_f32 x, bool wide)
 	return (v_f32)larger_f32((v_u32)most, (v_u32)x & 0x7fffffff);
 }
 
-/* Returns the maximum, for each element, of all vectors' absolute values. */
+/*
+ * Returns, for each element of a vector, the largest absolute value in all vectors of [from]. If
+ * [copy], also copies [from] to [to].
+ */
 INLINE v_f32 largest_vector(char *to, const char *from, size_t bytes, bool copy, bool wide)
 {
 	v_f32 most[2] = {{0}}, x;

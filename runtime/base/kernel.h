@@ -57,7 +57,7 @@ ddp_kernel *ddp_kernel_get(enum ddp_type type, enum ddp_op op, enum ddp_simd sim
 
 const struct ddp_kernel_table *ddp_kernel_table(enum ddp_simd simd);
 
-/* Convert [count] elements, rounding to nearest, even. Used for compressed gradients. */
+/* Convert [count] elements, rounding to nearest (ties to even). Used for compressed gradients. */
 void ddp_convert(void *to, enum ddp_type to_type, const void *from, enum ddp_type from_type,
 		 size_t count, enum ddp_simd simd);
 

@@ -11,7 +11,7 @@ enum { BLOCK = 64, ROUNDS = 10, WORDS = 8 };
 static const uint32_t initial[WORDS] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
 					0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
 
-/* Number of the message word for each round and step: the permutations of RFC 7693. */
+/* Index of the message word that each round and step uses (RFC 7693). */
 static const uint8_t order[ROUNDS][16] = {
 	{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},
 	{14, 10, 4, 8, 9, 15, 13, 6, 1, 12, 0, 2, 11, 7, 5, 3},

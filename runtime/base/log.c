@@ -61,8 +61,8 @@ bool ddp_log_wants(const struct ddp_log *log, enum ddp_level level, const char *
 }
 
 /*
- * Returns whether stderr is a terminal, whose line may contain a progress bar that must be cleared.
- * Errors begin without an escape sequence, since ddp-run parses them, also with srun --pty.
+ * Returns whether to clear the line of the terminal, which may contain a progress bar. Not for
+ * errors: ddp-run parses them, also with srun --pty, so they begin without an escape sequence.
  */
 static bool must_clear(enum ddp_level level)
 {

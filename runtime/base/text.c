@@ -37,7 +37,7 @@ void ddp_text_put(struct ddp_text *text, const char *bytes, size_t size)
 {
 	if (!grow(text, size))
 		return;
-	if (size > 0) /* else [bytes] may be NULL */
+	if (size > 0) /* if it is 0, [bytes] can be NULL */
 		memcpy(text->data + text->size, bytes, size);
 	text->size += size;
 	text->data[text->size] = '\0';
@@ -134,7 +134,8 @@ void ddp_text_json_number(struct ddp_text *text, double number)
 /* --- JSON ------------------------------------------------------------------------------------ */
 
 /*
- * No comma is added after a blank or a newline: a caller that adds these writes the comma as well.
+ * Adds no comma after a blank or a newline, since a caller that adds one of them also adds the
+ * comma.
  */
 static void begin_value(struct ddp_text *text, const char *key)
 {
@@ -297,7 +298,7 @@ size_t ddp_text_columns(const char *string)
 	return count_columns(string, strlen(string));
 }
 
-/* Add the row at [cells]; NULL: the headings. Returns the start of the next row. */
+/* Add the row at [cells], or the headings if [cells] is NULL. Returns the start of the next row. */
 static const char *add_row(struct ddp_text *text, const struct ddp_table_column *columns,
 			   size_t count, const size_t *widths, const char *cells)
 {

@@ -86,7 +86,9 @@ size_t ddp_text_columns(const char *string);
 struct ddp_table_column {
 	const char *head; /* heading; blanks in it widen the column */
 	bool words;	  /* true for words, left-aligned; false for numbers, right-aligned */
-	/* minimum width if the table is too wide; 0: the column is never cut */
+	/*
+	 * minimum width, if columns are cut because the table is too wide; 0: never cut this column
+	 */
 	size_t least;
 };
 

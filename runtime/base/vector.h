@@ -58,7 +58,7 @@
  */
 #define KEEP(pointer) __asm__("" : "+r"(pointer))
 
-/* For loops over arrays that must stay in registers. */
+/* Unrolls the following loop, so that its arrays can stay in registers. */
 #ifdef __clang__
 #define UNROLL _Pragma("clang loop unroll(full)")
 #else

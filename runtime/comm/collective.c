@@ -216,7 +216,7 @@ static int begin(struct step *step, struct ddp *ddp, struct ddp_call call, int r
 
 	if (status < 0)
 		return status;
-	ddp_lock(ddp); /* until end() */
+	ddp_lock(ddp); /* end() unlocks it */
 	step->ddp = ddp;
 	step->call = call;
 	step->call.name = ddp_call_name(call.kind);
@@ -314,7 +314,9 @@ int ddp_refuse(struct ddp *ddp, enum ddp_call_kind kind, int status, const char 
 	failed = begin(&step, ddp, (struct ddp_call){.kind = kind, .count = ddp->device_calls}, 0);
 	if (failed < 0)
 		return failed;
-	/* The name in messages of this rank and its group. The recorder keeps the short name. */
+	/*
+	 * Messages of this rank and its group contain this name. The recorder keeps the short one.
+	 */
 	snprintf(name, sizeof(name), "%s (refused: %.900s)", ddp_call_name(kind), reason);
 	step.call.name = step.column.name = name;
 	failed = end(&step, barrier(&step));
@@ -455,7 +457,7 @@ int ddp_broadcast(struct ddp *ddp, void *buffer, size_t bytes, int root)
 
 /* --- All-gather -------------------------------------------------------------------------- */
 
-/* Copy the ranks' parts from [from], ordered by group and member, to [to], ordered by rank. */
+/* Copy the ranks' parts from [from], sorted by group and member, to [to], sorted by rank. */
 static void sort_parts(const struct ddp_topology *topology, const char *from, char *to,
 		       size_t bytes)
 {

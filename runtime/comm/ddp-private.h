@@ -75,7 +75,7 @@ struct ddp {
 	char device_path[192]; /* result of ddp_device_path() */
 	uint64_t device_bytes; /* size of the device's memory */
 	uint64_t device_used;  /* bytes of ddp_device_alloc() that are not freed */
-	uint64_t device_calls; /* number of collectives that NCCL has made */
+	uint64_t device_calls; /* number of collectives that this rank has started with NCCL */
 	/* set once the world is lost and pending work on the device has been aborted */
 	bool device_left;
 
@@ -157,8 +157,8 @@ const char *ddp_rank_name(void *owner, int rank);
 bool ddp_is_inherited(const struct ddp *ddp);
 
 /*
- * As ddp_fail_with() and ddp_report(), with the text in ddp->error. [status] may be 0 or more, for
- * success. Neither logs anything.
+ * As ddp_fail_with() and ddp_report(), but the text is already in ddp->error. A [status] of 0 or
+ * more means success. Neither function logs anything.
  */
 int ddp_fail_call(struct ddp *ddp, int status);
 int ddp_report_call(struct ddp *ddp, int status);

@@ -167,10 +167,15 @@ static void end_world(struct ddp *ddp)
 	char text[DDP_ERROR_SIZE];
 	const char *reason = NULL;
 
-	/* If a rank has reported an error before, that is why this rank lost a peer. */
+	/*
+	 * If a rank has reported an error before, that is the cause of the lost peer, so return it.
+	 */
 	if (ddp_is_peer_error(ddp->error.status) && ddp->group)
 		(void)ddp_group_aborted(ddp->group, &ddp->error);
-	/* NCCL can detect the end of a rank of another group before this rank checks the store. */
+	/*
+	 * NCCL can detect the end of a rank before this rank checks the store, so check the store
+	 * now.
+	 */
 	if (ddp->error.status == DDP_ERR_PEER && ddp->store)
 		reason = ddp_store_aborted(ddp->store);
 	if (reason)

@@ -385,7 +385,7 @@ static int settle_sharing(struct ddp *ddp)
 	return status;
 }
 
-/* Meet the members of the group. Without shared memory this rank is its only member. */
+/* Meet the members of the group. Without shared memory this rank is the only member. */
 static int meet_group(struct ddp *ddp, const struct ddp_watch *watch)
 {
 	int status = ddp->sharing != DDP_SHARING_OFF ? settle_sharing(ddp) : 0;

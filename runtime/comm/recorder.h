@@ -39,7 +39,10 @@ void ddp_recorder_set_world(struct ddp_recorder *recorder, uint64_t world);
 /* NULL is legal. */
 void ddp_recorder_destroy(struct ddp_recorder *recorder);
 
-/* Record the start of [call]; record its end with [status]. A [status] of 0 is also a heartbeat. */
+/*
+ * ddp_recorder_begin() records the start of [call], and ddp_recorder_end() its end with [status]. A
+ * [status] of 0 is also a heartbeat.
+ */
 void ddp_recorder_begin(struct ddp_recorder *recorder, const struct ddp_call *call);
 void ddp_recorder_end(struct ddp_recorder *recorder, int status);
 

@@ -29,10 +29,10 @@ struct ddp_card {
 	int32_t node_rank, node_count;
 	int32_t local_rank, local_size;
 	int32_t sharing; /* value of DDP_LOCAL, an enum ddp_sharing */
-	/* 1: the rank shares memory with the other ranks of its node, or is able to */
+	/* 1 if the rank shares memory with the other ranks of its node, or could do so */
 	int32_t shares;
 	int32_t pid;
-	uint64_t began; /* start time, CLOCK_REALTIME in ns; rank 0's identifies the world */
+	uint64_t began; /* start time (CLOCK_REALTIME, ns); that of rank 0 identifies the world */
 	char host[DDP_HOST_NAME];
 	char failure[DDP_CARD_FAILURE]; /* why the rank cannot join; "" if it can */
 };

@@ -11,8 +11,8 @@
 enum { MULTI_RANK = 23003 };
 
 /*
- * Precision and argument for printing a text of a struct ddp_gpu. The text comes from another process, so it
- * may lack a terminator.
+ * Precision and argument of "%.*s" for a text in a struct ddp_gpu. The text comes from another
+ * process, so it may lack a terminator.
  */
 #define TEXT(member) (int)sizeof(member) - 1, member
 

@@ -78,8 +78,8 @@ int ddp_stage_return(struct ddp *ddp, const struct ddp_stage *stage, size_t at, 
 }
 
 /*
- * PIECE: bytes of a piece. PIECES: pieces in the buffer: while the host sums one, the next is
- * copied.
+ * PIECE: bytes of a piece. PIECES: number of pieces in the buffer. While the host sums one piece,
+ * the next is copied.
  */
 enum { PIECE = 2 << 20, PIECES = 2 };
 

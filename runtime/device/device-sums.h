@@ -41,7 +41,7 @@ int ddp_device_arena(struct ddp *ddp, size_t bytes, void **memory);
 struct ddp_stage {
 	char *device, *host;
 	void *stream;	   /* stream of the copies */
-	uint64_t *arrived; /* ended copies to the host, counted by the device; pinned */
+	uint64_t *arrived; /* completed copies to the host, counted by the device; pinned */
 	uint64_t awaited;  /* copies to the host that this rank has awaited */
 };
 

@@ -35,7 +35,7 @@
 #define NCCL_HAS(major, minor, patch) (NCCL_VERSION_CODE >= NCCL_VERSION(major, minor, patch))
 
 enum {
-	/* oldest version of the library; configure checks the headers */
+	/* oldest supported version of the library; configure checks the version of the headers */
 	OLDEST = 22403,
 	EVENTS = 64, /* maximum number of collectives that are observed at the same time */
 	/* bytes of the larger all-reduce in warm_up(); too many for a single message */
@@ -553,9 +553,9 @@ static int make_identity(struct ddp_device *device, uint8_t id[DDP_DEVICE_ID],
 
 /*
  * Create the communicator. NCCL, or the user's NCCL_* variables, set the values that the
- * configuration leaves undefined. Graph mixing is one of them, because programs mix captured and
- * other collectives. Calls are blocking, because non-blocking calls start a thread for every
- * collective.
+ * configuration leaves undefined. Graph mixing is among them and stays on by default, because
+ * programs mix captured and other collectives. Calls are blocking, because non-blocking calls start
+ * a thread for every collective.
  */
 static int form(struct joining *joining, ncclComm_t *comm)
 {

@@ -25,13 +25,13 @@
 #define DDP_VIEW_ALIGNMENT 64u
 
 struct ddp_bucket {
-	size_t offset, count; /* in elements of the arena */
+	size_t offset, count; /* position and size, in elements of the arena */
 	size_t members;	      /* number of parameters */
 	size_t waiting;	      /* parameters that are not ready yet in this step */
 };
 
 struct ddp_view {
-	size_t offset, count; /* in elements of the arena */
+	size_t offset, count; /* position and size, in elements of the arena */
 	size_t bucket;
 	bool ready; /* the gradient is ready in this step */
 };

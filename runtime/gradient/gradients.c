@@ -35,12 +35,15 @@ struct ddp_gradients {
 	char *names;  /* the parameters' names, each with its terminating zero */
 	void *packed; /* buffer of type [wire] for the largest bucket; NULL if [wire] is [type] */
 	struct ddp_virtual *virtual; /* sums of virtual ranks; NULL: no virtual ranks */
-	struct worker *worker; /* NULL with one group: the thread would only compete for the core */
+	/*
+	 * thread that sums buckets; NULL with one group, since it would only compete for the core
+	 */
+	struct worker *worker;
 
 	bool device;	    /* arena and [packed] are in device memory */
-	void *stream;	    /* device: the stream of the sums */
-	void *from;	    /* device: the stream on which gradients became ready last */
-	uint64_t *progress; /* device: number of summed buckets, for the caller; may be NULL */
+	void *stream;	    /* on a device: stream of the sums */
+	void *from;	    /* on a device: stream on which gradients last became ready */
+	uint64_t *progress; /* on a device: number of summed buckets, for the caller; may be NULL */
 
 	/*
 	 * Staged sums: [stream] copies each bucket to host memory. The bucket is packed and summed
@@ -839,8 +842,8 @@ int ddp_gradients_ready(struct ddp_gradients *gradients, size_t index)
 }
 
 /*
- * Set the stream after which the sums are ordered. If the stream changes, first order the sums
- * after the previous one.
+ * Set the stream on which the gradients become ready. Sums wait for its work. If the stream
+ * changes, first make the sums wait for the previous one.
  */
 static int set_stream(struct ddp_gradients *gradients, void *stream, bool finish)
 {

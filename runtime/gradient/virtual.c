@@ -138,7 +138,7 @@ void ddp_virtual_destroy(struct ddp_virtual *virtual)
 
 /* A view of a bucket including its zero padding, or a part of a view. */
 struct piece {
-	size_t offset, count; /* elements of the bucket */
+	size_t offset, count; /* position and size, in elements of the bucket */
 	int32_t *exponent;
 };
 
@@ -152,7 +152,7 @@ static size_t first_of(const struct ddp_virtual *virtual, size_t bucket)
 	return first;
 }
 
-/* The piece of view [index], counted in bucket order. The view must be in [bucket]. */
+/* Returns view [index], counted in bucket order, as a piece. The view must be in [bucket]. */
 static struct piece piece_of(const struct ddp_virtual *virtual, size_t bucket, size_t index)
 {
 	const struct ddp_bucket *whole = &virtual->layout->buckets[bucket];

@@ -19,7 +19,7 @@
 
 /* --- Slurm's job and step ------------------------------------------------------------------ */
 
-/* set by the plugin in srun, removed by the plugin on the node */
+/* The plugin sets this variable in srun, and removes it on the node. */
 #define STEP_VARIABLE "SLURM_DDP_STEP"
 
 /*
@@ -334,7 +334,7 @@ static int count_ranks(const char *list, int rank)
 /*
  * Set the local size. SLURM_GTIDS lists the ranks of this node, but programs are advised to unset
  * it. SLURM_STEP_TASKS_PER_NODE is sorted by node name. In some steps, SLURM_NODEID has another
- * order.
+ * order, so SLURM_GTIDS is used first.
  */
 static int read_local_size(const struct ddp_view *view, struct ddp_identity *id,
 			   struct ddp_error *error)
@@ -362,8 +362,8 @@ static int read_local_size(const struct ddp_view *view, struct ddp_identity *id,
 }
 
 /*
- * Set the directory of a plain srun. Its name contains srun's port. After slurmctld has lost its
- * state, another step can get the same number, but it has another port.
+ * Set the rendezvous directory under a plain srun. Its name contains srun's port. After slurmctld
+ * has lost its state, another step can get the same number, but it has another port.
  */
 static int place_srun(const struct ddp_view *view, struct ddp_identity *id, struct ddp_error *error)
 {
@@ -727,7 +727,11 @@ static int check_others(const struct ddp_view *view, const struct ddp_identity *
 			struct ddp_error *error)
 {
 	static const struct {
-		const char *launcher, *rank, *size, *mark; /* mark: Slurm's PMI does not set it */
+		/*
+		 * [mark] is a variable that shows that this launcher was used; Slurm's own PMI does
+		 * not set it
+		 */
+		const char *launcher, *rank, *size, *mark;
 	} others[] = {
 		{"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_ID"},
 		{"torchrun or the user", "RANK", "WORLD_SIZE", "RANK"},

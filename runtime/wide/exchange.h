@@ -56,7 +56,7 @@ void ddp_column_note(const struct ddp_host_engine *engine, struct ddp_host *host
  * Check for a note. Also check whether a peer refuses a collective on device memory that this rank
  * has started, and which therefore cannot end: the peer has sent a refusal (ddp_call_is_refusal())
  * after fewer such collectives than this rank, which has made [made]. Call this only between calls
- * of the column.
+ * of this column.
  * Returns 0, or a status with a text that names the peer.
  */
 int ddp_column_check_refusals(const struct ddp_column *column, uint64_t made,
