@@ -403,7 +403,7 @@ struct ddp_sampler_options {
 	bool shuffle;
 	/* drop the samples that do not divide evenly, instead of repeating some */
 	bool drop_last;
-	/* for evaluation: every sample once; ranks may differ by one sample */
+	/* for evaluation: use every sample once, so ranks can differ by one sample */
 	bool exact;
 };
 

@@ -27,7 +27,7 @@
 enum {
 	DDP_LINES = 2,
 	DDP_BUFFERS = 4,
-	/* shared vectors per member for the two halves of an all-reduce */
+	/* number of lanes of a member: shared memory for the two halves of an all-reduce */
 	DDP_LANES = 2,
 	DDP_LINE_PAYLOAD = 48,
 	DDP_SEPARATION = 128, /* bytes between data of different writers: two cache lines */
@@ -36,7 +36,7 @@ enum {
 	DDP_CPU_WORDS = 64, /* 64-bit words of a CPU set: 4096 CPUs */
 	DDP_SEGMENT_HEAD = 4096,
 	DDP_BUFFER_BYTES = 128 << 10,
-	/* bytes of the largest piece between the two halves of an all-reduce */
+	/* bytes of a lane, which holds one piece of an all-reduce in two halves */
 	DDP_LANE_BYTES = 8 << 20,
 	/*
 	 * Bytes of the longest vector that every member reduces as a whole, which saves a step. The
@@ -146,7 +146,7 @@ struct ddp_group {
 	int *ranks;
 	char *host, *directory;
 	struct ddp_segment segment;
-	/* listener for other members; member 0 only, until all have attached; else NULL */
+	/* listener of member 0 until all members have attached; else NULL */
 	struct ddp_passing *passing;
 	/* why member 0 has no socket: an errno, or 0 if there is no directory for it */
 	int passing_errno;
@@ -167,7 +167,7 @@ struct ddp_group {
 	/* bytes that this member will probably write to the next step's buffer */
 	size_t expected;
 
-	/* State between ddp_group_reduce() and ddp_group_publish(). */
+	/* The next three members are kept from ddp_group_reduce() to ddp_group_publish(). */
 	uint32_t lane;
 	bool direct; /* the vectors are in regions; [place] is their location */
 	struct ddp_span place;

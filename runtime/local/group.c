@@ -392,10 +392,10 @@ static int region_agree(struct ddp_group *group, struct report *report,
 }
 
 /*
- * [region] is NULL if this member has no memory for it. Each member allocates the pages of its own
- * part on its NUMA node, before the others map them. If the region is [sparse], pages are allocated
- * on first use instead. After each phase that can fail, members agree, so that all of them have the
- * region or none has.
+ * Create and map the memory of [region], which is NULL if this member could not allocate it. Each
+ * member allocates the pages of its own part on its NUMA node, before the others map them. If the
+ * region is [sparse], pages are allocated on first use instead. After each phase that can fail,
+ * members agree, so that all of them have the region or none has.
  */
 static int map_region(struct ddp_group *group, struct ddp_region *region, bool sparse,
 		      const struct ddp_watch *watch, struct ddp_error *error)

@@ -192,7 +192,7 @@ struct ddp_group_pass {
 	int slices;
 
 	size_t at;    /* number of elements that are done; initially 0 */
-	void *slice;  /* this member's slice, in the group's memory; NULL: it has none */
+	void *slice;  /* this member's slice, in the group's memory; NULL if it has none */
 	size_t count; /* number of elements of [slice] */
 	bool done;
 };

@@ -85,7 +85,9 @@ static int group_fail(struct ddp_group *group, const struct ddp_error *cause,
 	do {
 		status = ddp_group_aborted(group, error);
 	} while (status == 0 && ddp_watch_check(&watch, NULL) == 0);
-	/* The member that set [claimed] ended before it wrote the text. */
+	/*
+	 * If there is no status yet, the member that set [claimed] ended before it wrote the text.
+	 */
 	return status < 0 ? status : ddp_error_set(error, cause->status, "%s", cause->text);
 }
 
@@ -154,7 +156,10 @@ static bool is_checking(struct ddp_group *group, const struct ddp_watch *watch)
 	for (int m = 0; m < group->size; m++)
 		if (m != group->index && !has_arrived(group, m))
 			checks += atomic_load(&group->slots[m]->checks);
-	/* At the first check of a call, [checked] is that of an earlier call, or of another thread. */
+	/*
+	 * At the first check of a call, [checked] is of an earlier call or of another thread: reset
+	 * it.
+	 */
 	if (checks != group->checks || group->checked_step != group->first) {
 		group->checks = checks;
 		group->checked = now;
@@ -282,7 +287,10 @@ int ddp_group_check_members(struct ddp_group *group, struct ddp_error *error)
 		else
 			group->polls[m] = (struct pollfd){.fd = group->links[m]};
 	}
-	/* poll() fails if there are more entries than RLIMIT_NOFILE, even invalid ones. */
+	/*
+	 * poll() fails if there are more entries than RLIMIT_NOFILE, even invalid ones. Then poll
+	 * each alone.
+	 */
 	if (poll(group->polls, (nfds_t)group->size, 0) < 0)
 		for (int m = 0; m < group->size; m++)
 			(void)poll(&group->polls[m], 1, 0);
@@ -370,7 +378,7 @@ int ddp_call_begin(struct ddp_group *group, const struct ddp_call *call, enum dd
 	group->digest = digest_call(call, action, bytes, root);
 	group->sequence = (uint32_t)call->sequence;
 	/*
-	 * An equal notice is there already. But refusals with equal digests can have different
+	 * Keep an equal notice, except for refusals: they can have equal digests and different
 	 * names.
 	 */
 	if (notice->digest == group->digest && !ddp_call_is_refusal(call->kind))
@@ -453,7 +461,7 @@ int ddp_group_check_refusals(const struct ddp_group *group, uint64_t made, struc
 	uint32_t next = group->step + 1;
 	char refusal[CALL_TEXT];
 
-	/* No member reuses the line of the next step, or its notice, before this member's next step. */
+	/* No member reuses its line or notice of the next step before this member's next step. */
 	for (int m = 0; m < group->size; m++) {
 		const struct ddp_slot *slot = group->slots[m];
 		const struct ddp_notice *notice = &slot->notices[next % DDP_LINES];
@@ -483,7 +491,7 @@ int ddp_group_check_refusals(const struct ddp_group *group, uint64_t made, struc
 #define FIRST_SLEEP 100000u
 
 enum {
-	/* first spins, without a pause, since the line usually arrives soon */
+	/* number of spins without a pause at first, since the line usually arrives soon */
 	EAGER_SPINS = 64,
 	CLOCK_SPINS = 32, /* spins between two reads of the clock */
 };
@@ -511,7 +519,7 @@ static void prefetch_for_writing(const char *memory, size_t bytes)
 #endif
 }
 
-/* Memory word of a futex: a thread can sleep on it while it is [value]. */
+/* A futex: a thread can sleep on [word] while its value is [value]. */
 struct futex {
 	_Atomic uint32_t *word;
 	uint32_t value;

@@ -197,7 +197,7 @@ int ddp_passing_receive(struct ddp_group *group, const uint64_t words[2])
 			keep_pidfd(group, 0, fds[1]);
 			return fds[0];
 		}
-		/* descriptors of a region whose creation failed */
+		/* these descriptors are of a region whose creation failed */
 		close_all(fds);
 	}
 	return -1;
@@ -434,7 +434,7 @@ static int connect_to(const char *directory, const char *name, const struct ddp_
 		fd = ddp_fork_socket(AF_UNIX, SOCK_SEQPACKET);
 	while (fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0) {
 		number = errno;
-		/* the listener's queue is full */
+		/* EAGAIN: the listener's queue is full */
 		if (number == EAGAIN)
 			*status = ddp_watch_check(watch, error);
 		if (number != EAGAIN || *status < 0) {

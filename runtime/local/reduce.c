@@ -128,8 +128,8 @@ static int choose_path(struct ddp_group *group, const struct vector *vector,
 /* --- Short vectors: every member reduces the whole vector --------------------------------- */
 
 /*
- * Reduce a vector in one step. It is in the line or in the buffer. The next step uses other memory,
- * so no second step is needed.
+ * Reduce a vector in one step. Each member's vector is in its line or in its buffer. The next step
+ * uses other memory, so no second step is needed.
  */
 static int reduce_short(struct ddp_group *group, const struct vector *vector,
 			const struct ddp_watch *watch, struct ddp_error *error)
@@ -142,7 +142,7 @@ static int reduce_short(struct ddp_group *group, const struct vector *vector,
 	memcpy(fits ? ddp_step_line(group)->payload
 		    : ddp_step_buffer(group, group->index, group->step + 1),
 	       vector->send, bytes);
-	/* a short all-reduce is often followed by another one */
+	/* the next call is often a short all-reduce as well */
 	group->expected = fits ? 0 : bytes;
 	status = ddp_step(group, watch, error);
 	group->expected = 0;
@@ -319,7 +319,7 @@ static char *lane_of(struct ddp_group *group, int member)
 
 /* --- First half --------------------------------------------------------------------------- */
 
-/* Sum this member's slice to [to], which is in recv or in this member's lane. */
+/* Sum this member's slice over the group into [to], which is in recv or in this member's lane. */
 static void sum_slice(struct ddp_group *group, const struct vector *vector, struct slice slice,
 		      struct ddp_group_pass *pass, void *to)
 {

@@ -104,7 +104,7 @@ static char *map_aligned(int fd, size_t bytes, size_t alignment)
 	if (alignment > before)
 		munmap(base + bytes, alignment - before);
 	/*
-	 * This has an effect if the administrator allows huge pages for shared memory
+	 * This has an effect only if the administrator allows huge pages for shared memory
 	 * (shmem_enabled=advise).
 	 */
 	if (alignment > DDP_SEGMENT_HEAD)
@@ -167,7 +167,7 @@ int ddp_segment_create(struct ddp_segment *segment, const struct ddp_group *grou
 	if (getrandom(token, sizeof(token), 0) != sizeof(token))
 		return ddp_error_errno(error, DDP_ERR_SYSTEM,
 				       "cannot make shared memory: getrandom");
-	/* A group of one member needs no file. A container may forbid memfds. */
+	/* A group of one member needs no file, so it works in a container that forbids memfds. */
 	status = group->size > 1 ? make_file(segment, bytes, error) : 0;
 	if (status < 0)
 		goto fail;

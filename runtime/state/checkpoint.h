@@ -10,7 +10,7 @@
 
 #include "base/log.h"
 
-#define DDP_CHECKPOINT_STEP "ddp.step" /* the step, in the metadata */
+#define DDP_CHECKPOINT_STEP "ddp.step" /* key of the step in the metadata */
 
 /*
  * Write the checkpoint of [step]. If [directory] is missing, create it. Once the checkpoint is on
@@ -24,10 +24,11 @@ int ddp_checkpoint_write(const char *directory, uint64_t step, const struct ddp_
 
 /*
  * Open the newest sound checkpoint. A checkpoint is sound if its checksum agrees. A file of another
- * program, with neither checksum nor step, is sound too. Damaged checkpoints, and names without a
- * file, are reported in [log] and skipped. If a sound one is found, the damaged ones are renamed to
- * "<name>.damaged", so that later saves do not count them as kept. Any other error ends the search,
- * since the file may be sound: a run that continued from an older checkpoint would replace it.
+ * program, with neither checksum nor step, is sound too. Damaged checkpoints, and checkpoints that
+ * no longer exist, are reported in [log] and skipped. If a sound one is found, the damaged ones are
+ * renamed to "<name>.damaged", so that later saves do not count them as kept. Any other error ends
+ * the search, since the file may be sound: a run that continued from an older checkpoint would
+ * replace it.
  * Returns 1 with [file] and [step]; 0 if there is no checkpoint; DDP_ERR_FORMAT if no checkpoint is
  * sound, so that a run does not start over and replace the damaged ones; or another error, such as
  * DDP_ERR_FILE.

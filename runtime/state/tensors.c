@@ -62,7 +62,7 @@ uint64_t ddp_tensor_count(const struct ddp_tensor *tensor)
 /* --- The header -------------------------------------------------------------------------- */
 
 struct ddp_header {
-	struct ddp_tensor *tensors; /* in file order; data is NULL */
+	struct ddp_tensor *tensors; /* in file order; map_data() sets their data */
 	uint64_t *begin;	    /* file offset of each tensor's data */
 	const char **types;	    /* type names in the file */
 	size_t count;
@@ -87,7 +87,7 @@ static const char out_of_memory[] = "no memory";
 
 /*
  * Grow [list], which has [count] elements of [size] bytes, so that one more element fits. Returns
- * the list, or NULL without memory.
+ * the list, or NULL if memory is short.
  */
 static void *grow(void *list, size_t count, size_t *capacity, size_t size)
 {

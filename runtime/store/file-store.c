@@ -117,7 +117,7 @@ struct file_store {
 	struct ddp_meetings known;
 	bool is_missing;	 /* the directory was not found */
 	struct ddp_watch lag;	 /* time limit for [is_missing] */
-	bool *arrived;		 /* for each rank: its record for this fence was seen */
+	bool *arrived;		 /* whether the record of each rank for this fence was seen */
 	struct iovec *records;	 /* record of each rank for this fence (used by rank 0) */
 	uint32_t missing;	 /* number of records that rank 0 has not read yet */
 	struct ddp_table *table; /* table of the last fence */
@@ -233,8 +233,8 @@ static int deliver(struct file_store *store, struct ddp_error *error)
 }
 
 /*
- * If the table of this fence exists, open it, and close the last table. Returns 1 if it does, 0 if
- * not, or DDP_ERR_x.
+ * If the table of this fence exists, open it, and close the last table. Returns 1 if the table
+ * exists, 0 if not, or DDP_ERR_x.
  */
 static int open_table(struct file_store *store, struct ddp_error *error)
 {
@@ -542,8 +542,8 @@ static int read_named_record(struct file_store *store, const char *name, struct 
 	if (fence == mine->fence && (rank >= mine->size || !store->arrived[rank]))
 		return read_record(store, rank, error);
 	/*
-	 * No running process has a record this old: it removes each record after it has written the
-	 * next one.
+	 * No running process has a record this old: a process removes its record once it has
+	 * written the next one.
 	 */
 	if (rank < mine->size && (uint64_t)fence + 2 < mine->fence)
 		return ddp_error_set(error, DDP_ERR_MISMATCH,
@@ -694,7 +694,7 @@ static int check_meeting(struct file_store *store, const struct ddp_meeting *ent
 		return 0;
 	}
 	/*
-	 * The meeting has a table or was aborted. If it started before this process, it is an
+	 * A meeting that has a table or was aborted, and that started before this process, is an
 	 * earlier program's.
 	 */
 	if ((entry->table >= 0 || entry->aborted) &&

@@ -476,7 +476,7 @@ void ddp_meetings_leave(const char *directory, bool own, uint64_t meeting, uint3
 
 /* --- Tables: writing -------------------------------------------------------------------- */
 
-/* Location in the table of a rank's record (head and body), little endian. */
+/* Location of a rank's record (head and body) in the table, little endian. */
 struct entry {
 	uint64_t offset;
 	uint32_t size, check;

@@ -91,7 +91,8 @@ const struct ddp_meeting *ddp_meetings_find(const struct ddp_meetings *list, uin
  * earlier program. The start times are compared by the timestamps of two files: the meeting's
  * hello, and a new file that is named after [process], this process's random number. An NFS server
  * sets both timestamps. On Lustre and GPFS the nodes set them, so the result depends on the nodes'
- * clocks. Returns false if the meeting's timestamp is in the future.
+ * clocks.
+ * Returns false if the meeting's timestamp is in the future.
  */
 bool ddp_meeting_is_younger(const char *directory, uint64_t meeting, uint64_t process,
 			    uint64_t left);

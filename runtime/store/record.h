@@ -33,7 +33,7 @@ enum ddp_record_kind {
 	DDP_RECORD_OF_ABORT,	 /* a rank aborted; the body is its reason */
 };
 
-/* A head, decoded. */
+/* A decoded head. */
 struct ddp_record {
 	unsigned format;
 	enum ddp_record_kind kind;
@@ -84,7 +84,7 @@ int ddp_record_read(struct ddp_record *record, const struct ddp_record *mine, co
 
 /* --- Keys and values: the body of a rank's record ---------------------------------------- */
 
-/* A list of keys and values; all zeros: empty. */
+/* A list of keys and values. It is empty if all members are 0. */
 struct ddp_values {
 	uint8_t *body;
 	size_t size, bytes; /* bytes of the body; bytes of the values in it */

@@ -25,7 +25,7 @@ struct ddp_store {
 	const struct ddp_store_method *method;
 	const struct ddp_identity *identity;
 	struct ddp_values values; /* values that were put since the last fence */
-	bool fenced, broken;	  /* a fence has succeeded; a fence has failed */
+	bool fenced, broken;	  /* fenced: a fence has succeeded; broken: one has failed */
 	/* message of the first rank that aborted; "" if none has */
 	char abort[DDP_ERROR_SIZE];
 };

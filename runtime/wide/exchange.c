@@ -46,8 +46,8 @@ void ddp_exchange_start(struct ddp_exchange *exchange, const struct ddp_column *
 	exchange->call = call;
 	exchange->watch = watch;
 	/*
-	 * Number of the call and hash of its arguments. Each message that arrives must have the
-	 * same tag.
+	 * The tag has the number of the call and a hash of its arguments. Each message that arrives
+	 * must have the same tag.
 	 */
 	exchange->tag = (uint64_t)call->sequence << 32 | call->check;
 	exchange->now = exchange->busy = exchange->checked = ddp_watch_now(watch);
@@ -173,9 +173,9 @@ static uint64_t answer_time(const struct ddp_exchange *exchange)
 }
 
 /*
- * Query whether the peers wait as well, until all have answered, [message] has ended, or another
- * rank reports a failure. Sets [silent] to the number of peers that have not answered, and [first]
- * to the lowest of them. Returns 0, or the status of the failure.
+ * Query whether the peers wait as well. Returns when all have answered, [message] has ended, or
+ * another rank has reported a failure. Sets [silent] to the number of peers that have not answered,
+ * and [first] to the lowest of them. Returns 0, or the status of the failure.
  */
 static int find_silent(struct ddp_exchange *exchange, const struct ddp_message *message,
 		       int *silent, int *first)

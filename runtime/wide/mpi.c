@@ -96,7 +96,7 @@ struct ddp_host {
 
 /* --- Calls --------------------------------------------------------------------------------- */
 
-static struct ddp_host *current; /* MPI's error handler has no argument for the owner */
+static struct ddp_host *current; /* the open host; MPI's error handler gets no argument */
 
 #define CALL(host, function, ...) ((host)->call = #function, function(__VA_ARGS__))
 

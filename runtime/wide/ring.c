@@ -90,7 +90,7 @@ static size_t part_begin(const struct parts *parts, int part)
  */
 static struct walk walk_from(int part, int steps, int count)
 {
-	/* this position is at the end of the part before the first */
+	/* the end of the part before the first, from which has_piece() advances to the first */
 	return (struct walk){.part = (part + 1) % count, .left = steps, .step = -1};
 }
 
@@ -512,7 +512,8 @@ int ddp_column_all_gather(struct ddp_column *column, const struct ddp_column_cal
 }
 
 /*
- * Dissemination barrier: after round k, a member knows that the 2^k members before it have entered.
+ * Dissemination barrier: after k steps, a member knows that the 2^k - 1 members before it have
+ * entered.
  */
 int ddp_column_barrier(struct ddp_column *column, const struct ddp_column_call *call,
 		       const struct ddp_watch *watch, struct ddp_error *error)

@@ -499,7 +499,10 @@ static int handle_events(struct meeting *meeting, int milliseconds, struct ddp_e
 	struct pollfd *listener = meeting->polled, *polled = listener + 1;
 	int ours = meeting->public->count, count = ours + MOST_PENDING;
 
-	/* poll() refuses more entries than the limit of open descriptors. */
+	/*
+	 * Omit unused entries, since poll() refuses more entries than the limit of open
+	 * descriptors.
+	 */
 	while (count > 0 && meeting->ours[count - 1].fd < 0)
 		count--;
 	*listener = (struct pollfd){.fd = meeting->public->listener, .events = POLLIN};

@@ -285,8 +285,8 @@ static bool push(struct ddp_host *host, struct connection *connection)
 			break;
 		if (sent < 0) {
 			/*
-			 * Continue, because the peer may have sent the reason before it closed the
-			 * connection.
+			 * After EPIPE and ECONNRESET continue to receive, because the peer may have
+			 * sent the reason before it closed the connection.
 			 */
 			if (errno != EPIPE && errno != ECONNRESET)
 				lose(host, connection, strerror(errno));
