@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* file.c - whole files: read, replace atomically, create directories; and standard streams */
+/* file.c - read or atomically replace whole files, create directories, check standard streams */
 #include "config.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fork.c - handlers of fork(): count the generation, and close the sockets in the child */
+/* fork.c - handlers of fork(): count generations of processes, and close sockets in the child */
 #include "config.h"
 
 #include "fork.h"

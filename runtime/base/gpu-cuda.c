@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gpu-cuda.c - advice for CUDA's errors, the visible GPUs, and functions of the CUDA driver */
+/* gpu-cuda.c - add advice to CUDA's errors, count GPUs, and load functions of the CUDA driver */
 #include "config.h"
 
 #include <pthread.h>

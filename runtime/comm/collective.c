@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* collective.c - arenas, and collectives on host memory in two levels, local and wide */
+/* collective.c - arenas, and collectives on host memory: within groups of ranks and between them */
 #include "config.h"
 
 #include <stdarg.h>

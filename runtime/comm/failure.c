@@ -3,8 +3,8 @@
  * failure.c - how a failed rank's error reaches all other ranks
  *
  * The failed rank tries to publish its error in three places: the abort word in the group's shared
- * memory, a note to the ranks of its column, and a file or event of the store. Each of the other
- * ranks uses the first text that it finds.
+ * memory, a note (wide/host.h) to the ranks of its column, and a file or event of the store. Each
+ * of the other ranks uses the first text that it finds.
  */
 #include "config.h"
 

@@ -51,7 +51,10 @@ struct ddp_recorder {
 	atomic_int dump_state; /* enum dump */
 
 	uint64_t last; /* time at which the last collective ended */
-	/* time spent between collectives since [paced], the time of the last ddp_recorder_pace() */
+	/*
+	 * [between] is the time spent between collectives since [paced], the last
+	 * ddp_recorder_pace()
+	 */
 	uint64_t between, paced;
 	char slow[256];
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda-calls.c - device, streams, events and kernels for both device engines */
+/* cuda-calls.c - CUDA calls for the device, streams, events and kernels of both device engines */
 #include "config.h"
 
 #include <stdio.h>

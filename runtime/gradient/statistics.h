@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * statistics.h - norm and clipping of gradients; means and squared deviations combined from parts
+ * statistics.h - norm and clipping of gradients; means and squared deviations over all ranks
  */
 #ifndef DDP_GRADIENT_STATISTICS_H
 #define DDP_GRADIENT_STATISTICS_H

@@ -161,7 +161,10 @@ struct ddp_group {
 	uint32_t sequence;	     /* number of the current call's collective */
 	const struct ddp_call *call; /* current call, or NULL */
 	uint32_t first;		     /* first step of the call */
-	/* sum of the missing members' [checks], and [first] of the call in which it was computed */
+	/*
+	 * [checks] is the sum of the missing members' checks, computed in the call that began with
+	 * [checked_step]
+	 */
 	uint32_t checks, checked_step;
 	uint64_t checked; /* awake time at which the sum last changed in this call */
 	/* bytes that this member will probably write to the next step's buffer */

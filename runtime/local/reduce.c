@@ -11,7 +11,7 @@
 struct vector {
 	const char *send;
 	char *recv;
-	size_t count, size; /* number of elements; bytes of an element */
+	size_t count, size; /* number of elements, and bytes of each */
 	double scale;
 	ddp_kernel *kernel;
 };

@@ -424,7 +424,7 @@ int ddp_checkpoint_open(struct ddp_tensors **file, uint64_t *step, const char *d
 {
 	struct ddp_error why = {DDP_OK, ""}, newest = {DDP_OK, ""};
 	uint64_t *steps;
-	/* the steps of damaged checkpoints are moved to the start of [steps] */
+	/* [damaged] counts damaged checkpoints; their steps are moved to the start of [steps] */
 	size_t count, damaged = 0;
 	int status = ddp_checkpoint_list(directory, &steps, &count, error);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * checkpoint.h - files of a checkpoint directory: the part that needs no other rank
+ * checkpoint.h - read and write checkpoint files, without communication between ranks
  *
  * A checkpoint is DIRECTORY/checkpoint-STEP.safetensors, with STEP in ten digits or more, and with
  * a checksum and the step in its metadata. The newest is the one with the largest step.

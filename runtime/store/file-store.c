@@ -130,7 +130,9 @@ struct file_store {
 
 /* Pauses of a polling loop. Each pause is longer than the one before. */
 struct pause {
-	/* length of the next pause and of the longest one, in nanoseconds */
+	/*
+	 * [next] is the length of the next pause, [longest] that of the longest one, in nanoseconds
+	 */
 	uint64_t next, longest;
 };
 

@@ -87,7 +87,7 @@ int ddp_record_read(struct ddp_record *record, const struct ddp_record *mine, co
 /* A list of keys and values. It is empty if all members are 0. */
 struct ddp_values {
 	uint8_t *body;
-	size_t size, bytes; /* bytes of the body; bytes of the values in it */
+	size_t size, bytes; /* bytes of the body, and of the values in it */
 	unsigned count;
 };
 

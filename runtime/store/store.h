@@ -3,8 +3,9 @@
  * store.h - rendezvous: ranks that know only their numbers exchange small keys and values
  *
  * Each rank publishes the data with which other ranks can reach it over faster channels. The order
- * of calls is put..., fence, get..., repeatedly; every rank takes part in every fence. The methods
- * are file, pmix (a module) and single. A caller need not know which method is used.
+ * of calls is put..., fence, get..., repeatedly. A fence waits for all ranks; then their values can
+ * be read. The methods are file, pmix (a module) and single. A caller need not know which method is
+ * used.
  *
  * store/ calls base/ and identity/. Start reading in store.c, then the opening comment of
  * file-store.c, which is the protocol of the rendezvous directory.
