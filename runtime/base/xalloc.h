@@ -26,8 +26,8 @@ void *ddp_xcalloc(size_t count, size_t size, const char *what)
 void *ddp_xgrow(void *old, size_t count, size_t *capacity, size_t size, const char *what);
 
 /*
- * Returns [bytes] zero bytes, aligned to 64 (a cache line), and zeros up to the end of the last
- * line.
+ * Returns [bytes] zero bytes, aligned to 64 (a cache line). More zeros follow, up to the next
+ * multiple of 64.
  */
 void *ddp_xaligned(size_t bytes, const char *what) __attribute__((malloc, returns_nonnull));
 
