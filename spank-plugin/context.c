@@ -47,8 +47,8 @@ void ddp_say_error(const char *format, ...)
 }
 
 /*
- * Uses slurm_spank_log(), which prints in srun and, on a node, sends the line to srun, without a
- * prefix. slurm_info() on a node would only reach slurmd's log.
+ * slurm_spank_log() adds no prefix. In srun it prints the line; on a node it sends the line to
+ * srun. slurm_info() on a node would only reach slurmd's log.
  */
 void ddp_say(const char *format, ...)
 {
@@ -100,8 +100,8 @@ static const char *argument_or_null(const char *argument)
 }
 
 /*
- * Check the defaults that the environment sets for all options but --ddp. The defaults have no
- * effect without --ddp.
+ * Check the defaults that the environment sets for all options but --ddp. Called only for --ddp,
+ * because the defaults have no effect without it.
  */
 static int check_defaults(const struct ddp_values *values, struct ddp_message *message)
 {
@@ -135,13 +135,13 @@ static int on_option(int id, const char *argument, int remote)
 }
 
 /*
- * Remove the options of the job in which sbatch or salloc runs. Slurm passes them to each srun of the
- * job by these variables, and sbatch passes its environment on. The options of this command are not
- * read yet.
+ * If sbatch or salloc runs in a job, remove that job's options. Slurm passes the options of a job
+ * to each of its sruns in these variables, and sbatch would pass them on to the new job. The
+ * options of this command have not been read yet.
  */
 static void remove_outer_options(void)
 {
-	/* SPANK's prefix, the plugin's name, and the option with '_' for '-' */
+	/* SPANK's prefix and the plugin's name; the option follows, with '_' instead of '-' */
 	static const char prefix[] = "SLURM_SPANK__SLURM_SPANK_OPTION_ddp_";
 	char name[sizeof(prefix) + 32];
 
@@ -160,7 +160,7 @@ static void remove_outer_options(void)
 
 int ddp_allocator_init(spank_t spank, int argc, char **argv)
 {
-	/* salloc and sbatch ignore the arguments in plugstack.conf. If --ddp is used, srun reports a wrong one. */
+	/* With --ddp, srun reports wrong arguments in plugstack.conf. They are not checked here. */
 	(void)argc;
 	(void)argv;
 	remove_outer_options();
@@ -173,7 +173,7 @@ void ddp_mark_job(void)
 	for (size_t i = 0; i < DDP_PLAN_MARKED; i++) {
 		const char *name = ddp_variable_info(ddp_plan_marked[i])->name;
 
-		/* A script on a node with the plugin keeps the user's values. */
+		/* Keep the user's value. A node with the plugin could not restore it. */
 		if (!ddp_users_value(environ, name))
 			(void)setenv(name, DDP_NOT_LOADED, 1);
 	}
@@ -185,15 +185,18 @@ int ddp_allocator_options_read(void)
 	struct ddp_message message;
 
 	/*
-	 * sbatch inside a step exports its environment, but the step's plan does not apply to the
-	 * new job.
+	 * If sbatch runs in a step, it would export the channel of that step, which does not apply
+	 * to the new job.
 	 */
 	unsetenv(DDP_CHANNEL_NAME);
 	if (ddp_values_from_env(&values, environ, &message) < 0) {
 		ddp_say_error("%s", message.text);
 		return -1;
 	}
-	/* sbatch passes its environment to the script. The shell of salloc runs here, with the plugin. */
+	/*
+	 * The script of sbatch runs on a node, which can lack the plugin. The shell of salloc runs
+	 * on this host.
+	 */
 	if (values.enabled && strcmp(program_invocation_short_name, "sbatch") == 0)
 		ddp_mark_job();
 	return 0;

@@ -23,12 +23,13 @@ int ddp_allocator_init(spank_t spank, int argc, char **argv);
 int ddp_allocator_options_read(void);
 
 /*
- * Mark the environment of a job's script or interactive shell with DDP_NOT_LOADED. A node with the
- * plugin removes the marks; on another node each srun of the script passes them to its tasks.
+ * Set the variables that frameworks need to DDP_NOT_LOADED, in the environment of a job's script or
+ * interactive shell. A node with the plugin removes these values. On another node, each srun of the
+ * script passes them to its tasks, and no framework accepts them.
  */
 void ddp_mark_job(void);
 
-/* Called in slurmd, as root. Only checks the arguments. */
+/* Called in slurmd, as root. It only checks the plugin's arguments in plugstack.conf. */
 int ddp_slurmd_init(int argc, char **argv);
 
 /* Called in slurmstepd. */
@@ -45,8 +46,8 @@ void ddp_stepd_exit(void);
 int ddp_register_options(spank_t spank, spank_opt_cb_f callback);
 
 /*
- * Check an option of srun, sbatch or salloc, and store it in [values]. Slurm may call it several
- * times per option, and passes a missing argument as NULL, "" or "(null)".
+ * Check an option of srun, sbatch or salloc, and store it in [values]. Slurm can call this function
+ * several times per option, and passes a missing argument as NULL, "" or "(null)".
  * Returns 0, or -1 after a message; Slurm then rejects the command line.
  */
 int ddp_set_option(struct ddp_values *values, int id, const char *argument);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dispatch.c - the symbols that Slurm looks up
+ * dispatch.c - the slurm_spank_* functions, which Slurm looks up by name
  *
  * srun, sbatch, salloc, slurmd and slurmstepd load the plugin and call the same functions. Only
  * this file distinguishes between these processes.
@@ -22,8 +22,8 @@ int slurm_spank_init_failure_mode = ESPANK_JOB_FAILURE;
 #endif
 
 /*
- * Number of lines in plugstack.conf and its includes that name this file. Slurm calls each function
- * once per line; only the first call counts.
+ * Number of lines in plugstack.conf and its includes that name the plugin. Slurm calls each
+ * function once per line, and only the first of these calls does something.
  */
 static unsigned line_count;
 

@@ -40,7 +40,9 @@
 #pragma weak slurm_xfree
 #pragma weak working_cluster_rec
 
-/* srun's copy of slurm.conf; no header declares it. These functions exist in 22.05 to 26.05. */
+/*
+ * No header declares srun's copy of slurm.conf and these functions. Slurm 22.05 to 26.05 have them.
+ */
 extern slurm_conf_t slurm_conf;
 extern char *slurm_conf_get_address(const char *node);
 extern int slurm_conf_check_addr(const char *node, bool *dynamic);
@@ -169,9 +171,10 @@ int ddp_ask_job(uint32_t job, struct ddp_job *found)
 }
 
 /*
- * Whether a step manager (since Slurm 24.05) keeps the records of [job]'s steps. If the step
- * manager does not answer, as for a suspended job, libslurm reports success and no steps. Returns
- * false if slurmctld does not know the job or the job has ended.
+ * Returns whether a step manager (since Slurm 24.05) keeps the records of [job]'s steps; false if
+ * slurmctld does not know the job or the job has ended. If the step manager does not answer, as for
+ * a suspended job, libslurm reports success and no steps, so an empty answer does not show that a
+ * step has ended.
  */
 static bool has_step_manager(uint32_t job)
 {
@@ -222,10 +225,10 @@ static int print_address(const char *node, const char *found, char *address, siz
 }
 
 /*
- * Get the address at which srun starts tasks on [node], from srun's own data: slurm.conf and, up to
- * 23.02, the step's addresses of nodes whose address changes (cloud and dynamic nodes). Later
- * releases mark such nodes and query slurmctld for their addresses.
- * Returns 0, or -1 if srun's data may lack the address.
+ * Get the address at which srun starts tasks on [node] without a query. srun has fixed addresses
+ * from slurm.conf. The address of a cloud or dynamic node can change: up to 23.02 srun has it from
+ * the step, and later releases query slurmctld for it.
+ * Returns 0, or -1 if srun may not have the address.
  */
 static int known_address(const char *node, char *address, size_t size)
 {

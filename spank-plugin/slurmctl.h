@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * slurmctl.h - requests to slurmctld: queries by srun, and one by slurmstepd that ends a step
+ * slurmctl.h - requests to slurmctld: srun's queries, and slurmstepd's request to end a step
  *
- * Each request is one message with Slurm's own time limit. If a query fails, the caller uses another
- * source. The functions of libslurm are looked up in the process that loaded the plugin; if a release
- * lacks one of them, the request fails.
+ * Each request is one message with Slurm's own time limit. If a query fails, the caller uses
+ * another source. The functions of libslurm are looked up in the process that loaded the plugin. If
+ * a release lacks one of them, requests that need it fail.
  */
 #ifndef DDP_SLURMCTL_H
 #define DDP_SLURMCTL_H
@@ -32,12 +32,12 @@ struct ddp_job {
 /* Returns 0 or -1. */
 int ddp_ask_job(uint32_t job, struct ddp_job *found);
 
-/* Returns false if this cluster has no shards, so that no job has any. */
+/* Returns false if this cluster has no shards; true if it has, or if that is unknown. */
 bool ddp_cluster_has_shards(void);
 
 /*
- * Get the address of [node] if it differs from the node's name, else "". Queries slurmctld only if
- * srun does not know the address.
+ * Set [address] to the address of [node], or to "" if that is the node's name. Queries slurmctld
+ * only if srun does not know the address.
  * Returns 0 or -1.
  */
 int ddp_ask_address(const char *node, char *address, size_t size);
@@ -49,14 +49,14 @@ int ddp_ask_address(const char *node, char *address, size_t size);
 int ddp_ask_shards(const char *nodes, uint32_t *shards);
 
 /*
- * ClusterName of slurm.conf, for an srun outside the job (--jobid), whose environment lacks it.
- * Returns NULL if unknown.
+ * Returns ClusterName of slurm.conf, for an srun outside the job (--jobid), whose environment lacks
+ * SLURM_CLUSTER_NAME. Returns NULL if it is unknown.
  */
 const char *ddp_cluster_name(void);
 
 /*
- * Returns true if slurmctld reports that the step has ended or, with a step manager, that its job
- * has.
+ * Returns true if slurmctld reports that the step has ended or, if a step manager keeps the job's
+ * steps, that the job has ended.
  */
 bool ddp_ask_step_ended(uint32_t job, uint32_t step);
 

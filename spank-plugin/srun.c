@@ -3,8 +3,8 @@
  * srun.c - the plugin in srun, as the user: decides what all ranks must agree on
  *
  *   1. Before the step exists: read and check the options.
- *   2. When the step exists: find rank 0's node, choose the port, create the rendezvous directory, and
- *      pass all to the tasks in the channel variable.
+ *   2. When the step exists: find rank 0's node, choose the port, create the rendezvous directory,
+ *      and pass all to the tasks in an environment variable, the channel.
  *   3. At the end: remove that directory.
  *
  * If --ddp fails here, the channel has the reason, and each task exits before the program starts.
@@ -47,8 +47,8 @@ static struct {
 	unsigned
 		components; /* number of components of the step so far; more than 1 if it is heterogeneous */
 	pid_t owner; /* pid of srun, since srun's children must not clean up */
-	uid_t user;  /* user before the step exists; later, srun --uid=USER changes to USER */
-	int run;     /* descriptor to ddp-run, or -1 */
+	uid_t user;  /* user before the step exists; with --uid=USER, srun changes to USER later */
+	int run;     /* descriptor for messages to ddp-run, or -1 */
 } srun = {.rdzv.parent = -1, .run = -1};
 
 /*
@@ -124,7 +124,7 @@ static int refuse(const char *why)
 {
 	ddp_say_error("%s", why);
 	(void)ddp_format(srun.channel.problem, sizeof(srun.channel.problem), "%s", why);
-	/* The later components of a heterogeneous step get the environment as it is before the step. */
+	/* Publish now, because later components of a heterogeneous step get this environment. */
 	(void)publish();
 	return -1;
 }
@@ -133,7 +133,7 @@ static int refuse(const char *why)
 static void warn_ineffective_options(void)
 {
 	if (srun.values.source[DDP_OPT_DDP] == DDP_FROM_COMMAND)
-		return; /* --no-ddp: intended */
+		return; /* the user gave --no-ddp */
 	for (int id = 0; id < DDP_OPT_COUNT; id++)
 		if (id != DDP_OPT_DDP && srun.values.source[id] == DDP_FROM_COMMAND)
 			ddp_say("--%s does nothing without --ddp",
@@ -216,8 +216,8 @@ static void report_to_run(const struct ddp_channel *ch)
 }
 
 /*
- * Whether one of srun's arguments contains [text]. SPANK has no items for srun's own options. An
- * argument of the program may contain it, too.
+ * Whether one of srun's arguments contains [text]. SPANK has no items for srun's own options. Also
+ * true if an argument of the user's program contains [text].
  */
 static bool has_argument(const char *text)
 {
@@ -256,7 +256,7 @@ static bool is_in_rank0(void)
 	return n > strlen(end) && strcmp(name + n - strlen(end), end) == 0;
 }
 
-/* srun prints nothing while it waits for CPUs. */
+/* Warn if this srun will wait for CPUs that the step around it holds. srun waits in silence. */
 static void warn_nested_srun(void)
 {
 	if (is_in_rank0() && !getenv("SLURM_OVERLAP") && !has_argument("--overl") &&
@@ -275,7 +275,7 @@ int ddp_srun_options_read(void)
 
 	/* Slurm calls this function once for each component of a heterogeneous step. */
 	if (srun.components++ == 0) {
-		/* A batch script or task inherits the channel of an outer step. */
+		/* In a batch script or a task, this can be the channel of an outer step. */
 		unsetenv(DDP_CHANNEL_NAME);
 		run_status = read_run_variables(&srun.channel, &from_run);
 		warn_nested_srun();
@@ -290,7 +290,7 @@ int ddp_srun_options_read(void)
 		return refuse(
 			"--ddp cannot be used in a heterogeneous step, which has several components. "
 			"Start the program in one component.");
-	/* Slurm sets this variable only for a step with reserved ports; remove an outer step's. */
+	/* Remove an outer step's value: Slurm sets none for a step without reserved ports. */
 	unsetenv("SLURM_STEP_RESV_PORTS");
 	if (run_status < 0)
 		return refuse(from_run.text);
@@ -318,9 +318,9 @@ static int identify(spank_t spank, struct ddp_channel *ch)
 /*
  * Whether rank 0 is certainly on the first node of [list], and the nodes' first tasks are in node
  * order. This is so if the step has all nodes of the job, with three exceptions: the user placed
- * the tasks; the topology places them (since Slurm 26.05); or names sort differently from the
- * step's nodes, as after the job was shrunk or with SwitchAsNodeRank. [list] is the job's
- * SLURM_NODELIST, which srun has just set; SLURM_STEP_NODELIST would be an outer step's.
+ * the tasks; the topology places them (since Slurm 26.05); or the names in [list] are in another
+ * order than the step's nodes, as after the job was shrunk or with SwitchAsNodeRank. [list] is the
+ * job's SLURM_NODELIST, which srun has just set; SLURM_STEP_NODELIST would be an outer step's.
  */
 static bool first_node_runs_rank0(spank_t spank, const char *list)
 {
@@ -451,7 +451,7 @@ static int check_program(spank_t spank, struct ddp_channel *ch, bool *is_launche
 	*is_launcher = ddp_is_launcher(argv[0]);
 	ddp_step_read_program(ch, argv);
 	verdict = ddp_starter_judge(argv, environ, tasks, nodes, ch->restarts_max, &verdict_text);
-	/* all attempts of ddp-run start the same program */
+	/* print a hint in the first attempt only, since all attempts start the same program */
 	if (verdict == DDP_VERDICT_TELL && ch->restart == 0)
 		ddp_say("%s", verdict_text.text);
 	if (verdict == DDP_VERDICT_REFUSE && !srun.values.launcher_allowed)
@@ -460,9 +460,9 @@ static int check_program(spank_t spank, struct ddp_channel *ch, bool *is_launche
 }
 
 /*
- * Get the job's end, its attempt, and whether it has shards. A query is needed for the end before
- * Slurm 23.02, which does not pass it to tasks; for shards; and for the attempt if the environment
- * has SLURM_RESTART_COUNT, since sbatch passes that on from an outer job.
+ * Get the job's end and its attempt, and return whether it has shards. Query slurmctld only if
+ * needed: for the end before Slurm 23.02, for shards, and for the attempt if the environment has
+ * SLURM_RESTART_COUNT, since sbatch passes on the value of an outer job.
  */
 static bool ask_job(struct ddp_channel *ch)
 {
@@ -492,9 +492,9 @@ static void find_shards(struct ddp_channel *ch)
 }
 
 /*
- * In a batch script on rank 0's node: check that no other step has claimed the port, before any task
- * starts on other nodes. Rank 0's node checks it again. A reserved port is not known here, and
- * neither is a user's port if --export may keep it from the tasks.
+ * In a batch script on rank 0's node: check that no other step has claimed the port, before any
+ * task starts on other nodes. The plugin on the node checks it again. A port that Slurm reserves is
+ * not known here, and neither is the user's port if --export can keep it from the tasks.
  */
 static int probe_port(const struct ddp_channel *ch, struct ddp_message *message)
 {
@@ -525,8 +525,8 @@ static int decide(spank_t spank, struct ddp_channel *ch, struct ddp_message *mes
 }
 
 /*
- * Whether --export, or the variable with its default, assigns a value to [name]. Such an assignment
- * has no effect on a variable that srun's environment contains.
+ * Whether --export, or a variable with its default, assigns a value to [name]. The assignment would
+ * have no effect if srun's environment contained [name], so the caller must not set it.
  */
 static bool is_assigned(const char *name)
 {
@@ -539,8 +539,8 @@ static bool is_assigned(const char *name)
 }
 
 /*
- * Set the variables without which no framework starts to a text that none accepts. They end the
- * tasks on a node that did not load the plugin; on other nodes the plugin removes them.
+ * Set the variables that every framework needs to a text that no framework accepts. So the tasks
+ * end at once on a node that did not load the plugin. On other nodes the plugin removes the text.
  */
 static void mark_environment(spank_t spank)
 {
@@ -551,7 +551,7 @@ static void mark_environment(spank_t spank)
 		const struct ddp_variable_info *info = ddp_variable_info(ddp_plan_marked[i]);
 		struct ddp_message note;
 
-		/* The plugin keeps the user's values of other variables. */
+		/* Keep the user's value, except of a variable for the rank's identity. */
 		if (info->kind != DDP_KIND_IDENTITY &&
 		    (ddp_users_value(environ, info->name) || is_assigned(info->name)))
 			continue;
@@ -572,8 +572,9 @@ int ddp_srun_step_created(spank_t spank)
 		return 0;
 	is_ordinary = identify(spank, ch) == 0;
 	/*
-	 * Always returns 0: with "required", srun would exit and leave the step to the job's end. The
-	 * tasks of a refused step exit in task_init.
+	 * This function always returns 0. With "required" in plugstack.conf, srun would exit after
+	 * an error, and the step would remain until the job's end. The tasks of a refused step exit
+	 * in task_init.
 	 */
 	if (is_ordinary && !ch->problem[0] &&
 	    (check_program(spank, ch, &is_launcher, &message) < 0 ||
@@ -584,7 +585,10 @@ int ddp_srun_step_created(spank_t spank)
 		return 0;
 	}
 	if (is_launcher && !ch->problem[0]) {
-		/* Slurm adds the environment to a copy, which has the channel if refuse() set it. */
+		/*
+		 * Slurm adds this environment to an earlier copy. Set the channel to "", since
+		 * unsetting it would leave a channel of refuse() in the copy.
+		 */
 		(void)setenv(DDP_CHANNEL_NAME, "", 1);
 		return 0;
 	}

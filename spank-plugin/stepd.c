@@ -6,11 +6,11 @@
  *
  *  1. user_init runs once per node, as the user, before a container plugin changes the view of the
  *     file system. It checks the node, and on rank 0's node it claims the port. An error is stored,
- *     since a failure here would be invisible to the user, or drain the node.
- *  2. task_init runs in each task after Slurm has bound devices. It sets variables. A task that must
- *     not train prints the reason, sets a flag in a page that user_init mapped, and exits.
- *  3. task_exit runs in slurmstepd, as root. If the flag is set, it asks slurmctld to end the step on
- *     all nodes. It also ends the claim of the port when all tasks of the node have exited.
+ *     since a failure here would be invisible to the user, or would drain the node.
+ *  2. task_init runs in each task after Slurm has bound devices. It sets variables. A task that
+ *     must not train prints the reason, sets a flag in a page that user_init mapped, and exits.
+ *  3. task_exit runs in slurmstepd, as root. If the flag is set, it asks slurmctld to end the step
+ *     on all nodes. It also releases the claimed port when all tasks of the node have exited.
  *
  * If srun refused the step, every task exits in task_init, and no request is needed.
  */
@@ -43,8 +43,8 @@
 #include "slurmctl.h"
 
 enum {
-	UNSEEN_NODES_MAX = 4, /* number of nodes that report that they do not see the directory */
-	REASON_MS = 200,      /* time in which srun prints why a step is refused */
+	UNSEEN_NODES_MAX = 4, /* at most so many nodes report that they do not see the directory */
+	REASON_MS = 200,      /* pause in which srun prints why a step is refused */
 };
 
 static struct {
@@ -53,7 +53,10 @@ static struct {
 	bool active;
 	struct ddp_message problem; /* why the tasks must not train; "" if there is no problem */
 	struct ddp_channel channel;
-	/* in a page that tasks share; execve() unmaps it, so no program can write it; NULL: none */
+	/*
+	 * Set by a task that must not train. The flag is in a page that the tasks share. execve()
+	 * unmaps the page, so no program can write it. NULL if there is no page.
+	 */
 	atomic_bool *is_refused;
 	bool is_end_requested;
 	uint32_t claimed_port;
@@ -155,8 +158,8 @@ static bool is_ordinary_step(spank_t spank, bool has_channel)
 }
 
 /*
- * Whether the channel belongs to another step: the environment may be inherited without an srun
- * that removes the outer step's channel.
+ * Whether the channel belongs to another step. An srun without the plugin does not remove an outer
+ * step's channel from the environment.
  */
 static bool is_stale(spank_t spank)
 {
@@ -173,7 +176,7 @@ static int read_channel(spank_t spank, struct ddp_message *message)
 
 	if (text && ddp_channel_decode(text, &stepd.channel, message) < 0)
 		return -1;
-	/* A refused step has no tasks that could pass its channel on. */
+	/* A refused step has no tasks that could pass its channel on, so this one is not stale. */
 	if (text && stepd.channel.problem[0])
 		return ddp_fail(message, "%s", stepd.channel.problem);
 	if (!text || is_stale(spank)) {
@@ -259,8 +262,9 @@ static const char *host_name(char *const *env)
 }
 
 /*
- * Remove the variables with which srun or sbatch marked the environment for nodes without the plugin. A
- * marked channel is that of a job with --ddp: if it reached a step, a node without the plugin ran srun.
+ * Remove the marks that srun or sbatch set for nodes without the plugin. A marked channel comes
+ * from the script of a job with --ddp. If it reaches a step, the script's srun ran on a node
+ * without the plugin.
  */
 static void remove_marks(spank_t spank, char *const *env)
 {
@@ -281,7 +285,8 @@ static void remove_marks(spank_t spank, char *const *env)
 
 /*
  * On rank 0's node: claim the port on which rank 0 will listen. With contain_spank this function
- * runs in a clone whose descriptors are closed after it, so the claim only lasts until then.
+ * runs in a clone of slurmstepd. The claim then lasts only until the clone ends, since that closes
+ * its descriptors.
  */
 static void claim_port(struct ddp_message *problem)
 {
@@ -322,8 +327,8 @@ static void check_node(spank_t spank, struct ddp_message *problem)
 	stepd.mps = ddp_mps_look(ddp_mps_directory(ddp_env_get(env, DDP_MPS_PIPE_DIRECTORY))) ==
 		    DDP_MPS_SERVES;
 	/*
-	 * The step's environment is srun's environment until now, and srun may have run on another
-	 * node.
+	 * Until now, the step's environment is srun's, and can have the name of another node. So
+	 * use the name in slurmstepd's own environment.
 	 */
 	check_directory(host_name(NULL));
 	claim_port(problem);
@@ -359,7 +364,7 @@ int ddp_stepd_user_init(spank_t spank)
 
 /*
  * Read the job's end. Since Slurm 23.02 slurmstepd sets the variable from the step's credential.
- * Before 23.02 users may have set it.
+ * Before 23.02 it is not used, since users may have set it.
  */
 static void find_end_time(char *const *env)
 {
@@ -445,7 +450,7 @@ static int apply(spank_t spank, const struct ddp_plan *plan, struct ddp_message 
 
 static void print_reason(const char *why)
 {
-	/* Since 25.05 slurmstepd does not start its lines with the node's name. */
+	/* Add the node's name, with which slurmstepd started its lines before 25.05. */
 	if (SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(25, 5, 0))
 		ddp_say_error("%s: %s", host_name(NULL), why);
 	else
@@ -453,8 +458,8 @@ static void print_reason(const char *why)
 }
 
 /*
- * A task that must not train ends with _exit(), because with "optional" Slurm would ignore a returned
- * error. End this task, and the step, for a reason that other tasks may not have.
+ * End this task, and the step, for a reason that other tasks may not have. The task calls _exit(),
+ * because with "optional" in plugstack.conf Slurm would ignore a returned error.
  */
 static void __attribute__((noreturn)) refuse(const char *why)
 {
@@ -464,7 +469,7 @@ static void __attribute__((noreturn)) refuse(const char *why)
 	_exit(EXIT_FAILURE);
 }
 
-/* The first task reports an error of the whole node. */
+/* End this task for an error of the whole node, which only the node's first task reports. */
 static void __attribute__((noreturn)) refuse_node(spank_t spank)
 {
 	uint32_t local = 0;
@@ -498,7 +503,7 @@ int ddp_stepd_task_init(spank_t spank)
 		refuse(message.text);
 	if (ddp_endpoint_check(&stepd.channel, stepd.env, facts.task_env, facts.task.nodes,
 			       &message) < 0) {
-		/* All tasks of the step find this mistake. Rank 0 exits first, after it has reported it. */
+		/* All tasks of the step find this mistake. Rank 0 reports it, and exits first. */
 		if (facts.task.rank == 0)
 			print_reason(message.text);
 		else
@@ -522,7 +527,7 @@ static void end_step(spank_t spank)
 	struct ddp_message message, line;
 	uint32_t job = 0, step = 0;
 
-	/* srun does not read further output once tasks have been killed. */
+	/* srun reads no output after tasks have been killed, so let it print the reason first. */
 	nanosleep(&pause, NULL);
 	if (spank_get_item(spank, S_JOB_ID, &job) != ESPANK_SUCCESS ||
 	    spank_get_item(spank, S_JOB_STEPID, &step) != ESPANK_SUCCESS ||
@@ -543,7 +548,7 @@ void ddp_stepd_task_exit(spank_t spank)
 		stepd.is_end_requested = true;
 		end_step(spank);
 	}
-	/* srun has not been notified of the last task's exit yet, so the next step comes later. */
+	/* srun does not know of the last task's exit yet, so the next step comes after close(). */
 	stepd.exited++;
 	if (stepd.claim >= 0 &&
 	    spank_get_item(spank, S_JOB_LOCAL_TASK_COUNT, &local_size) == ESPANK_SUCCESS &&
