@@ -4,8 +4,8 @@
  *
  *     srun -N2 --ddp ddp-ranks
  *
- * Every rank writes a row to the rendezvous directory, and rank 0 prints all rows. The program is also
- * an example of how to use the variables of slurm-ddp(7) in C.
+ * Every rank writes a row to the rendezvous directory, and rank 0 prints all rows. The program is
+ * also an example of how to use the variables of slurm-ddp(7) in C.
  */
 #include <errno.h>
 #include <stdbool.h>
@@ -29,7 +29,7 @@ enum column { RANK, NODE, LOCAL_RANK, DEVICE, SHARE, ENDPOINT, COLUMNS };
 
 static const struct {
 	const char *title;
-	bool left; /* text is aligned to the left, numbers to the right */
+	bool left; /* aligned to the left, as text is; numbers are aligned to the right */
 } columns[COLUMNS] = {
 	[RANK] = {"rank", false},
 	[NODE] = {"node", true},
@@ -67,7 +67,7 @@ static void set(struct row *row, enum column column, const char *text)
 	snprintf(row->cell[column], CELL, "%s", text);
 }
 
-/* Prefer Slurm's name of the node: nodes of a private cluster may share a host name. */
+/* Prefer Slurm's name of the node: nodes of a private cluster can have the same host name. */
 static void set_node(struct row *row)
 {
 	const char *name = getenv("SLURMD_NODENAME");
@@ -139,7 +139,7 @@ static int publish(const char *dir, int rank, const struct row *row)
 	return -1;
 }
 
-/* Split [line] into the cells of [row]. Returns false if it has another number of cells. */
+/* Split [line] into the cells of [row]. Returns false if it has too few cells. */
 static bool row_parse(char *line, struct row *row)
 {
 	char *rest = line;
