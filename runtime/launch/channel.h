@@ -22,12 +22,15 @@
 
 enum {
 	DDP_NONCE_SIZE = 17, /* 16 hexadecimal digits and a terminating zero */
-	DDP_NAME_SIZE = 256, /* bytes of a host, a cluster or an address */
+	DDP_NAME_SIZE = 256, /* bytes of a host's or cluster's name, or of an address */
 	DDP_CHANNEL_SIZE = 65536,
 };
 
 struct ddp_channel {
-	/* not encoded: used only by the process that creates the rendezvous directory */
+	/*
+	 * base and user are not encoded: only the process that creates the rendezvous directory
+	 * uses them
+	 */
 	char base[DDP_PATH_SIZE]; /* directory or template; "" if there is none */
 	char user[DDP_NAME_SIZE]; /* user's name, for %u */
 
@@ -44,7 +47,7 @@ struct ddp_channel {
 	char cluster[DDP_NAME_SIZE];
 	uint32_t job, step, attempt;
 	char node[DDP_NAME_SIZE];    /* NodeName of rank 0's node */
-	uint32_t first_node;	     /* SLURM_NODEID of that node */
+	uint32_t first_node;	     /* SLURM_NODEID of rank 0's node */
 	char address[DDP_NAME_SIZE]; /* MASTER_ADDR */
 	uint32_t port;		     /* MASTER_PORT */
 	char port_from[32];	 /* source of the port, for messages: "computed" or "--ddp-port" */
@@ -56,17 +59,17 @@ struct ddp_channel {
 	/* why there is no rendezvous directory, for messages */
 	char no_directory[DDP_MESSAGE_SIZE];
 	uint32_t shards; /* shards per GPU; 0: unknown */
-	uint32_t pid;	 /* pid and start time of srun, to check whether it is running */
-	uint64_t began;
+	uint32_t pid;	 /* process id of srun, to check whether it is running */
+	uint64_t began;	 /* start time of that process, since process ids are reused */
 	/*
 	 * 1: the program is torchrun --standalone, which must not get variables that name other
 	 * nodes
 	 */
 	uint32_t standalone;
-	uint32_t starts_ranks;		/* 1: the program can start a rank for each GPU */
-	uint32_t torchrun;		/* 1: the program is torchrun */
-	uint32_t launcher_allowed;	/* 1: --ddp-launcher=allow */
-	char nproc[32];			/* its --nproc-per-node; "" if it has none */
+	uint32_t starts_ranks;	   /* 1: the program can start a rank for each GPU */
+	uint32_t torchrun;	   /* 1: the program is torchrun */
+	uint32_t launcher_allowed; /* 1: --ddp-launcher=allow */
+	char nproc[32];		   /* value of the program's --nproc-per-node; "" if it has none */
 	char problem[DDP_MESSAGE_SIZE]; /* why the step must not train; "" if there is no problem */
 };
 
@@ -101,7 +104,8 @@ int ddp_list_get(const char *list, const char *name, char *value, size_t size);
 int ddp_channel_directory_name(const struct ddp_channel *channel, char *name, size_t size);
 
 /*
- * Find the user's own value of [name] in [env]: not empty, and not set by an outer --ddp step.
+ * Find the value that the user gave [name] in [env]. An empty value does not count, nor does one
+ * that an outer --ddp step set.
  * Returns a pointer into [env], or NULL.
  */
 const char *ddp_users_value(char *const *env, const char *name);

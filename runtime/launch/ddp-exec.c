@@ -5,9 +5,10 @@
  *
  *  1. Each task reads from its environment which task of which step it is (place.c).
  *  2. The tasks meet in a directory and exchange their lists of GPUs (meet.c).
- *  3. Rank 0 makes the decisions that the plugin makes in srun: address, port, rendezvous directory. The other ranks read its record.
- *  4. Each task plans its environment as the plugin does in slurmstepd (plan.c), and becomes the program.
- *     No other process remains.
+ *  3. Rank 0 makes the decisions that the plugin makes in srun: address, port, rendezvous
+ *     directory. It passes them to the other ranks in a record.
+ *  4. Each task plans its environment as the plugin does in slurmstepd (plan.c), and becomes the
+ *     program. No other process remains.
  *
  * A step runs as one world, or not at all. If rank 0 fails, its record says so, and no task starts
  * the program. A task that fails later ends the step with scancel, unless all tasks fail.
@@ -51,7 +52,7 @@ enum {
 	EXIT_CANNOT = 126, /* as in sh: the program cannot be executed */
 	EXIT_MISSING = 127,
 	LINE_SIZE = 3 * DDP_PATH_SIZE,
-	SHARED_SIZE = 60000, /* bytes of the record in the store */
+	SHARED_SIZE = 60000, /* maximum bytes of rank 0's record */
 	SILENT_S = 2,	     /* see stay_silent() */
 	SLURM_LIMIT = 5,     /* time limit for squeue and scancel, in seconds */
 	GPUS_MAX = 1024,     /* maximum number of GPUs on a node */
@@ -63,14 +64,16 @@ static struct exec_options options;
 static struct ddp_channel channel;
 static struct ddp_rendezvous rdzv = {.parent = -1}; /* used by rank 0 only */
 static struct ddp_task task = {.size = 1, .local_size = 1, .nodes = 1};
-static uint32_t *local_ranks; /* [task.local_size] */
+static uint32_t *local_ranks; /* ranks of this node, an array of task.local_size */
 static char host[DDP_NAME_SIZE];
-static char *run_file; /* file from which ddp-run reads the step; NULL: not started by ddp-run */
+static char *run_file; /* file to report the step to ddp-run; NULL if ddp-run did not start it */
 /* All tasks of this node have the same error, so only the first of them prints it. */
 static bool is_error_of_node;
-/* Which tasks start the program if this task fails: none, perhaps others, or certainly others. */
+/*
+ * Whether other tasks start the program although this task has failed: no, perhaps, or certainly.
+ */
 static enum { NONE_STARTS, OTHERS_MAY_START, OTHERS_START } failure;
-static char **step_env;		    /* environment before Slurm binds the task to devices */
+static char **step_env; /* environment as it was before Slurm bound the task to devices */
 static char meeting[DDP_PATH_SIZE]; /* directory in which the tasks meet; "": they could not meet */
 static struct meet_card card;
 
@@ -97,8 +100,8 @@ static void __attribute__((format(printf, 1, 2))) say(const char *format, ...)
 }
 
 /*
- * Wait for [wait], or until SIGTERM says that the step ends. Returns whether it does. This task can
- * then still exit with its own exit status.
+ * Wait for [wait], or until SIGTERM, which means that the step ends. Returns whether SIGTERM came.
+ * The signal stays blocked, so this task can exit with its own exit status.
  */
 static bool await_end(struct timespec wait)
 {
@@ -110,7 +113,7 @@ static bool await_end(struct timespec wait)
 	return sigtimedwait(&term, NULL, &wait) == SIGTERM;
 }
 
-/* Another task prints the error. Wait for that, since srun may end all tasks once one has ended. */
+/* Wait while another task prints the error, since srun can end all tasks once one has ended. */
 static void stay_silent(void)
 {
 	(void)await_end((struct timespec){.tv_sec = SILENT_S});
@@ -179,8 +182,8 @@ static void report_step(void)
 /* --- Commands of Slurm --------------------------------------------------------------------- */
 
 /*
- * In the child process: remove variables with the user's defaults, which would hide jobs. Ignore the
- * signal that scancel sends to all processes of the step.
+ * In the child process: remove the user's defaults for squeue and scancel, which could hide jobs.
+ * Ignore the signal that scancel sends to all processes of the step.
  */
 static void prepare_command(void)
 {
@@ -243,7 +246,7 @@ static bool has_ended(uint32_t job, uint32_t step)
 	return find_job(channel.job, &restarts) == 1 && find_job(job, &restarts) == 0;
 }
 
-/* Meet the other tasks, as meet_open(). */
+/* Meet the other tasks. Returns as meet_open() does. */
 static int meet_others(struct meet **meet, double limit_s, struct ddp_message *message)
 {
 	char job[DDP_NAME_SIZE + 64];
@@ -255,8 +258,9 @@ static int meet_others(struct meet **meet, double limit_s, struct ddp_message *m
 
 /*
  * End the step, because this task has failed and other tasks may run the program. If all tasks have
- * failed, they meet again, and the step is left alone. If the tasks could not meet, this is unknown,
- * and the signal is one that a task which waits here blocks. srun under ddp-run ends the step itself.
+ * failed, they meet again here, and need no signal. If the tasks could not meet at the start, this
+ * is unknown, so the signal is SIGTERM, which tasks that wait here block. Under ddp-run, srun ends
+ * the step.
  */
 static void end_step(void)
 {
@@ -283,7 +287,7 @@ static void end_step(void)
 	snprintf(step, sizeof(step), "%u.%u", channel.job, channel.step);
 	ddp_command_run(argv, &slurm_command, &said);
 	why = said.err.size > 0 ? said.err.data : "scancel failed";
-	/* The end of the step may kill scancel, too. */
+	/* A scancel that is killed by the end of the step has not failed. */
 	if (said.status != 0 && (said.timed_out || said.status <= 128))
 		complain(true,
 			 "cannot end step %s (%.*s), so its other tasks continue. Type scancel %s.",
@@ -304,8 +308,8 @@ static int choose_address(struct ddp_message *message)
 }
 
 /*
- * Create the rendezvous directory. Returns 0, or -1 with a message. Also returns 0 if no directory
- * is needed.
+ * Create the rendezvous directory. Returns 0, or -1 with a message. If nobody chose the directory,
+ * a failure is not an error, and channel.no_directory has the reason.
  */
 static int make_directory(const char *base, struct ddp_message *message)
 {
@@ -350,8 +354,8 @@ static uint32_t list_gpus(const bool seen[GPUS_MAX], char *list, size_t size)
 }
 
 /*
- * In step_env, replace the task's devices by [gpus], all devices of the step on this node. [known]:
- * [gpus] are the global numbers of the devices.
+ * In step_env, replace the task's devices by [gpus], all devices of the step on this node. Without
+ * [known], only the number of entries in [gpus] is right, so SLURM_STEP_GPUS is removed.
  */
 static int replace_devices(const char *gpus, bool known)
 {
@@ -378,9 +382,9 @@ static int replace_devices(const char *gpus, bool known)
 }
 
 /*
- * Find the devices of the step on this node, because Slurm has already bound this task to some of
- * them. They are the devices of all its tasks together or, if some tasks have none, as many as
- * SLURM_GPUS_ON_NODE says.
+ * Set step_env to the environment before Slurm bound this task to some devices. The step's devices
+ * on this node are those of all its tasks together. If these are fewer than SLURM_GPUS_ON_NODE,
+ * because some tasks have none, only their number is known.
  */
 static int make_step_env(struct meet *meet, struct ddp_message *message)
 {
@@ -517,8 +521,8 @@ static int describe(struct ddp_message *message)
 }
 
 /*
- * On rank 0: check that the port is free, and claim it. The program inherits the claim, which ends
- * with it.
+ * On rank 0: check that the port is free, and claim it. The program inherits the claim, so the
+ * claim ends with the program.
  */
 static int check_port(const struct ddp_facts *facts, struct ddp_message *message)
 {
@@ -535,8 +539,8 @@ static int check_port(const struct ddp_facts *facts, struct ddp_message *message
 }
 
 /*
- * Choose [base], below which rank 0 creates the rendezvous directory, and the meeting. All tasks
- * make the same choice.
+ * Choose [base], the directory below which rank 0 creates the rendezvous directory, and [meeting],
+ * the directory in which the tasks meet. All tasks make the same choice.
  */
 static int choose_directories(char *base, struct ddp_message *message)
 {
@@ -578,7 +582,7 @@ static int lead(const char *base, struct ddp_facts *facts, struct ddp_plan *plan
 		struct ddp_message *message)
 {
 	channel.first_node = task.node_id;
-	/* sbatch passes SLURM_RESTART_COUNT on to other jobs. */
+	/* sbatch passes SLURM_RESTART_COUNT on to other jobs, so ask Slurm for this job's. */
 	if (ddp_env_filled(environ, "SLURM_RESTART_COUNT"))
 		(void)find_job(channel.job, &channel.attempt);
 	if (choose_address(message) < 0)
@@ -744,16 +748,17 @@ static int set_up_task(struct ddp_facts *facts, struct ddp_plan *plan, struct dd
 				rank, host);
 	}
 	is_error_of_node = false;
-	/*
-	 * End this rank when its slurmstepd ends, as the plugin does. execve() keeps this setting.
-	 */
+	/* As in the plugin, end this rank when its slurmstepd ends. execve() keeps this setting. */
 	if (number_of("SLURM_TASK_PID") == (uint32_t)getpid())
 		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 	ddp_step_read_program(&channel, options.program);
 	(void)ddp_format(card.gpus, sizeof(card.gpus), "%s", gpus ? gpus : "");
 	if (choose_directories(base, &why) < 0 ||
 	    (task.size > 1 && meet_others(&meet, meet_limit(), &why) < 0)) {
-		/* All tasks of a node fail at once, but a single one may wait for others in vain. */
+		/*
+		 * An error before the time limit concerns all tasks of the node. A timeout can
+		 * concern a single task, which waited for others in vain.
+		 */
 		is_error_of_node = ddp_seconds() - begin < meet_limit();
 		return guess(why.text, facts, plan, message);
 	}
@@ -868,7 +873,10 @@ static int set_up(enum place place)
 		ddp_task_say_plan(&facts, &plan, say);
 		rv = apply(&plan, &message);
 	}
-	/* With --kill-on-bad-exit the first task that exits ends those that have not left the meeting. */
+	/*
+	 * Tasks that print no error wait: with --kill-on-bad-exit, the first exit ends all tasks
+	 * that are still in the meeting.
+	 */
 	if (rv < 0 && task.size > 1 &&
 	    (channel.problem[0] || (is_error_of_node && task.local_rank > 0)))
 		stay_silent();

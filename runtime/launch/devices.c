@@ -27,7 +27,7 @@ struct binding {
 	enum { BIND_OTHER, BIND_SINGLE, BIND_PER_TASK, BIND_MAP, BIND_MASK, BIND_NONE } kind;
 	uint32_t count;	 /* N of single:N and per_task:N */
 	bool shards;	 /* per_task counts shards, not GPUs */
-	const char *map; /* "0,1,1" */
+	const char *map; /* list of GPUs, one for each task: "0,1,1" */
 };
 
 /* --- Slurm's GRES strings -------------------------------------------------------------- */
@@ -402,8 +402,8 @@ static void decide_share(const struct ddp_device_facts *facts, struct ddp_device
 		d->share_reason = DDP_SHARE_NO_NEIGHBOURS;
 	} else {
 		/*
-		 * If the administrator's capacity is too small, do not give each task the whole
-		 * GPU.
+		 * The step has at most the whole GPU, even if the administrator's capacity is too
+		 * small.
 		 */
 		set_share(d, shards < capacity ? shards : capacity, capacity * d->neighbours);
 	}
@@ -421,8 +421,8 @@ void ddp_devices_decide(const struct ddp_device_facts *facts, struct ddp_devices
 	if (!task_list && step_list &&
 	    (bind.kind == BIND_NONE || ddp_env_get(facts->step_env, "SLURM_SHARDS_ON_NODE"))) {
 		/*
-		 * Slurm has no binding for shards, and before 23.11 no "none" for GPUs; in these
-		 * cases it removes the variable.
+		 * Slurm removes the variable for shards, which have no binding, and before 23.11
+		 * for --gpu-bind=none.
 		 */
 		devices->restore_name = step_name;
 		devices->restore_value = step_list;

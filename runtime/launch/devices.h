@@ -46,20 +46,20 @@ struct ddp_devices {
 	bool idle_first;     /* see ddp_devices_decide() */
 	bool bound;	     /* the task sees fewer devices than the step has on this node */
 	bool wraps; /* there are fewer devices than tasks, so each device serves several tasks */
-	uint64_t share_num, share_den; /* the task's share as a fraction; den 0: unknown */
+	uint64_t share_num, share_den; /* the task's share is num / den; den 0: unknown */
 	enum ddp_share_reason share_reason;
-	const char *gpus; /* the step's devices on this node, by Slurm's numbers or their names */
+	const char *gpus; /* list of the step's devices on this node: Slurm's numbers, else names */
 	const char *restore_name;  /* variable that Slurm removed, to be restored; NULL: none */
 	const char *restore_value; /* points into step_env */
 	bool unlisted;		   /* Slurm removed the list of devices, and it is unknown */
 };
 
 /*
- * Decide on [devices] from [facts]. [crowd_first] is set for at most one task of the step: if tasks
- * share a device on some node, for local task 0 of the first such node. This node infers which node
- * is first from its own devices and from the other nodes' numbers of tasks. [idle_first] is set in
- * the same way if a GPU is idle on a node with several tasks. The pointers in [devices] are valid
- * as long as the environments in [facts].
+ * Set [devices] from [facts]. [crowd_first] marks the one task that reports that tasks share a
+ * device: local task 0 of the first node on which they do. A task knows the other nodes' numbers of
+ * tasks, and assumes that they have the same devices. [idle_first] marks the task that reports an
+ * idle GPU on a node with several tasks, in the same way. The pointers in [devices] are valid as
+ * long as the environments in [facts].
  */
 void ddp_devices_decide(const struct ddp_device_facts *facts, struct ddp_devices *devices);
 

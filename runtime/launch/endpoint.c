@@ -156,7 +156,7 @@ bool ddp_address_is_node(const char *address, const char *node)
 
 	if (strcasecmp(address, node) == 0)
 		return true;
-	/* Addresses in numbers have no short form. */
+	/* A numeric address has no short form, so all of it must be equal. */
 	if (address[strspn(address, "0123456789.")] == '\0' || strchr(address, ':'))
 		return false;
 	return n == m && strncasecmp(address, node, n) == 0 && (!address[n] || !node[m]);
@@ -175,7 +175,7 @@ struct ddp_endpoint ddp_endpoint_choose(const struct ddp_channel *ch, char *cons
 	uint64_t number;
 
 	if (endpoint.port) {
-		/* The next port may belong to another step. */
+		/* The next port may belong to another step, so there is no port for RAS. */
 		endpoint.from = "yours";
 		endpoint.number = 0;
 		if (ddp_parse_number(endpoint.port, 1, 65535, &number) == 0)
@@ -191,8 +191,8 @@ struct ddp_endpoint ddp_endpoint_choose(const struct ddp_channel *ch, char *cons
 }
 
 /*
- * Find the node of the job, other than rank 0's, whose name [address] is. Returns false if there is
- * none.
+ * Returns whether [address] is the name of a node of the job other than rank 0's. Sets [name] to
+ * that node.
  */
 static bool is_other_node(const struct ddp_channel *ch, char *const *task_env, const char *address,
 			  char *name, size_t size)

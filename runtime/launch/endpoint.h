@@ -38,17 +38,16 @@ size_t ddp_ports_reserved(const char *list, uint32_t *ports, size_t n);
 uint64_t ddp_job_hash(const char *cluster, uint32_t job, uint32_t attempt);
 
 /*
- * Get the even port number [index], counted around in [range] and, if possible, outside
- * [ephemeral], so that no outgoing connection uses the port by chance. NCCL's RAS uses the next
- * port. A range of one port yields that port, even or odd.
- * Returns the port.
+ * Returns the even port number [index] of those in [range], if possible outside [ephemeral], so
+ * that no outgoing connection uses the port by chance. After the last port the count starts again.
+ * NCCL's RAS uses the next, odd port. If [range] has no pair of ports, returns its first port.
  */
 uint32_t ddp_port_compute(struct ddp_port_range range, struct ddp_port_range ephemeral,
 			  uint64_t index);
 
 /*
  * Choose the address of rank 0's node. If [suffix] is set, the address is [name] with [suffix].
- * Otherwise it is [addr] if that is set, since a NodeName need not resolve, and else [name].
+ * Otherwise it is [addr], since a NodeName need not resolve, or [name] if [addr] is not set.
  * Returns 0, or -1 if the address does not fit.
  */
 int ddp_address_choose(const char *name, const char *addr, const char *suffix, char *buf,
@@ -80,8 +79,8 @@ struct ddp_endpoint {
 struct ddp_endpoint ddp_endpoint_choose(const struct ddp_channel *channel, char *const *env);
 
 /*
- * Check the user's MASTER_ADDR and MASTER_PORT in [step_env], in a step on [nodes] nodes, which
- * [task_env] names. All ranks find the same mistake, so only rank 0
+ * Check the user's MASTER_ADDR and MASTER_PORT in [step_env]. The step has [nodes] nodes, whose
+ * names are in [task_env]. All ranks find the same mistake, so only rank 0
  * prints it.
  * Returns 0, or -1 with a message.
  */

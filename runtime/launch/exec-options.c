@@ -55,8 +55,8 @@ void exec_options_print_help(void)
 }
 
 /*
- * Parse an option of the table in [word]. Its value may be in the [next] word. Returns the number
- * of words read, 0 if [word] is not in the table, or -1 with a message.
+ * Parse [word] as an option that srun --ddp has, too. Its value can be the [next] word. Returns the
+ * number of words read, 0 if [word] is another option, or -1 with a message.
  */
 static int read_shared(struct exec_options *options, const char *word, const char *next,
 		       struct ddp_message *message)

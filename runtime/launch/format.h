@@ -71,7 +71,7 @@ const char *ddp_env_filled(char *const *env, const char *name);
  */
 struct ddp_template_values {
 	const char *job, *step, *user,
-		*node; /* NULL: unknown; a template that uses the value is an error */
+		*node; /* each can be NULL (unknown); a template that uses it is then an error */
 };
 
 /*

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * meet.h - exchange facts among the tasks of a step, for facts that Slurm gives only to the task
- * concerned
+ * meet.h - exchange facts among the tasks of a step, since Slurm gives each task only its own
  *
  * The tasks meet in a directory that all nodes share, through libddp's store (store/store.h). The
  * store recognizes files that earlier steps left, and removes the files that it created.
@@ -21,8 +20,8 @@ struct meet_card {
 struct meet;
 
 /*
- * Meet the other tasks with the same [job] in [directory], which is created if necessary, as [rank]
- * of [size] on [host], and publish [card]. Returns 0 with [meet]. Returns -1 with a message after
+ * Create [directory] if necessary, publish [card] in it as [rank] of [size] on [host], and wait
+ * until all tasks of [job] have done so. Returns 0 with [meet]. Returns -1 with a message after
  * [limit_s] seconds, or if the directory cannot be used.
  */
 int meet_open(struct meet **meet, int rank, int size, const char *host, const char *job,

@@ -20,8 +20,8 @@ static const char *find(const char *begin, const char *end, char c)
 }
 
 /*
- * Parse the range at [begin] in a bracket that ends at [end]. Returns the end of the range, or NULL if
- * it is malformed.
+ * Parse the range at [begin] in a bracket that ends at [end]. Returns the end of the range, or NULL
+ * if it is malformed.
  */
 static const char *parse_range(const char *begin, const char *end, struct ddp_nodelist_range *range)
 {
@@ -56,8 +56,8 @@ static int count_group(struct ddp_nodelist_group *group)
 }
 
 /*
- * Returns number [index] of [group], whose ranges are well-formed. Numbers in order cost the same in
- * each range.
+ * Returns number [index] of [group], whose ranges are well-formed. The search continues in the
+ * current range, so it is fast if the numbers are read in order.
  */
 static uint64_t find_number(struct ddp_nodelist_group *group, size_t index)
 {
@@ -204,8 +204,8 @@ long ddp_nodelist_count(const char *text)
 }
 
 /*
- * Parse the first element of [list], "2(x3)" or "2" (the same as "2(x1)"), and set [list] to the next
- * one; NULL: it was the last.
+ * Parse the first element of [list], "2(x3)" or "2" (the same as "2(x1)"), and set [list] to the
+ * next element, or to NULL after the last.
  */
 static int next_tasks(const char **list, uint64_t *tasks, uint64_t *times)
 {

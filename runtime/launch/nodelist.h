@@ -16,7 +16,7 @@
 /* Bytes of a node name with its terminating zero. */
 #define DDP_NODE_SIZE 256
 
-enum { DDP_NODELIST_GROUPS = 8 }; /* brackets in one element */
+enum { DDP_NODELIST_GROUPS = 8 }; /* maximum number of brackets in one element */
 
 /* One range in a bracket, "01-03" or "7"; the width preserves leading zeros. */
 struct ddp_nodelist_range {
@@ -24,16 +24,22 @@ struct ddp_nodelist_range {
 	int width;
 };
 
-/* One bracket of an element. Its current range ends at [at], and has the numbers from [first] on. */
+/*
+ * One bracket of an element. [range] is the range that was read last. It ends at [at], and its
+ * first number is number [first] of the bracket.
+ */
 struct ddp_nodelist_group {
 	const char *begin, *end, *at;
 	struct ddp_nodelist_range range;
 	size_t count, first;
 };
 
-/* An iterator. [index] is the next name of the current element, such as "r[1-2]n[0-9]x". */
+/*
+ * An iterator. Its current element, such as "r[1-2]n[0-9]x", is from [begin] to [end] and has
+ * [count] names. [index] is the next of them.
+ */
 struct ddp_nodelist {
-	const char *next; /* element, NULL: none */
+	const char *next; /* next element; NULL: none */
 	const char *begin, *end;
 	struct ddp_nodelist_group groups[DDP_NODELIST_GROUPS];
 	size_t n_groups, index, count;

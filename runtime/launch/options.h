@@ -2,7 +2,8 @@
 /*
  * options.h - the table of options, and their values
  *
- * Independent of SPANK: the plugin, ddp-exec, the tests and the fuzzers use the same table.
+ * The table does not depend on SPANK, so that the plugin, ddp-exec, the tests and the fuzzers can
+ * use it.
  */
 #ifndef DDP_OPTIONS_H
 #define DDP_OPTIONS_H
@@ -58,14 +59,14 @@ int ddp_values_set(struct ddp_values *values, enum ddp_option_id id, const char 
 
 /*
  * Read the defaults of all options from the environment [env].
- * Returns 0, or -1 with a message for the first invalid value; without --ddp only SLURM_DDP is an
- * error.
+ * Returns 0, or -1 with a message for the first invalid value; without --ddp, only an invalid
+ * SLURM_DDP is an error.
  */
 int ddp_values_from_env(struct ddp_values *values, char *const *env, struct ddp_message *message);
 
 /*
  * Parse the arguments of the plugin's line in plugstack.conf, "name=value" each.
- * Returns 0, or -1 with a message for the first invalid one.
+ * Returns 0, or -1 with a message for the first invalid argument.
  */
 int ddp_values_from_plugstack(struct ddp_values *values, int argc, char *const *argv,
 			      struct ddp_message *message);

@@ -158,7 +158,9 @@ uint32_t place_job(char *const *env)
 	const char *nodes = ddp_env_filled(env, "SLURM_STEP_NODELIST");
 	uint64_t components, number = 0;
 
-	/* The components of a job have no node in common. */
+	/*
+	 * The components of a job have no node in common, so the step's nodes show its component.
+	 */
 	if (read_number(env, "SLURM_HET_SIZE", UINT32_MAX, &components) && components > 1)
 		for (unsigned i = 0; i < components; i++) {
 			id = of_group(env, "SLURM_JOB_ID", i);

@@ -17,8 +17,8 @@ enum place {
 };
 
 /*
- * Returns which kind of process has the environment [env]. PLACE_WRONG, with a message: this
- * process must not be a rank.
+ * Returns what the process with the environment [env] is: PLACE_WRONG, with a message, if it must
+ * not be a rank.
  */
 enum place place_find(char *const *env, struct ddp_message *message);
 
@@ -39,8 +39,8 @@ int place_read_task(char *const *env, struct ddp_task *task, uint32_t **ranks,
 uint32_t place_job(char *const *env);
 
 /*
- * Find the node of rank 0 in the step's list of nodes. Returns 0, or -1 with a message if the order
- * of the tasks may differ from that of the list.
+ * Find the node of rank 0 in the step's list of nodes. Returns 0, or -1 with a message if tasks can
+ * be placed in another order than the nodes of that list.
  */
 int place_first_node(char *const *env, const struct ddp_task *task, char *node, size_t size,
 		     struct ddp_message *message);

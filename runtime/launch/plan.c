@@ -156,7 +156,7 @@ static int print_setting(const struct ddp_facts *facts, const struct ddp_framewo
 struct builder {
 	const struct ddp_facts *facts;
 	struct ddp_plan *plan;
-	bool failed; /* out of memory or space */
+	bool failed; /* out of memory, or too many or too long changes */
 };
 
 void ddp_plan_clear(struct ddp_plan *plan)
@@ -398,7 +398,10 @@ static void plan_torchrun(struct builder *b)
 	if (b->facts->channel->standalone)
 		return;
 	if (id->size > id->nodes) {
-		/* torchrun in a script: each task would train a separate world */
+		/*
+		 * keep torchrun from starting in a script, since each task would train a separate
+		 * world
+		 */
 		if (!b->facts->channel->launcher_allowed)
 			set_default(b, DDP_VAR_PET_NNODES, "torchrun needs one task on each node",
 				    DDP_SEVERAL_TASKS);
@@ -407,7 +410,10 @@ static void plan_torchrun(struct builder *b)
 	if (id->size != id->nodes || id->local_size != 1)
 		return;
 	set_default_number(b, DDP_VAR_PET_NNODES, "one task on each node", id->nodes);
-	/* A job script that exports SLURM_NODEID gives all nodes number 0. */
+	/*
+	 * Replace the user's value: a job script that sets it to SLURM_NODEID gives all nodes
+	 * number 0.
+	 */
 	set(b, DDP_VAR_PET_NODE_RANK, "NODE_RANK", "%u", id->node_rank);
 	if (b->facts->devices.visible > 0)
 		set_default_number(b, DDP_VAR_PET_NPROC_PER_NODE, "devices that the task sees",
@@ -443,9 +449,9 @@ static void advise_cpus(struct builder *b, uint64_t threads)
 }
 
 /*
- * Returns [wanted], or the number of CPUs to which the task is bound if that is less. If the node has
- * more CPUs, SLURM_CPUS_PER_TASK can be the job's: in releases in which srun does not inherit
- * --cpus-per-task, the step has one CPU for each task, and the tasks inherit the variable.
+ * Returns [wanted], or the number of CPUs to which the task is bound if that is less. If the node
+ * has more CPUs, SLURM_CPUS_PER_TASK can be the job's value, which tasks inherit. srun of some
+ * releases does not inherit --cpus-per-task, and gives each task of the step one CPU.
  */
 static uint64_t limit_threads(struct builder *b, uint64_t wanted)
 {
@@ -463,7 +469,7 @@ static uint64_t limit_threads(struct builder *b, uint64_t wanted)
 	return f->cpu_mask;
 }
 
-/* Number of ranks that torchrun starts in this task, which has [cpus] CPUs. 1 for other programs. */
+/* Returns how many ranks torchrun starts in this task of [cpus] CPUs; 1 for other programs. */
 static uint64_t count_workers(const struct builder *b, uint64_t cpus)
 {
 	const struct ddp_channel *ch = b->facts->channel;
@@ -510,8 +516,8 @@ static void plan_threads(struct builder *b)
 
 /*
  * Print a note about GPUs that no task uses. A single task may start a process for each GPU:
- * torchrun and the like are recognized, torch.multiprocessing.spawn is not. ddp-info has a line of
- * its own about this.
+ * torchrun and the like are recognized, torch.multiprocessing.spawn is not. ddp-info reports this
+ * itself.
  */
 static void plan_idle(struct builder *b)
 {
@@ -558,9 +564,9 @@ static void note_unknown_share(struct builder *b)
 }
 
 /*
- * Set the share, and the variables of frameworks.def unless the task has the whole GPU. Each number is
- * rounded down, but never to 0, so that the ranks of one GPU do not get more than the whole. A setting
- * that the user made through another variable is omitted.
+ * Set the share, and the variables of frameworks.def unless the task has the whole GPU. Each number
+ * is rounded down, but never to 0, so that the ranks of one GPU do not get more than the whole. A
+ * variable is omitted if the user made the same setting through another one.
  */
 static void plan_share(struct builder *b)
 {

@@ -3,8 +3,8 @@
  * plan.h - decisions of the plugin for one task
  *
  * plan.c turns the facts of a task into a list of changes to its environment and a list of notes to
- * print. It does no I/O and changes nothing itself, so that every rule of slurm-ddp(7) can be tested
- * without Slurm.
+ * print. It does no I/O and changes nothing itself, so that every rule of slurm-ddp(7) can be
+ * tested without Slurm.
  */
 #ifndef DDP_PLAN_H
 #define DDP_PLAN_H
@@ -20,19 +20,19 @@
 struct ddp_task {
 	uint32_t rank, size;		 /* rank and number of ranks in the step */
 	uint32_t local_rank, local_size; /* the same among the step's tasks on this node */
-	uint32_t node_rank, nodes;	 /* see ddp_task_read(); and the number of nodes */
-	uint32_t node_id;		 /* this node's number in Slurm's order, SLURM_NODEID */
+	uint32_t node_rank, nodes; /* this node's number, see ddp_task_read(); number of nodes */
+	uint32_t node_id;	   /* this node's number in Slurm's order, SLURM_NODEID */
 };
 
 /*
- * Read [task] from [env]. [local_size] is from Slurm's data. The number of a node is SLURM_NODEID,
- * but rank 0's node, [first_node], and node 0 exchange their numbers.
+ * Read [task] from [env], except [local_size]. [task]->node_rank is SLURM_NODEID, but rank 0's
+ * node, [first_node], and node 0 exchange their numbers, so that rank 0's node has number 0.
  * Returns 0, or -1 with a message that names the variable and its value.
  */
 int ddp_task_read(char *const *env, uint32_t local_size, uint32_t first_node, struct ddp_task *task,
 		  struct ddp_message *message);
 
-/* Returns the number of node [node_id] (SLURM_NODEID), if rank 0 runs on node [first_node]. */
+/* Returns the node_rank of node [node_id] (SLURM_NODEID) if rank 0 runs on node [first_node]. */
 static inline uint32_t ddp_node_rank(uint32_t node_id, uint32_t first_node)
 {
 	return node_id == first_node ? 0 : node_id == 0 ? first_node : node_id;
@@ -42,8 +42,8 @@ struct ddp_facts {
 	struct ddp_task task;
 	struct ddp_devices devices;
 	const struct ddp_channel *channel;
-	char *const *step_env;	       /* in user_init: the user's own values */
-	char *const *task_env;	       /* in task_init */
+	char *const *step_env;	       /* environment in user_init, with the user's values */
+	char *const *task_env;	       /* environment in task_init */
 	const char *host;	       /* this node's name */
 	uint32_t node_cpus;	       /* CPUs of this node, 0: unknown */
 	bool directory_seen;	       /* the rendezvous directory is visible */
@@ -100,15 +100,13 @@ int ddp_plan_make(const struct ddp_facts *facts, struct ddp_plan *plan,
  */
 const struct ddp_change *ddp_plan_find(const struct ddp_plan *plan, const char *name);
 
-/*
- * Variables that the plugin in srun sets to DDP_NOT_LOADED, and removes on each node that loaded it.
- */
+/* Variables that the plugin in srun sets to DDP_NOT_LOADED. The plugin on a node removes them. */
 enum { DDP_PLAN_MARKED = 5 };
 extern const enum ddp_variable ddp_plan_marked[DDP_PLAN_MARKED];
 
 /*
- * Returns whether the user set [name] in [env] to another value than [value], which replaces it, and
- * sets [note] to the line that reports this. An outer --ddp step's value is not the user's.
+ * Returns whether [value] replaces another value of [name] that the user set in [env]. If so, sets
+ * [note] to the line that reports this. A value of an outer --ddp step is not the user's.
  */
 bool ddp_plan_replaces(char *const *env, const char *name, uint32_t value,
 		       struct ddp_message *note);

@@ -76,7 +76,8 @@ static int open_own(int at, const char *name, struct ddp_message *message)
 }
 
 /*
- * Open [ddp_dir], a .ddp directory, which must belong to the user, at a path that no other user can change (base/walk.h).
+ * Open [ddp_dir], a .ddp directory. It must belong to the user, and no other user may be able to
+ * change its path (base/walk.h).
  * Returns a descriptor, or -1 with a message; errno EPERM means that waiting does not help.
  */
 static int open_ddp_dir(const char *ddp_dir, struct ddp_message *message)
@@ -137,8 +138,8 @@ int ddp_rendezvous_check(const char *directory, const char *nonce, struct ddp_me
 			return 0;
 		/*
 		 * If .ddp is missing, too, this node sees another file system, and waiting does not
-		 * help. stat() runs with the user's permissions; access() would run with root's, whom a
-		 * file server may not trust.
+		 * help. stat() has the user's permissions. access() would have those of root, whom
+		 * a file server may not trust.
 		 */
 		if (errno == EPERM || waited >= WAIT_MS || stat(parent, &st) < 0)
 			return -1;
@@ -152,7 +153,7 @@ int ddp_rendezvous_check(const char *directory, const char *nonce, struct ddp_me
 #define ELSEWHERE ". Choose another directory with --ddp-rdzv=DIR."
 
 enum {
-	DEPTH_MAX = 16,	 /* levels of a directory tree that is removed */
+	DEPTH_MAX = 16,	 /* maximum depth of a directory tree to remove */
 	TRIES_MAX = 100, /* attempts to create directories while other processes remove them */
 };
 
@@ -248,7 +249,7 @@ fail:
 	return -1;
 }
 
-/* As open_parent(), but create [base]/.ddp if it is missing. This is the only place that does. */
+/* As open_parent(), but create [base]/.ddp if it is missing. No other function creates it. */
 static int make_parent(int base_fd, const char *base, struct ddp_message *message)
 {
 	int error;
@@ -432,8 +433,8 @@ static void remove_tree(int parent, const char *name, int depth)
 }
 
 /*
- * Create the directory for failure records under ddp-run. libddp derives the same name. If the
- * directory exists, it is from before a requeue, since a requeued job has the same numbers.
+ * Create the directory for failure records under ddp-run. libddp derives the same name. An existing
+ * directory is from before a requeue, which keeps the job's numbers, and is removed.
  */
 static void make_failed(const struct ddp_rendezvous *rdzv, struct ddp_channel *channel)
 {
@@ -469,8 +470,8 @@ int ddp_rendezvous_make(struct ddp_rendezvous *rdzv, const char *base, struct dd
 				base);
 	}
 	/*
-	 * Retry, because another srun may remove directories that it created and that are empty
-	 * again.
+	 * Retry, because another srun can remove the same directories if it created them and they
+	 * are empty.
 	 */
 	for (int tries = 0; tries < TRIES_MAX && rdzv->parent < 0; tries++)
 		if (make_directories(rdzv, base, message) < 0 && errno != ENOENT)
@@ -499,7 +500,7 @@ void ddp_rendezvous_remove(struct ddp_rendezvous *rdzv)
 {
 	if (rdzv->parent >= 0) {
 		remove_tree(rdzv->parent, rdzv->name, 0);
-		/* Fails if other steps' directories or failure records are in it. */
+		/* Fails, as it should, if other steps' directories or failure records are in it. */
 		(void)unlinkat(rdzv->parent, "../" DDP_DIR_PARENT, AT_REMOVEDIR);
 		close(rdzv->parent);
 		rdzv->parent = -1;
@@ -622,7 +623,7 @@ static bool is_leftover(struct sweep *sweep, const char *name)
 	close(dir);
 	/*
 	 * A record that cannot be read, or that another release wrote, may belong to a running
-	 * step.
+	 * step, so keep the directory.
 	 */
 	if (!readable)
 		return missing && old;
@@ -636,8 +637,9 @@ static bool is_leftover(struct sweep *sweep, const char *name)
 	if (record->pid && (is_known ? ddp_process_began(record->pid) == record->began : !old))
 		return false;
 	/*
-	 * Slurm reuses the step numbers in a requeued job. A step of ddp-exec without the answer of
-	 * Slurm may have a wrong attempt, and run at the same time.
+	 * A requeued job uses the step numbers again, so a step of an earlier attempt has ended.
+	 * This does not hold for ddp-exec (pid 0), which records a wrong attempt if Slurm does not
+	 * answer.
 	 */
 	if (record->pid && record->job == channel->job && record->attempt < channel->attempt)
 		return true;

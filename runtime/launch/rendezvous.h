@@ -14,9 +14,12 @@
 
 #include "channel.h"
 
-/* What srun created, so that srun removes nothing else. Zeros with parent -1 mean "nothing". */
+/*
+ * The directories that srun created, so that it removes no others. If there are none, parent is -1
+ * and the other members are zeros.
+ */
 struct ddp_rendezvous {
-	int parent; /* <base>/.ddp, open */
+	int parent; /* descriptor of <base>/.ddp */
 	char base[DDP_PATH_SIZE];
 	unsigned made;		  /* number of components at the end of [base] that srun created */
 	char name[DDP_PATH_SIZE]; /* name of the step's directory in [parent] */
@@ -35,10 +38,10 @@ int ddp_rendezvous_usable(const char *base, struct ddp_message *message);
 int ddp_rendezvous_make_parent(const char *base, struct ddp_message *message);
 
 /*
- * Create [base] (absolute, with its missing components), .ddp and the step's directory, set
- * [channel]->directory and write [channel] as the step's record. Under ddp-run, also create the
- * directory for failure records and set [channel]->failed. If that fails, [channel]->failed is "",
- * and ddp-run's report is shorter.
+ * Create the absolute path [base], .ddp in it, and the step's directory in that. Set
+ * [channel]->directory, and write [channel] there as the step's record. Under ddp-run, also create
+ * the directory for failure records and set [channel]->failed. If that fails, [channel]->failed is
+ * "", and ddp-run's report is shorter.
  * Returns 0, or -1 with a message after removing everything it created.
  */
 int ddp_rendezvous_make(struct ddp_rendezvous *rdzv, const char *base, struct ddp_channel *channel,

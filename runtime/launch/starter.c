@@ -17,7 +17,7 @@ struct starter {
 };
 
 static const struct {
-	const char *name; /* of the program or the Python module */
+	const char *name; /* name of the program or of the Python module */
 	enum kind kind;
 } starters[] = {
 	{"torchrun", TORCHRUN},
@@ -60,8 +60,8 @@ static bool is_one_of(const char *word, const char *words)
 }
 
 /*
- * Returns the module or the program that Python at [word] runs, or NULL. Sets [word] to the last word that
- * Python itself reads. Python's short options may be joined: -um MODULE, -mMODULE.
+ * Returns the module or the program that Python at [word] runs, or NULL. Sets [word] to the last
+ * word that Python itself reads. Python's short options can be joined: -um MODULE, -mMODULE.
  */
 static const char *skip_python(char *const **word)
 {
@@ -79,9 +79,9 @@ static const char *skip_python(char *const **word)
 }
 
 /*
- * A starter is the first word, or a later word that has arguments: env, nice, numactl and container
- * runtimes run the program that follows their own arguments. Words after a script, a module or a daemon
- * of MPI are its own.
+ * Find the starter in [argv]: the first word, or a later word with arguments after it, since env,
+ * nice, numactl and container runtimes run the program that follows their own arguments. All words
+ * after Python or a daemon of MPI are its arguments.
  */
 static struct starter find_starter(char *const *argv)
 {
@@ -109,8 +109,8 @@ static struct starter find_starter(char *const *argv)
 }
 
 /*
- * torchrun accepts '_' for '-' in the names of its options, and a part of a name, as "--nnode". It exits if the
- * part is ambiguous.
+ * torchrun accepts '_' for '-' in the names of its options, and abbreviations such as "--nnode". It
+ * exits if an abbreviation is ambiguous, so there is no check for that.
  */
 static bool is_same_option(const char *word, const char *name, size_t length)
 {
@@ -121,8 +121,8 @@ static bool is_same_option(const char *word, const char *name, size_t length)
 }
 
 /*
- * Returns the value of option [name] before the user's program; "" for a flag, NULL if it is
- * missing.
+ * Returns the value of the starter's option [name]: "" for a flag, NULL if the option is missing.
+ * The options end at the user's program.
  */
 static const char *option(char *const *options, const char *name)
 {
@@ -168,8 +168,8 @@ bool ddp_starter_starts_ranks(char *const *argv)
 }
 
 /*
- * Returns whether torchrun will start a world without other nodes: no option or variable names other
- * nodes or, with [is_explicit], one of them says that there are none.
+ * Returns whether torchrun will start a world without other nodes. With [is_explicit], --nnodes or
+ * PET_NNODES must say so; otherwise it is enough that neither is set.
  */
 static bool is_alone(const struct starter *torchrun, char *const *env, bool is_explicit)
 {
@@ -301,8 +301,8 @@ static enum ddp_verdict check_shell(const struct starter *shell, uint32_t tasks,
 }
 
 /*
- * Note that ddp-run makes the starter unnecessary, and that both would restart ranks if the starter
- * has --max-restarts.
+ * Report that ddp-run makes the starter unnecessary or, if the starter has --max-restarts, that
+ * both would restart ranks.
  */
 static enum ddp_verdict check_restarts(const struct starter *starter, char *const *env,
 				       uint32_t restarts, struct ddp_message *message)

@@ -3,8 +3,8 @@
  * starter.h - programs that users put between srun and their training program
  *
  * torchrun, "accelerate launch", deepspeed and mpirun start ranks themselves, srun starts a step,
- * and a shell waits for commands. In some steps, each task then trains a separate world and
- * succeeds, and the mistake goes unnoticed, or the step hangs. These functions do no I/O.
+ * and a shell waits for commands. If each task runs such a program, each can train a separate
+ * world, so that the mistake goes unnoticed, or the step can hang. These functions do no I/O.
  */
 #ifndef DDP_STARTER_H
 #define DDP_STARTER_H
@@ -52,8 +52,8 @@ const char *ddp_starter_nproc(char *const *argv);
 bool ddp_is_launcher(const char *program);
 
 /*
- * Returns whether [program], a name or a path, is part of slurm-ddp and can sum data of ranks that
- * share a GPU without NCCL.
+ * Returns whether [program], a name or a path, is part of slurm-ddp, and needs no NCCL to sum data
+ * of ranks that share a GPU.
  */
 bool ddp_is_ours(const char *program);
 

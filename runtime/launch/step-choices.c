@@ -18,8 +18,8 @@
 #include "task.h"
 
 enum {
-	PORTS_TRIED = 100, /* before a port in use is taken nevertheless, and rank 0 fails */
-	STRIDE = 997,	   /* to the next port tried, so that parallel steps of a job do not meet */
+	PORTS_TRIED = 100, /* if so many ports are in use, the first is chosen, and rank 0 fails */
+	STRIDE = 997,	   /* distance to the next port tried; parallel steps try different ports */
 };
 
 /* --- The directory ----------------------------------------------------------------------- */
@@ -157,8 +157,8 @@ static struct ddp_port_range ephemeral_range(void)
 }
 
 /*
- * Compute a port in [range] from the step's numbers. Steps of other jobs on the node can have the
- * same port, so with [skip_used] the first port from there on which is not in use, if there is one.
+ * Compute a port in [range] from the step's numbers. Steps of other jobs on the node can compute
+ * the same port. With [skip_used], continue to the next port that is not in use, if there is one.
  */
 static uint32_t compute_port(const struct ddp_channel *ch, struct ddp_port_range range,
 			     bool skip_used)

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * step-choices.h - choices for a step, made alike by the plugin in srun and by ddp-exec on rank 0
- */
+/* step-choices.h - choices for a step, which both the plugin in srun and ddp-exec on rank 0 make */
 #ifndef DDP_STEP_CHOICES_H
 #define DDP_STEP_CHOICES_H
 
@@ -18,8 +16,8 @@ int ddp_step_read_run(struct ddp_channel *channel, char *const *env, struct ddp_
 void ddp_step_drop_run(void);
 
 /*
- * Draw two random numbers: [channel]->nonce and, because NCCL sends its number unencrypted,
- * [channel]->magic.
+ * Draw two random numbers, [channel]->nonce and [channel]->magic. They differ because NCCL sends
+ * magic unencrypted.
  * Returns 0, or -1 with errno.
  */
 int ddp_step_draw_secrets(struct ddp_channel *channel);
@@ -42,7 +40,7 @@ void ddp_step_find_user(struct ddp_channel *channel, const char *wanted);
 
 /*
  * Compute the port from the range of --ddp-port or of plugstack.conf. With [on_rank0s_node], this
- * process runs where rank 0 will listen, and ports in use are skipped.
+ * process runs where rank 0 will listen, so ports in use are skipped.
  */
 void ddp_step_choose_port(struct ddp_channel *channel, const struct ddp_values *values,
 			  bool on_rank0s_node);

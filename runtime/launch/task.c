@@ -19,15 +19,15 @@
 /* --- Listening ports --------------------------------------------------------------------- */
 
 /*
- * Read the kernel's tables of sockets. Binding the port instead would occupy it for a moment, and
- * rank 0 may bind with other options.
+ * Ports are looked up in the kernel's tables of sockets. Binding a port instead would occupy it for
+ * a moment, and rank 0 may bind with other options.
  */
 
 enum { STATE_LISTEN = 0x0a };
 
 /*
  * Search a table with a header line and "sl: address:port address:port state queues timer retr uid"
- * lines. Listening sockets come first, before what may be many connections.
+ * lines. Listening sockets come first, so the search ends at the first connection.
  */
 static bool find_in_table(const char *path, uint32_t port, uid_t *uid)
 {

@@ -18,10 +18,10 @@ bool ddp_task_port_in_use(uint32_t port);
 /*
  * Claim the port of [endpoint] on this host, where rank 0 will listen, so that no other --ddp step
  * of this network namespace uses it, even if no process listens yet. The claim is the name
- * "slurm-ddp/<port>" of an abstract Unix socket. If the port is claimed and no process listens on
- * it, the owner may be ending, so retries for two seconds.
- * Returns 0 and sets [claim] to a descriptor whose close() ends the claim, -1 if there cannot be one;
- * or -1 with a message that names [host].
+ * "slurm-ddp/<port>" of an abstract Unix socket. If the port is claimed but no process listens on
+ * it, retries for two seconds, since the owner may be ending.
+ * Returns 0 with a descriptor in [claim], whose close() ends the claim, or with -1 in [claim] if no
+ * socket can be made. Returns -1 with a message that names [host] if the port is claimed.
  */
 int ddp_task_claim_port(const struct ddp_endpoint *endpoint, const char *host, int *claim,
 			struct ddp_message *message);
