@@ -132,7 +132,7 @@ bool attempt_can_report(const struct launch *launch)
 	return false;
 }
 
-/* Replace a regular file; write to a link, a device or a pipe. */
+/* Replace [to] if it is a regular file. Write into a link's target, a device or a pipe. */
 static int write_copy(const char *to, char *data, size_t size, struct ddp_error *error)
 {
 	struct iovec part = {data, size};

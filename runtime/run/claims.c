@@ -25,7 +25,7 @@
 
 /* The claims of this process. */
 static struct node_list claimed;
-static int *files; /* one for each node in claimed; -1: no claim */
+static int *files; /* descriptors, one for each node in claimed; -1: no claim */
 
 /* Returns the beginning of the names of the job's claims, "ddp-run/<hash>/". */
 static struct ddp_shown name_job(void)

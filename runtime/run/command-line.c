@@ -71,7 +71,7 @@ static bool find_exec(struct launch *launch)
 /* Returns the value of --het-group; NULL: the option is not given. */
 static const char *het_group(const struct launch *launch)
 {
-	/* Old name of the option, which srun still accepts. */
+	/* pack-group is the option's old name, which srun still accepts. */
 	const char *value = NULL;
 
 	if (!srun_given(&launch->srun, launch->words, "het-group", &value))
@@ -99,8 +99,8 @@ const char *launch_option(const struct launch *launch, const char *name, const c
 }
 
 /*
- * Whether the step is heterogeneous: srun's messages then number the tasks of each component from
- * 0.
+ * Whether the step is heterogeneous. If so, srun's messages number the tasks of each component from
+ * 0, so they do not show ranks.
  */
 static bool is_heterogeneous(const struct launch *launch)
 {
@@ -113,8 +113,8 @@ static bool is_heterogeneous(const struct launch *launch)
 }
 
 /*
- * Whether srun's option [name], or the first variable that is set, has a file or "none" as value.
- * With the values "all" and a task number, the output stays on srun's streams.
+ * Whether srun's option [name], or the first of the two variables that is set, has a file or "none"
+ * as value. With the values "all" and a task number, the output stays on srun's streams.
  */
 static bool goes_to_file(const struct launch *launch, const char *name, const char *variable,
 			 const char *old_variable)
@@ -250,8 +250,8 @@ static char **new_words(size_t count)
 }
 
 /*
- * Whether [word] is srun's option [name], with the short form [letter] (0: none). If the letter
- * follows other letters in one word, as in -lr1, the first letter counts.
+ * Whether [word] is srun's option [name], with the short form [letter] (0: none). If one word has
+ * several letters, as -lr1, only the first counts.
  */
 static bool is_option(const struct launch *launch, char *word, const char *name, char letter)
 {

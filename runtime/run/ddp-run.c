@@ -268,7 +268,7 @@ static bool is_rank(void)
 	return is_task || launcher;
 }
 
-/* The report on preflight tests may be in the directory of the attempt that they followed. */
+/* [dir] can have two reports: on an attempt, and on the preflight tests that followed it. */
 static int explain(const char *dir)
 {
 	bool preflight = failure_explain(dir, "preflight.json", stdout);
@@ -317,7 +317,10 @@ int main(int argc, char **argv)
 	saved = launch.options.number[RUN_OPTION_REQUEUE] > 0 ? newest_checkpoint(false) : -1;
 	if (!job_check(&launch.options, saved))
 		return EXIT_USAGE;
-	/* Only the first component of a heterogeneous job, which job_check() has read, is requeued. */
+	/*
+	 * In a heterogeneous job, job_check() needs the first component, since only that can be
+	 * requeued. The attempts use the component of --het-group.
+	 */
 	if (!id)
 		job.id = launch_variable(&launch, "SLURM_JOB_ID") ?: job.id;
 	attempt_begin();

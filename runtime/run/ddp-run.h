@@ -22,12 +22,12 @@ struct launch {
 	char exec[PATH_MAX];	  /* path of ddp-exec if srun has no --ddp; else "" */
 	char **words;		  /* srun's options, the program, its arguments; NULL-terminated */
 	size_t program;		  /* index of the program in words */
-	/* name in the error message of a node that cannot start the program; NULL: unknown */
+	/* program's name in the error message of a node that cannot start it; NULL: unknown */
 	const char *program_name;
 	enum output output;
 	bool stdout_to_file, stderr_to_file; /* srun writes the stream to a file, or discards it */
 	bool ranks_stay; /* --kill-on-bad-exit=0: a rank that fails does not end the step */
-	double hang_s; /* time without output or heartbeat after which an attempt counts as hung; 0: never */
+	double hang_s;	 /* time without output or heartbeat that counts as a hang; 0: none does */
 	bool needs_heartbeat; /* a hang is detected only if a rank has sent a heartbeat */
 	double exit_limit_s;  /* time that a rank has to exit after a traceback; 0: no limit */
 	double grace_s;	      /* time between SIGTERM and SIGKILL; 0: Slurm's KillWait */
@@ -37,20 +37,20 @@ struct launch {
 	char *gpus_option, *node_gpus_option; /* --gpus=..., --gpus-per-node=...; NULL: none */
 	struct node_list list;		      /* value of --nodelist; empty: srun chooses */
 	char *list_option;		      /* --nodelist=...; NULL: none */
-	bool overlap; /* Slurm may consider an earlier step as still running */
+	bool overlap; /* add --overlap, since Slurm may consider an earlier step as still running */
 
 	/* Results of the attempts so far. */
 	struct node_list first;	 /* nodes of the first attempt */
 	int ranks;		 /* ranks of the first attempt; 0: unknown */
 	struct node_list steps;	 /* step numbers of all attempts */
-	struct node_list avoid;	 /* drained, or ranks failed first repeatedly: chosen last */
-	struct node_list bad;	 /* nodes once lost or silent, maybe unnoticed by Slurm */
+	struct node_list avoid;	 /* nodes to choose last: drained, slow, or twice first to fail */
+	struct node_list bad;	 /* nodes that were lost or silent once, perhaps unknown to Slurm */
 	struct node_list failed; /* nodes that failed a preflight: never chosen again */
 	struct node_list usable; /* nodes for the next attempt, best first */
 };
 
 struct attempt {
-	const char *run_id;    /* the job; the first component of a heterogeneous job */
+	const char *run_id;    /* id of the job, or of the first component of a heterogeneous job */
 	char *const *command;  /* srun's options and the program, NULL-terminated */
 	int number, restarts;  /* number of the attempt, from 0; maximum number of restarts */
 	double started, ended; /* seconds since 1970 */
@@ -60,7 +60,7 @@ struct attempt {
 	 */
 	int status;
 	enum run_end end;
-	char job[32], step[32];	   /* "": no step started */
+	char job[32], step[32];	   /* numbers of job and step; "": no step started */
 	char dir[PATH_MAX];	   /* failure directory; "": none */
 	char heartbeats[PATH_MAX]; /* directory of the heartbeat files; "": none */
 	struct node_list nodes;	   /* nodes of the step */
@@ -77,14 +77,14 @@ struct attempt {
 	/* The decision that follows the attempt. */
 	struct run_decision decision;
 	const struct node_list *next_nodes; /* nodes of the restart */
-	double next_after_s;		    /* time until the restart began; negative: not yet */
+	double next_after_s;		    /* seconds until the restart began; negative: not yet */
 };
 
 /* --- job.c: the Slurm job ------------------------------------------------------------------ */
 
 /*
- * In seconds. Slurm sends the signal of --signal this much early at most, since it checks every 30 s
- * which jobs must get it by the next check (20.11 to 26.05; its manual says 60).
+ * Slurm sends the signal of --signal up to this many seconds early. Every 30 s, it signals the jobs
+ * whose time comes before its next check (20.11 to 26.05; its manual says 60).
  */
 #define JOB_SIGNAL_EARLY 32.0
 
@@ -93,8 +93,8 @@ struct run_job {
 	char requeue_id[64]; /* for scontrol requeue; "": do not requeue the job */
 	int requeues;	     /* number of requeues so far */
 	/*
-	 * Seconds from Slurm's signal (to the ranks only) to the job's end, possibly JOB_SIGNAL_EARLY
-	 * more; 0: no signal.
+	 * Slurm signals the ranks, but not ddp-run, this many seconds before the job's end, or up
+	 * to JOB_SIGNAL_EARLY earlier. 0: no signal.
 	 */
 	double signal_s;
 
@@ -137,14 +137,14 @@ bool launch_parse(struct launch *launch);
 
 /*
  * Returns the value of variable [name] of the job, or NULL if it is unset. With srun's --het-group,
- * the value for that component of the job precedes.
+ * the value for that component of the job takes precedence.
  */
 const char *launch_variable(const struct launch *launch, const char *name);
 
 /*
  * Returns the value of srun's option [name] ("" for an option without a value). Without the option,
- * returns the value of the environment [variable] with the same meaning (NULL: no such variable),
- * or NULL if it is unset.
+ * returns the value of the environment [variable] with the same meaning, or NULL if it is unset.
+ * [variable] can be NULL.
  */
 const char *launch_option(const struct launch *launch, const char *name, const char *variable);
 
@@ -164,13 +164,13 @@ void attempt_begin(void);
 
 /*
  * Check whether a signal or Slurm has requested ddp-run to end while no attempt ran. Returns the
- * end of the last attempt that follows from this, or RUN_END_GOOD, which is 0.
+ * end that the last attempt gets from this, or RUN_END_GOOD, which is 0.
  */
 enum run_end attempt_end_requested(void);
 
 /*
- * In the child process that becomes srun: leave ddp-run's process group, and arrange to be killed
- * if [parent] exits.
+ * In the child process that becomes srun: leave ddp-run's process group unless there is a terminal,
+ * and arrange to be killed if [parent] exits.
  */
 void attempt_prepare_child(pid_t parent);
 

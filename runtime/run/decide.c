@@ -8,7 +8,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A program that stops within these seconds before the job's end may stop to save its state. */
+/*
+ * Seconds. A program that stops so shortly before the job's end has probably stopped to save its
+ * state.
+ */
 enum { LAST = 120 };
 
 const char *run_end_name(enum run_end end)

@@ -30,7 +30,8 @@ enum run_end {
 
 /*
  * Exit statuses that ddp-run returns in addition to srun's. RUN_STATUS_BAD: the attempt failed
- * although srun exited with 0.
+ * although srun exited with 0. RUN_STATUS_STUCK: the attempts make no progress. RUN_STATUS_NODES:
+ * too few nodes can be used.
  */
 enum { RUN_STATUS_BAD = 1, RUN_STATUS_STUCK = 93, RUN_STATUS_NODES = 94 };
 
@@ -55,7 +56,7 @@ struct run_past {
 	char point[512]; /* where the attempt ended, see failure_point(); "": unknown */
 	char node[128];	 /* node of the first rank that failed; "": unknown */
 	double took;	 /* duration of the attempt, in seconds */
-	double left;	 /* time left of the job, in seconds, at the end of the attempt */
+	double left;	 /* seconds left of the job's time when the attempt ended */
 	double saved;	 /* time of the newest checkpoint; 0: there is none; negative: unknown */
 };
 
@@ -87,31 +88,33 @@ struct run_decision run_decide(const struct run_rules *rules, const struct run_p
 const char *run_bad_node(const struct run_past *past, int count);
 
 /*
- * Whether a job that was [requeued] this number of times may be requeued again: either fewer than
- * [most] times, or its newest checkpoint, written at [saved], is not older than its last run. The
- * last run ended when the job was [submitted] again, and lasted at most [limit] seconds.
+ * Whether a job that was requeued [requeued] times is allowed another requeue: if [requeued] is
+ * less than [most], or if its newest checkpoint, written at [saved], is from its last run. That run
+ * ended when the job was submitted again, at [submitted], and lasted at most [limit] seconds.
  */
 bool run_may_requeue(int requeued, int most, double saved, double submitted, double limit);
 
 /* A rank that has printed a traceback, and nothing shows that it has exited. */
 struct run_raised {
 	enum stack_place
-		place;	 /* of its main thread; STACK_UNKNOWN: the rank cannot be inspected */
+		place;	 /* what its main thread does; STACK_UNKNOWN if it cannot be inspected */
 	bool uncaught;	 /* PyTorch's hook for uncaught exceptions printed the traceback */
 	bool active;	 /* the rank has printed more, or sent a heartbeat, since its last check */
 	bool is_checked; /* this is not the first check since the traceback */
 };
 
 /*
- * Whether the rank cannot continue: its main thread has ended, or only ends the program. Other
- * threads may run for ever. A program that logged the traceback may end well, and only at the time of
- * this check.
+ * Whether the rank cannot continue: its main thread has ended, or only ends the program, while
+ * other threads may run for ever. If the program only logged the traceback, it may be ending well
+ * now, so a second check decides. Without stacks, an uncaught exception and no later activity
+ * decide.
  */
 bool run_cannot_continue(const struct run_raised *rank);
 
 /*
- * Whether a rank that may continue is checked again: without stacks, unless it logged the traceback
- * and is active; with stacks, if it ends the program, or did not catch the exception and is not active.
+ * Whether a rank that may continue is checked again. Without stacks: if the exception is uncaught,
+ * or the rank is not active. With stacks: if the main thread ends the program, or if the exception
+ * is uncaught and the rank is not active.
  */
 bool run_is_doubtful(const struct run_raised *rank);
 

@@ -2,14 +2,18 @@
 /*
  * event-loop.c - run srun, and react to its output, to signals and to time limits
  *
- * States of an attempt, in order. In each of them srun's exit ends the attempt.
+ * An attempt has these states, in this order. In each state, srun's exit ends the attempt.
  *
- *  STARTING   srun waits for resources. When the plugin, or ddp-exec, reports that a step started: RUNNING.
- *  RUNNING    Ranks run. If srun reports a failure, ddp-run receives SIGTERM or SIGHUP, the ranks hang (--hang), or a rank
- *             has printed an exception and does not exit (--exit-limit): ENDING.
- *  ENDING     Slurm or scancel has sent SIGTERM to the ranks. If they do not exit in time, or a node is lost: KILLING.
- *  KILLING    scancel has sent SIGKILL to the ranks. If srun does not exit in time: LEAVING.
- *  LEAVING    srun was killed. A new step on each node kills the processes of the step that are left.
+ *  STARTING   srun waits for resources. When the plugin or ddp-exec reports that a step has
+ *             started, the state becomes RUNNING.
+ *  RUNNING    Ranks run. It becomes ENDING if srun reports a failure, if ddp-run receives SIGTERM
+ *             or SIGHUP, if the ranks hang (--hang), or if a rank has printed an exception and
+ *             does not exit (--exit-limit).
+ *  ENDING     Slurm or scancel has sent SIGTERM to the ranks. It becomes KILLING if they do not
+ *             exit in time, or if a node is lost.
+ *  KILLING    scancel has sent SIGKILL to the ranks. It becomes LEAVING if srun does not exit in
+ *             time.
+ *  LEAVING    srun was killed. A new step on each node kills the step's remaining processes.
  *
  * EVENT_TABLE lists the events that cause these transitions.
  */
@@ -40,14 +44,14 @@
 #include "launch/rendezvous.h"
 
 /* Times, in seconds. */
-#define TURN 0.25	     /* interval between turns of the loop */
+#define TURN 0.25	     /* interval between two turns of the event loop */
 #define PROBE_AFTER 2.0	     /* from the failure of a rank to the first probe of the nodes */
 #define PROBE_LIMIT 8.0	     /* time limit for a node to answer a probe */
 #define INSPECT_LIMIT 40.0   /* time limit for reading the stacks of ranks with tracebacks */
 #define GATHER_LIMIT 60.0    /* time limit for collecting evidence of a hang */
 #define KILLED_AFTER 1.0     /* wait for ranks to exit after SIGKILL */
 #define LOST_WAIT 3.0	     /* wait for the other ranks to exit after a node was lost */
-#define LOST_LEAVE 0.5	     /* wait for srun to exit after these ranks received SIGKILL */
+#define LOST_LEAVE 0.5	     /* wait for srun to exit after the other ranks received SIGKILL */
 #define KILL_MARGIN 10.0     /* wait for srun to exit, in addition to Slurm's KillWait */
 #define STEP_LIMIT 5.0	     /* time limit for Slurm to describe a step */
 #define CANCEL_LIMIT 2.0     /* time limit for scancel, which otherwise waits for lost nodes */
@@ -56,7 +60,7 @@
 #define EXIT_AGAIN 1.0	     /* interval between checks for ranks that do not exit */
 #define SWEEP_AGAIN 5.0	     /* wait before SIGKILL is tried again on nodes that did not answer */
 #define SIGINT_AGAIN 2.0     /* srun ends the ranks if two SIGINT arrive within a (whole) second */
-#define SAME_SIGNAL 1.0	     /* timeout(1) sends each signal to its child, and again to the group */
+#define SAME_SIGNAL 1.0	     /* repeats are ignored: timeout(1) signals its child and its group */
 #define SIGNAL_EARLY 60.0    /* Slurm may send the signal of --signal this much early */
 #define ANNOUNCED_FOR 1800.0 /* SIGUSR1 or SIGUSR2 explains an end within this time */
 
@@ -94,14 +98,17 @@ struct run {
 	double due[EVENTS];
 	double nodes_wait_s, probe_wait_s;
 	pid_t srun;
-	int step_fd; /* pipe on which the plugin reports the start of a step; -1: closed */
-	char step_file[PATH_MAX]; /* for ddp-exec's report of the step; "": none, or read */
+	int step_fd; /* socket on which the plugin reports the start of a step; -1: closed */
+	char step_file[PATH_MAX]; /* ddp-exec's report of the step; "": no file, or already read */
 	char step[80];		  /* "<job>.<step>", such as "4.0" */
 	struct relay relay;
 	bool has_heartbeat;
 	bool reported_unknown; /* a line about nodes that could not be probed was printed */
 	bool hung;
-	/* the ranks' programs after half of the time of --hang; empty: output has followed */
+	/*
+	 * programs of the ranks at time inspected_at, after half of the time of --hang without
+	 * output
+	 */
 	struct nodes_programs programs;
 	double inspected_at;
 	struct raised_rank *raised; /* ranks that did not exit after an exception */
@@ -161,10 +168,10 @@ static bool make_parent(char path[PATH_MAX - 64], const char *directory)
 }
 
 /*
-  * Choose the file in which ddp-exec on rank 0 reports the step. The file must be in a directory
-  * that all nodes share: the working directory or, if no file can be created there, the home
-  * directory.
-  */
+ * Choose the file in which ddp-exec on rank 0 reports the step. The file must be in a directory
+ * that all nodes share: the working directory or, if no file can be created there, the home
+ * directory.
+ */
 static void name_step_file(struct run *run)
 {
 	char directory[PATH_MAX - 80], parent[PATH_MAX - 64];
@@ -275,8 +282,8 @@ static void set_ending(struct run *run)
 }
 
 /*
- * After a failure Slurm ends the ranks of the step. Ranks that received only a signal get the time
- * of --grace to exit.
+ * Set the time at which srun must have exited. After a failure Slurm ends the ranks within its
+ * KillWait, or ddp-run kills them after --grace.
  */
 static void on_failure(struct run *run)
 {
@@ -291,8 +298,9 @@ static void on_failure(struct run *run)
 }
 
 /*
- * srun waits indefinitely for busy nodes. Before the first attempt, other steps of the user may
- * occupy the nodes; later, usually processes that the previous step left.
+ * A restart got no step in the time of --hang. srun would wait indefinitely for busy nodes, which
+ * usually have processes of the previous step. The first attempt has no limit, because it may wait
+ * for other steps of the user.
  */
 static void on_no_step(struct run *run)
 {
@@ -307,7 +315,7 @@ static void on_no_step(struct run *run)
 	kill(run->srun, SIGKILL);
 }
 
-/* The nodes of the step are known. */
+/* Claim the nodes of the step, which are now known, and use them to parse srun's messages. */
 static void set_nodes(struct attempt *attempt)
 {
 	attempt->said.nodes = &attempt->nodes;
@@ -415,8 +423,8 @@ static struct node_list answering_nodes(const struct attempt *attempt)
 }
 
 /*
- * After a failure Slurm ends the step, and scancel has no effect on a step that is ending. So a step
- * on its nodes kills the processes.
+ * After a failure Slurm ends the step, and scancel has no effect on a step that is ending. So a new
+ * step on the same nodes kills the processes.
  */
 static void on_kill(struct run *run)
 {
@@ -516,13 +524,15 @@ static void end_ranks(struct run *run)
 
 	probe(run);
 	call_beside_signals(run, gather, attempt);
-	/* A rank that ended with status 0 also has no process. srun reports such ranks on SIGINT. */
+	/*
+	 * A rank without a process may have ended with status 0. srun reports such ranks on SIGINT.
+	 */
 	attempt->said.asked = true;
 	if (run->launch->output != OUTPUT_TERMINAL)
 		kill(run->srun, SIGINT);
 	/*
 	 * On SIGTERM a rank that uses libddp records the call in which it hangs. A stopped rank
-	 * must receive SIGCONT before.
+	 * must receive SIGCONT first.
 	 */
 	cancel(run, "--signal=CONT");
 	cancel(run, "--signal=TERM");
@@ -540,7 +550,10 @@ static void end_hang(struct run *run, double quiet_s)
 		"ddp-run: step %s has had no output and no heartbeat for %.0f s, so ddp-run ends "
 		"it\n",
 		run->step, quiet_s);
-	/* A traceback is the cause if PyTorch's hook printed it, or the rank printed nothing else. */
+	/*
+	 * A traceback is the cause if PyTorch's hook printed it, or if the rank printed nothing
+	 * later.
+	 */
 	count = tails_raised(run->relay.tails, INFINITY, &run->raised);
 	for (size_t i = 0; i < count; i++)
 		if (run->raised[i].uncaught || !run->raised[i].printed)
@@ -578,9 +591,10 @@ static bool find_programs(struct run *run, const char *ranks, double limit,
 }
 
 /*
- * Whether a rank has written, or its program has ended, since half of the time of --hang. Slurm
- * passes on bytes without a newline, such as a progress bar, in pieces of a kilobyte, and may need
- * time to end a task. CPU time shows nothing, because ranks may poll while they wait for another one.
+ * Whether a rank has written, or its program has ended, since half of the time of --hang. srun may
+ * show neither: it passes on bytes without a newline, such as a progress bar, only by the kilobyte,
+ * and Slurm may need time to end a task. CPU time shows nothing, because ranks may poll while they
+ * wait for another rank.
  */
 static bool have_progressed(struct run *run)
 {
@@ -613,7 +627,10 @@ static void on_hang(struct run *run)
 	if (quiet_s < (inspected ? limit : limit / 2) ||
 	    (run->launch->needs_heartbeat && !run->has_heartbeat) || job_update())
 		return;
-	/* Under salloc, Slurm stops the ranks of a suspended job, but not ddp-run. */
+	/*
+	 * Under salloc, Slurm stops the ranks of a suspended job, but not ddp-run. This time does
+	 * not count.
+	 */
 	if (job.suspended) {
 		run->relay.active_at = now;
 	} else if (!inspected) {
@@ -623,7 +640,7 @@ static void on_hang(struct run *run)
 	} else if (have_progressed(run) || run->state > RUNNING) {
 		run->relay.active_at = ddp_seconds();
 	} else {
-		read_heartbeats(run); /* of the seconds that have_progressed() took */
+		read_heartbeats(run); /* heartbeats may have come during have_progressed() */
 		if (run->relay.active_at <= run->inspected_at)
 			end_hang(run, quiet_s);
 	}
@@ -652,8 +669,8 @@ static void report_doubtful(struct run *run, const struct raised_rank *rank)
 
 /*
  * Whether [rank] cannot continue after its traceback, according to the stacks of its [programs].
- * [complete]: all nodes answered, so a rank without a program has exited. Otherwise, decide whether
- * the rank is checked again. [now] is the time at which this check began.
+ * With [complete], all nodes answered, so a rank without a program has exited. If the rank may
+ * continue, also decide whether it is checked again. [now] is the time at which this check began.
  */
 static bool cannot_continue(struct run *run, const struct raised_rank *rank,
 			    const struct nodes_programs *programs, bool complete, double now)
@@ -683,9 +700,9 @@ static bool cannot_continue(struct run *run, const struct raised_rank *rank,
 }
 
 /*
- * Check each rank that has printed a traceback and has not exited in the time of --exit-limit after
- * it, and again after that time if the check shows too little. A traceback alone shows nothing,
- * because programs log exceptions and continue.
+ * Check each rank that has not exited in the time of --exit-limit after it printed a traceback. If
+ * the check shows too little, check the rank again after the same time. A traceback alone shows
+ * nothing, because programs log exceptions and continue.
  */
 static void on_exit_limit(struct run *run)
 {
@@ -792,8 +809,8 @@ static void begin_step(struct run *run, const char *message)
 }
 
 /*
- * Read the message about the step from [fd], and close it. It is complete: the plugin sends it with
- * one write(), and ddp-exec renames its file into place.
+ * Read the message about the step from [fd], and close [fd]. The message is complete: the plugin
+ * sends it with one write(), and ddp-exec renames its file into place.
  */
 static void read_message(struct run *run, int fd)
 {
@@ -873,7 +890,8 @@ void attempt_begin(void)
  * runs until the ranks exit.
  *
  * SIGUSR1 and SIGUSR2 announce the end of the job. ddp-run sends them to srun, which forwards them
- * to the ranks. Before the ranks run, such a signal would kill srun, or be lost.
+ * to the ranks. Before the ranks run, such a signal would kill srun, or be lost, so srun receives
+ * SIGTERM.
  *
  * [run] is NULL if no attempt runs.
  */
@@ -919,9 +937,9 @@ static void read_signals(struct run *run)
 	while (read(signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
 		int number = (int)info.ssi_signo;
 
-		/* ddp-run was stopped until SIGCONT, and read no output. */
 		if (run)
 			read_step_file(run);
+		/* Until SIGCONT ddp-run was stopped, and read no output. Ranks have not hung. */
 		if (run && number == SIGCONT)
 			run->relay.active_at = ddp_seconds();
 		if (number == SIGCONT || number == SIGCHLD ||
@@ -1041,8 +1059,8 @@ static enum run_end find_end(const struct run *run)
 }
 
 /*
- * A refused step has the exit status of the ranks that found the reason, since Slurm ends other ranks
- * before they find it, and srun then exits with 128 plus the signal number.
+ * Returns the attempt's exit status: srun's or, for a refused step, that of a rank that found the
+ * reason. Slurm kills the other ranks, so srun itself exits with 128 plus the signal number.
  */
 static int find_status(const struct attempt *attempt)
 {
@@ -1114,7 +1132,10 @@ static void clean_up(struct run *run)
 	 */
 	if (said->missed.count > 0 && attempt->silent.count == 0 && !job.ending)
 		(void)probe_nodes(run, &said->missed);
-	/* If ddp-run has ended srun before the time limit of the launch, srun names no node. */
+	/*
+	 * If ddp-run ended srun before the launch timed out, srun names no node; use the silent
+	 * ones.
+	 */
 	if (said->not_launched)
 		nodes_add_all(&said->missed, &attempt->silent);
 	if (attempt->abandoned)
@@ -1133,12 +1154,12 @@ static void clean_up(struct run *run)
 		said->usage_error = true;
 	facts_stopped(attempt->dir, attempt->stop_reason, sizeof(attempt->stop_reason));
 	/*
-	 * srun removes the directory, unless ddp-run has killed srun. Later sruns do not, while Slurm
-	 * waits for a lost node.
+	 * Remove the rendezvous directory that ddp-exec or a killed srun has left. Later sruns do
+	 * not remove it while Slurm waits for a lost node.
 	 */
 	if (run->launch->exec[0] || attempt->abandoned) {
 		attempt_discard(attempt->heartbeats);
-		(void)rmdir(DDP_DIR_PARENT); /* of step_file */
+		(void)rmdir(DDP_DIR_PARENT); /* the directory of step_file */
 	}
 }
 

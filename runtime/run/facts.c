@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* facts.c - read what an attempt left into struct facts */
+/* facts.c - fill struct facts from srun's messages, the output of the ranks, and files */
 #include "config.h"
 
 #include "ddp-run.h"
@@ -204,8 +204,8 @@ static void add_tasks(struct facts *facts, const struct srun_said *said)
 }
 
 /*
- * Returns the last output of [rank], see tails_text(), without zero bytes, and without lines of Slurm,
- * since the report has their content in another form. Returns NULL if there is none.
+ * Returns the last output of [rank], see tails_text(); NULL if there is none. Zero bytes become
+ * "?". Lines of Slurm are dropped, since the report has their content in another form.
  */
 static const char *read_tail(struct facts *facts, struct tails *tails, int rank)
 {
@@ -530,8 +530,8 @@ void facts_ask_nodes(struct facts *facts, const struct attempt *attempt)
 	struct node_list list = {.name = NULL};
 	struct ddp_text out = {.data = NULL};
 	/*
-	 * Count the processes that the kernel killed in the job's cgroup on this node, which may
-	 * belong to the job.
+	 * This node may belong to the job, so count the processes that the kernel killed in the
+	 * job's cgroup here.
 	 */
 	long kills = inspect_memory(attempt->dir, attempt->job);
 	char *names;
@@ -618,8 +618,8 @@ static void add_times(struct facts *facts, struct tails *tails)
 }
 
 /*
- * Once PyTorch's hook has printed an exception of one rank, a traceback that it did not print was
- * logged, or came before PyTorch's start. Then it is the reason only of Python's exit status 1.
+ * If PyTorch's hook has printed an exception of any rank, a traceback that it did not print was
+ * logged, or came before PyTorch's start. Such a traceback only explains Python's exit status 1.
  */
 static void drop_logged(struct facts *facts)
 {

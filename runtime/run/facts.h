@@ -8,7 +8,8 @@
  * Start reading in ddp-run.c (attempts), then event-loop.c (one srun). A failure becomes a report in
  * these steps, each of which is done once:
  *
- * srun's output and files of ranks -> facts (facts.c) -> verdict (verdict.c) -> report (failure-report.c)
+ * srun's output and files of ranks -> facts (facts.c) -> verdict (verdict.c)
+ * -> report (failure-report.c)
  *
  * The directory <base>/.ddp/failed-<cluster>-<job>.<step>/ may contain these files, listed by their
  * writer:
@@ -22,7 +23,7 @@
  *                      tail-<rank>.txt     the last lines of the rank's output
  *                      tail.txt            the last lines of all ranks, in order of arrival
  *                      nodes.txt           scontrol -o show node, of the nodes concerned
- *     inspect.c        proc-<rank>.txt     a hung rank: lines of "<name> <value>", then /proc/<pid>/status
+ *     inspect.c        proc-<rank>.txt     a hung rank: "<name> <value>" lines, /proc/<pid>/status
  *                      stacks-<rank>.txt   its stacks
  *                      memory-<node>.txt   "oom_kill <count>", from the job's cgroup
  *                      ras.txt             the answer of NCCL's RAS service
@@ -43,7 +44,7 @@ enum { FACTS_WHY = 256 };
 struct facts_rank {
 	char node[FACTS_NAME]; /* "": unknown */
 	long pid;	       /* 0: unknown */
-	enum facts_how how;    /* from srun's message; verdict_judge() sets it for other ranks */
+	enum facts_how how;    /* from srun's message; set by verdict_judge() if there is none */
 	int code;	       /* exit status, signal number, or seconds of srun's --wait */
 	int order;   /* position of srun's message about the rank, from 1; 0: no message */
 	double time; /* time of srun's message; 0: unknown */
@@ -51,7 +52,7 @@ struct facts_rank {
 	const char *message;   /* exception or error, one or more lines; NULL: none */
 	bool libddp;	       /* libddp printed the message */
 	bool uncaught;	       /* PyTorch's hook for uncaught exceptions printed it */
-	bool logged;	       /* a traceback without this hook's prefix; may have been logged */
+	bool logged;	       /* it is a traceback without this hook's prefix, perhaps logged */
 	const char *traceback; /* NULL: none */
 	double raised;	       /* time of the uncaught exception, in whole seconds; 0: unknown */
 	const char *tail;      /* NULL: none */
@@ -63,7 +64,7 @@ struct facts_rank {
 	const char *command;
 	double heartbeat_age; /* seconds since the last heartbeat; negative: there was none */
 	bool stacks;
-	struct stack stack; /* of its program; .place: STACK_UNKNOWN without stacks */
+	struct stack stack; /* stack of its program; .place is STACK_UNKNOWN without stacks */
 
 	/* Set by verdict_judge(). */
 	bool follows;	     /* the rank ended because another rank did */
@@ -77,7 +78,7 @@ struct facts_node {
 	bool missed;	 /* srun could not start tasks on the node */
 	bool stepd_lost; /* srun lost the node's slurmstepd */
 	const char *state, *reason;
-	long oom_kills; /* processes that the kernel killed for lack of memory, from the job's cgroup */
+	long oom_kills; /* processes killed for lack of memory, from the job's cgroup */
 };
 
 struct facts {
@@ -97,7 +98,7 @@ struct facts {
 	char undecoded[128];   /* why the dumps were not decoded; "": no error */
 	bool ras;
 
-	int first; /* set by verdict_judge() */
+	int first; /* rank that failed first, set by verdict_judge(); -1: none */
 
 	void **kept; /* allocations that the texts and lists above point into */
 	size_t kept_count;
@@ -106,9 +107,9 @@ struct facts {
 struct attempt;
 
 /*
- * Read what srun, Slurm and the ranks left of [attempt], which has failed. A file that cannot be read
- * or parsed counts as missing. PyTorch's dumps are decoded by a Python program. Free [facts] with
- * facts_free().
+ * Read what srun, Slurm and the ranks recorded about [attempt], which has failed. A file that
+ * cannot be read or parsed counts as missing. PyTorch's dumps are decoded by a Python program. Free
+ * [facts] with facts_free().
  */
 void facts_read(struct facts *facts, const struct attempt *attempt);
 void facts_free(struct facts *facts);
@@ -119,7 +120,7 @@ void facts_free(struct facts *facts);
  */
 void facts_ask_nodes(struct facts *facts, const struct attempt *attempt);
 
-/* Parse [lines] of "scontrol -o show node", which are modified. */
+/* Parse and modify [lines], the output of "scontrol -o show node". */
 void facts_read_nodes(struct facts *facts, char *lines);
 
 /*

@@ -103,8 +103,8 @@ static bool is_in(const struct lines *lines, const char *line)
 }
 
 /*
- * Convert [line] for a terminal: at most WIDEST columns, tabs as blanks. ddp_show() describes the
- * lifetime of .text.
+ * A line converted for a terminal: at most WIDEST columns, with tabs as blanks. ddp_show()
+ * describes the lifetime of .text.
  */
 struct plain {
 	char text[4 * WIDEST + 32];
@@ -294,7 +294,7 @@ static void put_first(struct ddp_text *out, const struct attempt *attempt)
 	lines_free(&traceback);
 }
 
-/* Print the ranks that also failed and that did not follow another rank. */
+/* Print the ranks that also failed, except those that ended because another rank did. */
 static void put_others(struct ddp_text *out, const struct facts *facts)
 {
 	const char *what = facts->end == RUN_END_REFUSED ? "not started"
@@ -698,7 +698,10 @@ void failure_point(const struct attempt *attempt, char *point, size_t size, char
 	snprintf(node, node_size, "%s", "");
 	if (!rank)
 		return;
-	/* A rank that ran too long may be healthy and wait for a rank that has ended. */
+	/*
+	 * A rank that ran too long may be healthy, and wait for a rank that has ended. So its node
+	 * is not set.
+	 */
 	if (rank->how != FACTS_LATE)
 		snprintf(node, node_size, "%s", rank->node);
 	own = rank->message && !rank->libddp &&
@@ -707,7 +710,7 @@ void failure_point(const struct attempt *attempt, char *point, size_t size, char
 	snprintf(point, size, "%s%s%s", own ? "" : ddp_show("rank %d, ", facts->first).text,
 		 facts->end == RUN_END_HANG ? "hangs" : show_end(rank).text,
 		 rank->message ? ": " : "");
-	/* Replace numbers by "#", because a pid, an address or a duration differs between attempts. */
+	/* Replace numbers by "#", because pids, addresses and durations differ between attempts. */
 	used = strlen(point);
 	for (const char *at = rank->message ? rank->message : "";
 	     *at && *at != '\n' && used + 2 < size; at++) {

@@ -11,7 +11,7 @@
 
 #include "ddp-run.h"
 
-/* Add the content of report.txt to [text], with secrets replaced, and that of report.json to [json]. */
+/* Add the content of report.txt to [text], with secrets replaced, and of report.json to [json]. */
 void failure_report(const struct attempt *attempt, struct ddp_text *text, struct ddp_text *json);
 
 /*
@@ -21,11 +21,12 @@ void failure_report(const struct attempt *attempt, struct ddp_text *text, struct
 bool failure_explain(const char *dir, const char *name, FILE *screen);
 
 /*
- * Describe in [point], a text of at most [size] bytes, where the attempt ended: how the first rank that
- * failed ended, and its message with "#" in place of numbers, or its number if it has no message or only
- * one about another rank; "" if no rank was found. Two attempts with equal texts ended at the same point.
- * Any of the ranks may be the first if all fail in one line. Set [node] to the node of that rank; "" if the
- * node is unknown or the rank was only late.
+ * Describe in [point], a text of at most [size] bytes, where the attempt ended. Two attempts with
+ * equal texts ended at the same point. The text says how the first rank that failed ended, and has
+ * its message, with "#" in place of numbers. The rank's number is added only if the rank has no
+ * message, or one about another rank: any rank can be the first if all fail in one line. [point] is
+ * "" if no rank was found. Set [node] to that rank's node; "" if the node is unknown or the rank
+ * was only late.
  */
 void failure_point(const struct attempt *attempt, char *point, size_t size, char *node,
 		   size_t node_size);

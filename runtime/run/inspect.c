@@ -29,7 +29,7 @@
 #include "nodes.h"
 #include "stacks.h"
 
-/* Defined here if the C library is older: the number is the same on all architectures. */
+/* Older C libraries lack these numbers, which are the same on all architectures. */
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434
 #define SYS_pidfd_send_signal 424
@@ -39,8 +39,8 @@ enum {
 	OUTPUT_LIMIT = 1 << 18, /* maximum bytes of a file about a rank */
 	PROCESSES = 4096,	/* maximum number of processes of the step on a node */
 	STACKS = 2,	     /* processes per rank, besides its programs, whose stacks are read */
-	DEBUGGERS = 7,	     /* processes, besides one more, whose stacks are read at once */
-	IDLE_TIME = 1000000, /* microseconds */
+	DEBUGGERS = 7,	     /* threads that read stacks of processes, besides the main thread */
+	IDLE_TIME = 1000000, /* microseconds without running that make a thread idle */
 	RAS_LIMIT = 4,	     /* seconds to wait for NCCL's RAS service */
 	DUMP_LIMIT = 12,     /* seconds to wait for PyTorch's dumps */
 };
@@ -52,11 +52,11 @@ struct process {
 	int rank;
 	char state;
 	char name[32];
-	bool task;    /* Slurm started this process, not another task */
+	bool task;    /* started by Slurm, not by another process of the rank */
 	bool program; /* the rank's own program, which a shell or launcher may have started */
 	unsigned long long started; /* in clock ticks since the node was booted */
 	bool asked;	   /* the process was asked for a dump of PyTorch's flight recorder */
-	char *environment; /* content of /proc/<pid>/environ, and its size */
+	char *environment; /* content of /proc/<pid>/environ, of [size] bytes */
 	size_t size;
 };
 
@@ -198,8 +198,8 @@ bool inspect_in_step(const char *job, const char *step)
 }
 
 /*
- * Whether no parent process in the same task has variable [name], as far as the parents can be
- * read.
+ * Whether a parent process in the same task lacks variable [name]. Parents that cannot be read are
+ * skipped.
  */
 static bool is_new_here(const char *name)
 {
@@ -242,10 +242,10 @@ static bool is_of_job(const struct process *process, const char *job)
 }
 
 /*
- * Whether [process] belongs to the step, on this cluster and node. Several clusters may share a
- * host, and each may have a job 1, a step 0 and a node n1; all nodes of a private cluster share a
- * host. Only a process of the step may be killed. On success, sets the environment of [process], to
- * be freed with free().
+ * Whether [process] belongs to the step, on this cluster and node. Several clusters can share a
+ * host, and each can have a job 1, a step 0 and a node n1. All nodes of a private cluster can share
+ * a host, too. No other process may be killed. On success, sets the environment of [process], to be
+ * freed with free().
  */
 static bool is_of_step(struct process *process, const char *job, const char *step)
 {
@@ -338,7 +338,7 @@ static bool is_launcher(const struct step *step, const struct process *process)
 	return false;
 }
 
-/* Mark [process], or the programs below it if it is a launcher. */
+/* Mark [process] as a program or, if it is a launcher, the programs below it. */
 static void mark_programs(const struct step *step, struct process *process)
 {
 	process->program = !is_launcher(step, process);
@@ -366,7 +366,10 @@ static struct step find_step(const char *job, const char *step)
 			    found.all[k].rank == found.all[i].rank)
 				found.all[i].task = false;
 	}
-	/* Of the processes without a parent in the step, others than the first are orphans. */
+	/*
+	 * If a rank has several processes without a parent in the step, all but the first are
+	 * orphans.
+	 */
 	for (int i = 0; i < found.count; i++)
 		if (find_task(&found, found.all[i].rank) == &found.all[i])
 			mark_programs(&found, &found.all[i]);
@@ -532,7 +535,7 @@ static void add_stacks(struct ddp_text *out, const struct process *process, doub
 	char pid[24];
 	char *const native[] = {"py-spy", "dump", "--native", "--pid", pid, NULL};
 	char *const spy[] = {"py-spy", "dump", "--pid", pid, NULL};
-	/* Frames at the outer end show whether Python finalizes. */
+	/* "bt -30" prints the outermost frames, which show whether Python finalizes. */
 	char *const gdb[] = {"gdb",
 			     "-nx",
 			     "-batch",
@@ -602,7 +605,7 @@ static void *write_stacks_of_ranks(void *data)
 	return NULL;
 }
 
-/* Write the stacks of all ranks, of several ranks at once. */
+/* Write the stacks of all ranks, several ranks in parallel. */
 static void write_all_stacks(const char *dir, const struct step *step, double end)
 {
 	struct stacks_work work = {.dir = dir, .step = step, .end = end};
@@ -728,7 +731,7 @@ static bool cut_at_job(char *path, const char *job)
 	return true;
 }
 
-/* Returns the number of processes that the kernel killed, from a control group's file [path]; 0: none. */
+/* Returns the number of processes that the kernel killed, from file [path] of a control group. */
 static long count_kills(const char *path)
 {
 	char line[128];
@@ -863,7 +866,7 @@ static enum stack_place find_place(const struct process *process, bool may_log, 
 	struct ddp_text out = {.data = NULL};
 	struct stack stack = {.place = STACK_UNKNOWN};
 
-	/* A process without other threads would have ended, too. */
+	/* The main thread is a zombie. Other threads run, or the process would have ended, too. */
 	if (process->state == 'Z')
 		return STACK_ENDS;
 	if (may_log && !is_idle(process))
@@ -929,7 +932,7 @@ int inspect_gather_main(char **argv)
 	asked_at = ddp_seconds();
 	for (task = step.all; task < behind; task++)
 		task->asked = task->task && ask_recorder(task);
-	/* Only the node of rank 0 reports for the whole job. */
+	/* RAS describes the whole job, so only the node of rank 0 queries it. */
 	for (task = step.all; task < behind; task++)
 		if (task->task && task->rank == 0)
 			write_ras(dir, variable(task, DDP_NAME(NCCL_RAS_ADDR)),

@@ -18,9 +18,9 @@
 long inspect_next_number(DIR *dir);
 
 /*
- * "ddp-run --gather DIR JOB STEP SECONDS", which nodes_gather() starts on each node. Writes
- * the state of the ranks to DIR and, for ranks that are gone, what this node knows about them
- * (files: facts.h). Returns the exit status.
+ * "ddp-run --gather DIR JOB STEP SECONDS", which nodes_gather() starts on each node. Writes the
+ * state of the ranks to DIR and, for ranks that are gone, what this node knows about them (facts.h
+ * lists the files). Returns the exit status.
  */
 int inspect_gather_main(char **argv);
 
@@ -31,8 +31,8 @@ int inspect_gather_main(char **argv);
 int inspect_look_main(char **argv);
 
 /*
- * "ddp-run --programs JOB STEP RANKS SECONDS", which nodes_find_programs() starts on each node: prints a line for
- * each rank's program. Returns the exit status.
+ * "ddp-run --programs JOB STEP RANKS SECONDS", which nodes_find_programs() starts on each node:
+ * prints a line for each rank's program. Returns the exit status.
  */
 int inspect_programs_main(char **argv);
 

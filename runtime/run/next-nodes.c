@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * next-nodes.c - choose the nodes for the next attempt, from the nodes left of the last attempt and
- * the spare nodes
+ * next-nodes.c - choose the nodes for the next attempt, from the remaining nodes of the last
+ * attempt and the spare nodes
  */
 #include "config.h"
 
@@ -55,7 +55,7 @@ static int number_of(const struct launch *launch, const char *name, const char *
 	return value ? atoi(value) : 0;
 }
 
-/* Whether srun places a task on each name of its list of nodes. */
+/* Whether srun places one task on each entry of its list of nodes (-m arbitrary). */
 static bool is_arbitrary(const struct launch *launch)
 {
 	const char *distribution = launch_option(launch, "distribution", "SLURM_DISTRIBUTION");
@@ -64,8 +64,8 @@ static bool is_arbitrary(const struct launch *launch)
 }
 
 /*
- * Add [prefix] and [gpus], such as "8" or "a100:4,h100:4", with each number multiplied by [count]
- * and divided by [nodes]. Returns NULL if a number cannot be divided.
+ * Returns [prefix] and [gpus], such as "8" or "a100:4,h100:4", with each number multiplied by
+ * [count] and divided by [nodes]; NULL if the result is not a whole number.
  */
 static char *scale_gpus(const char *prefix, const char *gpus, int count, int nodes)
 {
@@ -91,7 +91,7 @@ static char *scale_gpus(const char *prefix, const char *gpus, int count, int nod
 	return option;
 }
 
-/* Whether the user gives GPUs by node or by task, besides a total. */
+/* Whether the user gives GPUs per node or per task, in addition to a total. */
 static bool gives_part_of_gpus(const struct launch *launch)
 {
 	return launch_option(launch, "gpus-per-node", "SLURM_GPUS_PER_NODE") ||
@@ -100,9 +100,9 @@ static bool gives_part_of_gpus(const struct launch *launch)
 }
 
 /*
- * Set srun's options for GPUs, if the user's --gpus gives their total for all nodes: of the first
- * attempt, or of the job if the job has requested it. From the total alone Slurm 22.05 gives too
- * few GPUs to a node on which an earlier step still runs.
+ * If the user gives a total of GPUs, set srun's options for [count] nodes: the total, and the
+ * number per node. The user's total is for the nodes of the first attempt (--gpus), or of the job.
+ * From a total alone, Slurm 22.05 gives too few GPUs to a node on which an earlier step still runs.
  */
 static void set_gpus(struct launch *launch, int count)
 {
@@ -160,7 +160,7 @@ bool nodes_reserve_spares(struct launch *launch)
 	struct node_list all, gone = {.name = NULL};
 	char state[32];
 
-	/* With -m arbitrary the user names the nodes. */
+	/* With -m arbitrary the user names the nodes, so there are no spares. */
 	if (is_arbitrary(launch))
 		spares = 0;
 	if (spares == 0 && least == 0)
@@ -178,11 +178,14 @@ bool nodes_reserve_spares(struct launch *launch)
 		return false;
 	if (spares == 0)
 		return true;
-	/* Spare nodes replace nodes that are down already. */
+	/* If too few nodes are left, some spare nodes already replace nodes that are down. */
 	if (use < least)
 		use = least < count ? least : count;
 	if (nodes && atoi(nodes) <= use) {
-		/* On fewer nodes, srun would still start all ranks of SLURM_NTASKS. */
+		/*
+		 * Set the number of tasks, since srun would start all SLURM_NTASKS tasks on fewer
+		 * nodes.
+		 */
 		if (tasks && each > 0 && !strchr(nodes, '-')) {
 			launch->nodes = atoi(nodes);
 			launch->tasks = atoi(nodes) * each;
@@ -325,7 +328,9 @@ static struct node_list find_reserved(const struct launch *launch, const struct 
 
 	add_step_nodes(launch, last, all, &reserved);
 	claims_of_others(last, &reserved);
-	/* If the first attempt needs nodes that other steps use, it waits for these steps. */
+	/*
+	 * If the first attempt needs nodes of other steps, it waits for them, so none is reserved.
+	 */
 	if (!last && (int)(all->count - reserved.count) < needed)
 		nodes_free(&reserved);
 	if (reserved.count > 0) {
@@ -400,9 +405,9 @@ static size_t count_left(const struct node_list *all, const struct node_list *go
 }
 
 /*
- * Add the nodes that did not answer to [gone]. If too few nodes are left, probe them again first: nodes
- * that are overloaded, or whose file system stalls, answer late. The processes of the step that such a
- * node still has are killed.
+ * Add the nodes that did not answer to [gone]. If too few nodes are left, probe them again first:
+ * nodes that are overloaded, or whose file system stalls, answer late. The step's processes on such
+ * nodes are killed.
  */
 static void add_silent(const struct launch *launch, const struct attempt *attempt,
 		       const struct node_list *all, struct node_list *gone)
@@ -480,8 +485,8 @@ static void find_usable(struct launch *launch, const struct attempt *attempt)
 
 /*
  * If only some nodes cannot start the program, these nodes do not have the program. They are
- * replaced if the job has enough other nodes. Their tasks exit with the error number of execve().
- * Only some releases name the node in slurmstepd's message.
+ * replaced if the job has enough other nodes. They are found by their tasks' exit status, the error
+ * number of execve(), because only some releases name the node in a message.
  */
 static void check_unable(struct launch *launch, struct attempt *attempt)
 {
@@ -554,8 +559,8 @@ struct run_nodes nodes_count(struct launch *launch, const struct attempt *attemp
 }
 
 /*
- * Set srun's --nodelist to launch->list. If srun reads the list as the nodes of [ranks] tasks, each
- * node is repeated for each of its tasks.
+ * Set srun's --nodelist to launch->list. With -m arbitrary, the list has an entry for each of
+ * [ranks] tasks, so each node is repeated for each of its tasks.
  */
 static void set_list(struct launch *launch, int ranks)
 {
@@ -726,7 +731,7 @@ int nodes_preflight(struct launch *launch, const struct run_rules *rules)
 		fprintf(stderr, "ddp-run: the first attempt runs on %s\n", names);
 		free(names);
 	} else {
-		/* srun chooses the nodes, and its step shows which ones. */
+		/* srun chooses the nodes, which are later read from its step. */
 		nodes_free(&launch->first);
 		launch->ranks = 0;
 	}
@@ -789,9 +794,9 @@ void nodes_choose(struct launch *launch, struct attempt *attempt, const char *ba
 	} else if (listed && (launch->overlap || has_spares || others.count > 0) &&
 		   !is_arbitrary(launch)) {
 		/*
-		 * Name the same nodes again, because srun might choose others: with --overlap the
-		 * nodes of another step, since Slurm 24.11 a spare node, and nodes of another
-		 * ddp-run between two attempts. With -m arbitrary the user names them.
+		 * Name the same nodes again, because srun might choose others: with --overlap,
+		 * nodes of another step; since Slurm 24.11, a spare node; and nodes that another
+		 * ddp-run keeps between two attempts. With -m arbitrary the user names the nodes.
 		 */
 		use_nodes(launch, &attempt->nodes, attempt->nodes.count);
 	}

@@ -107,7 +107,9 @@ int nodes_run(char *const argv[], double limit, struct ddp_text *out)
 const char *nodes_field(const char *answer, const char *key, size_t *size)
 {
 	size_t length = strlen(key);
-	/* The user chooses JobName, which may contain "JobState=". UserId follows it. */
+	/*
+	 * The user chooses JobName. Skip it, since it can contain "JobState=". UserId follows it.
+	 */
 	const char *name = strstr(answer, " JobName="),
 		   *next = name ? strstr(name, " UserId=") : NULL;
 
@@ -325,8 +327,8 @@ bool nodes_find_beside(const char *name, char *path, size_t size)
 }
 
 /*
- * Returns the job for srun's --jobid. If [job] is a later component of a heterogeneous job, that is
- * the first component, and [group] is set to srun's option for the later one.
+ * Returns the job for srun's --jobid: [job], but for a later component of a heterogeneous job the
+ * first component. Then sets [group] to the option of srun that selects the later component.
  */
 static const char *find_leader(const char *job, char group[32])
 {
@@ -412,7 +414,7 @@ bool nodes_find_programs(const char *job, const char *step, const char *nodes, c
 	const struct ddp_shown seconds = ddp_show("%.1f", limit * 0.8);
 	const char *const arguments[] = {"--programs", job, step, ranks, seconds.text, NULL};
 	struct ddp_text out = {.data = NULL};
-	size_t lines = 1; /* the last one has no newline */
+	size_t lines = 1; /* the last line may lack a newline */
 	int status = run_on_nodes("-Q", job, nodes, NULL, arguments, limit, &out);
 	char *rest;
 
@@ -461,7 +463,7 @@ struct probe {
 
 /*
  * Whether srun -v could not reach the node: Slurm created the step, but srun did not connect.
- * [text] is srun's output; [ended]: ddp-run ended srun. Otherwise, sets [why] to srun's last error.
+ * [text] is srun's output. With [ended], ddp-run ended srun. Sets [why] to srun's last error.
  */
 static bool is_missed(const char *text, bool ended, char *why, size_t size)
 {
@@ -491,7 +493,8 @@ static void probe_node(struct probe *probe, size_t i)
 	int status;
 
 	/*
-	 * If a node cannot run ddp-run, the node has answered, and may have processes of the step.
+	 * The script ends with 0 or NODES_NO_PROCESS. A node that cannot run ddp-run has answered,
+	 * and may have processes of the step, so the status is 0.
 	 */
 	snprintf(script, sizeof(script), "\"$0\" \"$@\"; [ $? -ne %d ] || exit %d",
 		 NODES_NO_PROCESS, NODES_NO_PROCESS);

@@ -103,8 +103,9 @@ void nodes_probe(const struct node_list *nodes, const char *job, const char *ste
 void nodes_answers_free(struct nodes_answers *answers);
 
 /*
- * The program of a rank: the process that Slurm started, or, if that is a shell or a launcher such as
- * torchrun, the first one below it that is neither. torchrun's workers are programs of one rank.
+ * The program of a rank: the process that Slurm started, or, if that is a shell or a launcher such
+ * as torchrun, the first process below it that is neither. torchrun's workers are all programs of
+ * one rank.
  */
 struct nodes_program {
 	int rank;
@@ -122,11 +123,11 @@ struct nodes_programs {
 };
 
 /*
- * Find the programs of step [job].[step] on [nodes], names separated by commas, in a new step. Reads
- * the stacks of [ranks], such as "3,17?", or of none if that is "-". The program of a rank followed
- * by "?" may be healthy, so it is not stopped by a debugger if its main thread runs. Returns false if
- * some nodes did not answer within [limit] seconds; their programs are missing. Free programs->all
- * with free().
+ * Find the programs of step [job].[step] on [nodes], names separated by commas, in a new step.
+ * Reads the stacks of [ranks], such as "3,17?", or of none if that is "-". A "?" after a rank means
+ * that its program may be healthy, so no debugger stops the program while its main thread runs.
+ * Returns false if some nodes did not answer within [limit] seconds; their programs are missing.
+ * Free programs->all with free().
  */
 bool nodes_find_programs(const char *job, const char *step, const char *nodes, const char *ranks,
 			 double limit, struct nodes_programs *programs);
@@ -134,7 +135,7 @@ bool nodes_find_programs(const char *job, const char *step, const char *nodes, c
 /*
  * Whether the main thread of a program has written between two calls of nodes_find_programs(). Only
  * the main thread counts, because other threads of a hung program may write: servers of a store,
- * loggers, event loops. Sets [rank].
+ * loggers, event loops. Sets [rank] to the program's rank.
  */
 bool nodes_have_written(const struct nodes_programs *before, const struct nodes_programs *after,
 			int *rank);

@@ -7,7 +7,8 @@
  *
  *     1. here:       add a row to FACTS_HOWS, and a meaning for the line that shows it
  *     2. patterns.c: add a row with that line, an example and the versions that print it
- *     3. verdict.c:  add the rule that sets the kind, and whether ranks that fail in this way count as first
+ *     3. verdict.c:  add the rule that sets the kind, and that decides whether ranks that fail in
+ *                    this way count as first
  */
 #ifndef DDP_RUN_PATTERNS_H
 #define DDP_RUN_PATTERNS_H
@@ -44,14 +45,17 @@ enum pattern_source {
 	PATTERN_MESSAGE, /* the error message of a rank, one or more lines */
 };
 
-/* "1:" to "3:" are the parts of the line that the pattern captures. A list of several tasks begins with "s ". */
+/*
+ * "1:" to "3:" are the parts of the line that the '%' of the pattern match. A list of several tasks
+ * begins with "s ", the plural ending of "tasks".
+ */
 enum pattern_meaning {
 	LINE_OTHER, /* no pattern matches */
 
 	LINE_NO_FILE,	      /* srun cannot open a file of --input, --output or --error */
 	LINE_NODE_LOST,	      /* 1: nodes */
 	LINE_LAUNCH_FAILED,   /* 2: node and reason */
-	LINE_SLURMSTEPD_LOST, /* srun ends the step: it lost a slurmstepd. 3: its node's index */
+	LINE_SLURMSTEPD_LOST, /* srun ends the step: it lost a slurmstepd. 3: index of its node */
 	LINE_TASKS,	      /* 1: node; 2: tasks, as in "s 0-1,4"; 3: how they ended */
 	LINE_ERROR,	      /* another error of srun */
 	LINE_INTERRUPTED,     /* 1: step that srun ends because of Ctrl-C */
@@ -75,17 +79,17 @@ enum pattern_meaning {
 	LINE_OOM,
 
 	LINE_TRACEBACK, /* Python begins to print an exception, whose last line is not indented */
-	LINE_GROUP, /* like LINE_TRACEBACK, of an ExceptionGroup, with a margin before each line */
-	LINE_IGNORED, /* the next traceback is of an exception that ends no thread, or of the exit */
-	LINE_THREAD,  /* the next traceback is of another thread than the main thread */
-	LINE_CHAINED, /* the next traceback belongs to the same exception as the last one */
-	LINE_CPP,     /* 1: what() of a C++ exception */
-	LINE_WARNING, /* a libddp warning. 1: "RANK@NODE", 2: message */
-	LINE_LIBDDP,  /* a libddp error. 1: "RANK@NODE", 2: message */
-	LINE_SLURM,   /* printed by Slurm */
+	LINE_GROUP,	/* as LINE_TRACEBACK, but of an ExceptionGroup; each line has a margin */
+	LINE_IGNORED,	/* the next traceback is of an ignored exception or an exit handler */
+	LINE_THREAD,	/* the next traceback is of another thread than the main thread */
+	LINE_CHAINED,	/* the next traceback belongs to the same exception as the last one */
+	LINE_CPP,	/* 1: what() of a C++ exception */
+	LINE_WARNING,	/* a libddp warning. 1: "RANK@NODE", 2: message */
+	LINE_LIBDDP,	/* a libddp error. 1: "RANK@NODE", 2: message */
+	LINE_SLURM,	/* printed by Slurm */
 
 	LINE_STOPPED, /* the rank stopped on request. 1: reason */
-	LINE_PEER, /* the rank lost the connection to another rank, timed out waiting for it, or ended with the step */
+	LINE_PEER,    /* the rank lost a peer, waited too long for it, or ended with the step */
 };
 
 struct pattern {

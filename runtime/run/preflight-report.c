@@ -27,7 +27,7 @@ static double without_minus(double value)
 
 static void add_value(struct ddp_text *cells, double value, const char *unit)
 {
-	int digits = *unit && fabs(value) < 10 ? 2 : 0; /* a number of things has no unit */
+	int digits = *unit && fabs(value) < 10 ? 2 : 0; /* a count has no unit */
 
 	if (!isnan(value))
 		ddp_text_add(cells, "%.*f%s%s", digits, without_minus(value), *unit ? " " : "",
@@ -102,7 +102,7 @@ static size_t count_nodes(const struct preflight_results *results, enum prefligh
 	return count;
 }
 
-/* Whether [row] is no finding. A pair is not tested if the time of a node was over. */
+/* Whether [row] needs no report. A pair is not tested if the time of one of its nodes was over. */
 static bool is_good(const struct preflight_row *row)
 {
 	return row->verdict == PREFLIGHT_OK || row->verdict == PREFLIGHT_UNTESTED;
@@ -151,7 +151,10 @@ static bool is_drain_reason(const struct preflight_row *row)
 		 (row->compared >= PREFLIGHT_SPREAD_LEAST && strcmp(row->test, "CPU time") != 0)));
 }
 
-/* Whether [row] is a pair of [node] and of a node that has failed, which explains its verdict. */
+/*
+ * Whether [row] is a pair of [node] and a node that has failed. That failure explains the row's
+ * verdict.
+ */
 static bool is_explained(const struct preflight_results *results, const struct preflight_row *row,
 			 int node)
 {
@@ -160,8 +163,8 @@ static bool is_explained(const struct preflight_results *results, const struct p
 }
 
 /*
- * Whether [a] says more about [node] than [b]. Of failed rows, that of the node alone does: partners
- * of a node whose process has ended get no answer.
+ * Whether [a] is a better reason for the verdict on [node] than [b]. A failed test of the node
+ * alone is better than a failed pair: pairs also fail if the node's process has ended.
  */
 static bool is_better_reason(const struct preflight_results *results, int node,
 			     const struct preflight_row *a, const struct preflight_row *b)
@@ -178,8 +181,8 @@ static bool is_better_reason(const struct preflight_results *results, int node,
 }
 
 /*
- * Returns the row that says most about a failed or slow node, possibly of a pair that counts for the
- * node; NULL: none. Failures on all nodes are none.
+ * Returns the best reason for the verdict on a failed or slow node: a row of the node, or of a pair
+ * that counts for it; NULL: none. A failure on all nodes is no reason.
  */
 static const struct preflight_row *find_reason(const struct preflight_results *results, int node)
 {

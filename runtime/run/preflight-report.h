@@ -11,11 +11,14 @@ struct preflight_results {
 	enum preflight_verdict *verdicts; /* one for each node */
 	struct preflight_row *rows;
 	size_t count;
-	/* All-reduces of all nodes, and of all GPUs. If [test] is "", the all-reduce was not run. */
+	/*
+	 * Rows of the all-reduces of all nodes [0], and of all GPUs [1]. If [test] is "", it was
+	 * not run.
+	 */
 	struct preflight_row all[2];
 	int rounds, rounds_wanted;
 	/*
-	 * Why tests of pairs and of all nodes were not run; and why sums of GPUs were not run. "": they
+	 * Why tests of pairs and of all nodes [0], and sums of GPUs [1], were not run. "": they
 	 * were run, or there are no GPUs.
 	 */
 	char untested[2][160];

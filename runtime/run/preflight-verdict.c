@@ -13,7 +13,7 @@
 
 #define SPREADS 2.0	  /* standard deviations below the median at which a value is slow */
 #define CLOCK_MOST 1.0	  /* largest offset of a clock, in seconds */
-#define CONFIG_MOST 0.005 /* largest part by which equal values may differ, as of memory */
+#define CONFIG_MOST 0.005 /* fraction by which equal values can differ, for example of memory */
 
 const char *preflight_word(enum preflight_verdict verdict)
 {
@@ -102,7 +102,10 @@ static void mark_rates(struct preflight_row **sorted, size_t count, double slow)
 	}
 }
 
-/* Mark the value that differs from all others. If several differ, nodes just are not equal. */
+/*
+ * Mark the value that differs from all others. If several differ, the nodes are not meant to be
+ * equal.
+ */
 static void mark_config(struct preflight_row **sorted, size_t count)
 {
 	double equal = sorted[count / 2]->value, most = CONFIG_MOST * fabs(equal);
@@ -120,8 +123,8 @@ static void mark_config(struct preflight_row **sorted, size_t count)
 }
 
 /*
- * The right clock is the median, so that a wrong clock of ddp-run's host is not an error of all
- * nodes. Of fewer than three clocks, that of ddp-run's host is right.
+ * Compare clocks with their median, so that a wrong clock of ddp-run's host is not an error of all
+ * nodes. Compare fewer than three clocks with that of ddp-run's host.
  */
 static void mark_clocks(struct preflight_row **sorted, size_t count)
 {
@@ -139,7 +142,7 @@ static void mark_clocks(struct preflight_row **sorted, size_t count)
 	}
 }
 
-/* Compare the rows of each test and kind. */
+/* Compare rows of the same test and kind with each other, and set their verdicts. */
 static void mark_rows(struct preflight_row *rows, size_t count, double slow)
 {
 	struct preflight_row **sorted =
@@ -169,7 +172,7 @@ static void mark_rows(struct preflight_row *rows, size_t count, double slow)
 
 /* --- Nodes --------------------------------------------------------------------------------- */
 
-/* Numbers of a node's pairs that were tested, and that are slow or failed. */
+/* Numbers of a node's pairs: of all that were tested, and of those that are slow or failed. */
 struct pairs {
 	int all, bad;
 };
@@ -202,8 +205,8 @@ static void count_pairs(const struct preflight_row *rows, size_t count, const ch
 }
 
 /*
- * Whether no node of all in [rows], at least two, has answered in the test of [row]. A node that failed
- * in another test may not have reached this one, and is not considered.
+ * Whether at least two nodes were silent in the test of [row], and no node has answered. A node
+ * that failed in another test may not have reached this one, and is not considered.
  */
 static bool is_silent_everywhere(const struct preflight_row *rows, size_t count,
 				 const struct preflight_row *row)
@@ -239,14 +242,14 @@ const char *preflight_find_cause(const struct preflight_row *rows, size_t count,
 {
 	static const struct {
 		const char *test, *cause;
-		size_t least; /* failures */
+		size_t least; /* minimum number of failures */
 	} causes[] = {{"program", "the command", 1},
 		      {"directory", "the directory", 1},
 		      {"rendezvous", "the rendezvous directory", 1},
 		      {"GPU sum", "NCCL or its settings", 2},
 		      {PREFLIGHT_PAIR, "the network or its settings", 2},
 		      {PREFLIGHT_GPU_PAIR, "the network or its settings", 2}};
-	bool is_program = strcmp(row->test, causes[0].test) == 0; /* the kind is the file */
+	bool is_program = strcmp(row->test, causes[0].test) == 0; /* its rows' kind is the file */
 	size_t failed = 0;
 
 	for (size_t i = 0; i < count; i++) {
@@ -324,7 +327,7 @@ bool preflight_is_blocked(const struct preflight_node *nodes, int count, int nod
 {
 	int reason = node, next;
 
-	/* A longer way than [count] is a cycle. */
+	/* A chain longer than [count] is a cycle. */
 	for (int i = 0; i < count && (next = find_awaited(nodes, reason)) >= 0; i++)
 		reason = next;
 	if (find_awaited(nodes, reason) >= 0)

@@ -36,12 +36,12 @@ struct preflight_row {
 	char kind[96];	 /* hardware; only values of the same test and kind are compared */
 	double value;	 /* NAN: no value */
 	bool is_rate;	 /* a larger value is better, and the value is compared with the median */
-	bool is_config;	 /* the value should be that of all other nodes */
+	bool is_config;	 /* a property of the hardware, whose value should be equal on all nodes */
 	int run;	 /* run in which the value was measured */
-	size_t next;	 /* for preflight.c: the row before of the same node; SIZE_MAX: none */
+	size_t next;	 /* for preflight.c: index of the node's previous row; SIZE_MAX: none */
 	double median;	 /* set by preflight_judge(); NAN: not compared */
 	size_t compared; /* number of values from which the median was computed */
-	char unit[16];	 /* of the value */
+	char unit[16];	 /* unit of [value] */
 	char text[160];	 /* what failed, or a note */
 	enum preflight_verdict verdict; /* set by preflight_judge() if the row is slow or differs */
 	bool is_shared; /* set by preflight_judge(): the cause is the same on all nodes */
@@ -53,8 +53,8 @@ const char *preflight_word(enum preflight_verdict verdict);
  * Whether the [newer] result of a test replaces the [older] one. Both nodes of a pair report its
  * result. Of two rates the better one counts, of two results of a run the worse one, and of results
  * of two runs the newer one, unless the older one is a failure. If a node stops a test of a pair
- * because its time is over, its result is UNTESTED, and the pair fails for neither node: its partner
- * reports a lost rank.
+ * because its time is over, its result is UNTESTED. That result counts, although its partner
+ * reports a lost rank, so the pair fails for neither node.
  */
 bool preflight_replaces(const struct preflight_row *newer, const struct preflight_row *older);
 
@@ -66,8 +66,8 @@ bool preflight_replaces(const struct preflight_row *newer, const struct prefligh
  * A clock is slow if it differs by more than a second from the median of at least three nodes. With
  * fewer nodes, it is compared with the clock of ddp-run's host.
  *
- * A node differs if one of its rows with [is_config] has another value than those of all other
- * nodes, of which there are at least two, with the same kind of hardware.
+ * A node differs if one of its rows with [is_config] has another value than all other nodes with
+ * the same kind of hardware, of which there must be at least two.
  *
  * A row of one node counts for that node. A slow or failed pair counts for a node if, in the same
  * test, at least two and at least half of the node's pairs are slow or failed; pairs whose partner
@@ -78,14 +78,15 @@ void preflight_judge(struct preflight_row *rows, size_t count, int nodes, double
 		     enum preflight_verdict *verdicts);
 
 /*
- * Returns the cause of the failure in [row] if all nodes, or pairs, have failed in the same test, and
- * this means an error of the program, its directory, the network or NCCL, or too little time, if of
- * at least two nodes none answered that has not failed in another test; NULL: it does not.
+ * Returns the cause of the failure in [row] if the cause is not a node; else NULL. All nodes, or
+ * all pairs, must have failed in the same test. Some tests show that the cause is the program, its
+ * directory, the network or NCCL. In other tests it is too little time, if at least two nodes did
+ * not answer and all others have failed in another test.
  */
 const char *preflight_find_cause(const struct preflight_row *rows, size_t count,
 				 const struct preflight_row *row);
 
-/* What a run of the tests showed of a node. */
+/* State of a node at the end of a run. */
 struct preflight_node {
 	bool has_ended; /* its last line has arrived; else it has not started, or was lost */
 	int round;	/* last round for which the node waited; -1: none */
@@ -93,9 +94,9 @@ struct preflight_node {
 };
 
 /*
- * Whether other nodes are the reason that the programme of [node] ended early. Follow the nodes for
- * which it waits, and for which these wait, to one that waits for none. That node is the reason if it
- * was lost, or has not come to its first pair. Two nodes that wait for each other are each other's
+ * Whether other nodes are the reason that the programme of [node] ended early. Follow the chain in
+ * which each node waits for the next, to a node that waits for none. That node is the reason if it
+ * was lost, or has not reached its first pair. Two nodes that wait for each other are each other's
  * reason: the link between them is broken, and neither has failed.
  */
 bool preflight_is_blocked(const struct preflight_node *nodes, int count, int node);

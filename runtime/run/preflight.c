@@ -3,16 +3,18 @@
  * preflight.c - run ddp-info --preflight on nodes, read its results, and judge them
  *
  * A run is one step of Slurm with one process on each node. Its processes run a fixed programme and
- * write a line for each result; info/node-tests.h has both. ddp-run only reads. A run is over when
- * srun ends, or when each process has had its time, which begins with its first line.
+ * write a line for each result; info/node-tests.h describes both. ddp-run only reads the lines. A
+ * run is over when srun ends, or when each process has had its time, which begins with its first
+ * line.
  *
- *  1. No first line: Slurm could not start the process, or reach a node that forwards the request
- *     (TreeWidth). Before the end of the run, ddp-run starts a step on each of these nodes alone.
- *     Those that do not answer have failed, and the others are tested again.
- *  2. A first line, but no last line, which each process writes in time even if a test hangs: the
- *     node has failed. If this is so on all nodes, the job was suspended, and there is no verdict.
- *  3. Nodes that waited for such nodes are tested again, without these. So are nodes with a slow
- *     result, or without an answer from a partner, and healthy partners for them.
+ *  1. If a process writes no first line, Slurm could not start it, or could not reach a node that
+ *     forwards the request (TreeWidth). Before the end of the run, ddp-run starts a step on each
+ *     such node alone. Nodes that do not answer have failed, and the others are tested again.
+ *  2. If a process writes a first line but no last line, its node has failed: processes write the
+ *     last line in time even if a test hangs. If this is so on all nodes, the job was suspended,
+ *     and there is no verdict.
+ *  3. Nodes that waited for failed nodes are tested again, without these. So are nodes with a slow
+ *     result, or without an answer from a partner, together with healthy partners.
  *
  * There are two runs at most, each with half of the time. If srun cannot start a process, it ends
  * the step; such a run does not count.
@@ -47,7 +49,7 @@
 #define ROUND_MORE 2.0	/* added to the time limit for each round of --preflight=full */
 #define ANSWER_MORE 3.0 /* time for a process to write its last line after its programme */
 #define LEAVE 3.0	/* wait for srun to exit */
-#define PROBE_AT 0.3	/* part of the time after which nodes without a line are probed */
+#define PROBE_AT 0.3	/* fraction of a run's time after which nodes without a line are probed */
 
 enum {
 	FIELDS = 9, /* fields of a line of a node */
@@ -59,9 +61,9 @@ struct peer {
 	bool in_run;
 	int rank;	  /* rank of the node's process; -1: it has written no line */
 	int partner;	  /* rank of the partner in the current round */
-	double heard_at;  /* awake time of the first line */
+	double heard_at;  /* time of the first line, as in flight.awake */
 	double clock;	  /* offset of the node's clock; NAN: unknown */
-	size_t rows;	  /* in all runs: index of the newest row; SIZE_MAX: none */
+	size_t rows;	  /* index of the node's newest row, of all runs; SIZE_MAX: none */
 	char last[24];	  /* last test that the node reported */
 	char ended[96];	  /* how the process ended early; "": it did not */
 	int absent;	  /* number of runs in which the node wrote no line */
@@ -83,17 +85,17 @@ struct flight {
 	struct peer *peer; /* one for each node */
 	/* One for each rank of the current run. */
 	struct preflight_node *seen;
-	int *node_of; /* -1: unknown */
+	int *node_of; /* node of each rank; -1: unknown */
 
 	pid_t srun;
-	int from, step_fd;   /* srun's output, and the plugin's message */
+	int from, step_fd;   /* descriptors of srun's output, and of the plugin's message */
 	struct probe *probe; /* NULL: none was started */
 	struct ddp_text input;
 	int run;       /* number of the run, from 1 */
 	bool ended;    /* srun has closed its output */
 	bool aborted;  /* srun could not start a process, and ends the step */
 	bool is_whole; /* all nodes that have not failed are in the run */
-	/* Rounds of pairs in this run: that have results, and of the programme. */
+	/* Rounds of pairs in this run: those that have results, and all rounds of the programme. */
 	int rounds, rounds_wanted;
 	char dir[PATH_MAX];  /* failure directory; "": none */
 	char meet[PATH_MAX]; /* without the plugin: rendezvous directory */
@@ -101,10 +103,10 @@ struct flight {
 	struct srun_said said;
 	double seconds; /* time of the programme */
 	struct ddp_watch
-		clock;	/* with the time of all runs; does not count while ddp-run is stopped */
-	double awake;	/* time of this clock in the current turn */
-	double begun;	/* awake time of the first line; negative: none */
-	double started; /* awake time at which the run began */
+		clock;	/* limits the time of all runs; does not advance while ddp-run is stopped */
+	double awake;	/* time on this clock, read once per turn */
+	double begun;	/* value of awake at the first line; negative: none */
+	double started; /* value of awake when the run began */
 };
 
 /* --- Rows ---------------------------------------------------------------------------------- */
@@ -126,7 +128,10 @@ static struct preflight_row *add_row(struct flight *flight, int node, int partne
 	return row;
 }
 
-/* Add a row that fails [node] as a whole. [test] is the name of no other test. */
+/*
+ * Add a row that says that [node] has failed as a whole. [test] must not be the name of a test of
+ * nodes.
+ */
 static void add_failed(struct flight *flight, int node, const char *test,
 		       enum preflight_verdict verdict, const char *text)
 {
@@ -179,7 +184,7 @@ static struct preflight_row *find_row(struct flight *flight, int node, int partn
 
 /* --- Lines of nodes ------------------------------------------------------------------------ */
 
-/* Store a result in [row], unless the one that is there counts. */
+/* Store a result in [row], unless preflight_replaces() prefers the result that is there. */
 static void read_result(const struct flight *flight, struct preflight_row *row, const char *event,
 			const char *kind, const char *number, const char *unit, const char *text)
 {
@@ -250,8 +255,9 @@ static int read_rank(const struct flight *flight, const char *text)
 }
 
 /*
- * Read one line of a node; info/node-tests.h. The offset of its clock is at least the time in the line
- * minus the time at which the line arrived. The line that arrived quickest is nearest to it.
+ * Read one line of a node, as in info/node-tests.h. The time in the line minus the time of its
+ * arrival is at most the offset of the node's clock, so the largest difference of all lines is
+ * kept.
  */
 static void read_node_line(struct flight *flight, char *line)
 {
@@ -402,8 +408,8 @@ static void free_probe(struct flight *flight)
 }
 
 /*
- * Start a step on each of the nodes that have written no line. A step on several nodes may have been
- * started through a node that hangs; these are not.
+ * Start a separate step on each node that has written no line. Slurm may have started the run's
+ * step on it through a node that hangs, but starts these steps directly.
  */
 static void start_probe(struct flight *flight)
 {
@@ -419,8 +425,8 @@ static void start_probe(struct flight *flight)
 }
 
 /*
- * Wait for the probe's end, unless srun has named the node that it cannot reach. If ddp-run is requested
- * to end, the probe ends with ddp-run.
+ * Wait for the probe's end, unless srun has named the node that it cannot reach. If ddp-run must
+ * end, the probe ends with it.
  */
 static void await_probe(struct flight *flight)
 {
@@ -484,7 +490,7 @@ static void judge_absent(struct flight *flight, int node)
 		add_failed(flight, node, "start", PREFLIGHT_FAILED, peer->ended);
 	else if (silent && nodes_have(silent, flight->results.nodes->name[node]))
 		add_failed(flight, node, "start", PREFLIGHT_SILENT, "no step starts on this node");
-	/* A node that answers the probe may have been hidden by one that does not. */
+	/* A node that answers the probe may be healthy: a silent node can have hidden it. */
 	else if (peer->absent > 1 && (!silent || silent->count == 0))
 		add_failed(flight, node, "start", PREFLIGHT_SILENT,
 			   "no process of the tests starts on this node");
@@ -509,7 +515,7 @@ static bool judge_run(struct flight *flight)
 
 		if (!peer->in_run)
 			continue;
-		/* If srun ends the step, it ends the processes that have started. */
+		/* If srun ended the step, it also ended the processes that had started. */
 		peer->is_untested = flight->aborted || rank < 0;
 		if (flight->aborted)
 			continue;
@@ -540,7 +546,10 @@ static bool judge_run(struct flight *flight)
 
 /* --- The nodes of a run -------------------------------------------------------------------- */
 
-/* Whether [row] is a reason to test its nodes again. A fault that a node reports is a fault. */
+/*
+ * Whether [row] is a reason to test its nodes again. A fault that a node itself reports needs no
+ * second test.
+ */
 static bool is_doubtful(const struct flight *flight, const struct preflight_row *row)
 {
 	if (row->verdict < PREFLIGHT_SLOW)
@@ -551,8 +560,9 @@ static bool is_doubtful(const struct flight *flight, const struct preflight_row 
 }
 
 /*
- * Choose the nodes of the next run: first all nodes, later those whose verdict is in doubt, and as many
- * healthy ones, at least two. Returns false if there is no node to test.
+ * Choose the nodes of the next run. The first run has all nodes. Later runs have the nodes whose
+ * verdict is in doubt, and as many healthy nodes, but at least two. Returns false if there is no
+ * node to test.
  */
 static bool choose_nodes(struct flight *flight)
 {
@@ -629,8 +639,8 @@ static void add_option(char **words, size_t *count, const char *name, const char
 }
 
 /*
- * Add [launch]'s program, and its first argument if that is a file, since the program may be an
- * interpreter. If the program runs in a container, add nothing.
+ * Add the files that the nodes check: [launch]'s program, and its first argument if that is a file,
+ * since the program may be an interpreter. If the program runs in a container, add nothing.
  */
 static void add_files(char **words, size_t *count, const struct launch *launch)
 {
@@ -655,8 +665,8 @@ static const char *find_base(const struct launch *launch)
 }
 
 /*
- * Without the plugin, create the directories, and let the processes of the tests be ranks that are
- * started by hand. ddp-exec is not used, because it would wait for all nodes.
+ * Without the plugin, create the directories that it would create. start() passes them to the
+ * processes of the tests. ddp-exec is not used, because it would wait for all nodes.
  */
 static void set_directories(struct flight *flight, char name[64])
 {
@@ -764,7 +774,7 @@ static bool start(struct flight *flight)
 	return flight->srun > 0;
 }
 
-/* Wait up to [seconds] for srun to exit, whose output is no longer of use. */
+/* Wait up to [seconds] for srun to exit, and discard its output. */
 static bool has_exited(struct flight *flight, double seconds)
 {
 	double end = ddp_seconds() + seconds;
@@ -782,8 +792,8 @@ static bool has_exited(struct flight *flight, double seconds)
 }
 
 /*
- * End srun, which exits if all processes have ended, and read the plugin's message about the step
- * (contract.h). Returns whether Slurm may still consider the step as running.
+ * Wait for srun to exit, or end it, and read the plugin's message about the step (contract.h).
+ * Returns whether srun was ended, so that Slurm may still consider the step as running.
  */
 static bool stop(struct flight *flight)
 {

@@ -30,7 +30,10 @@ enum {
 
 /* The errors that a rank prints. */
 struct errors {
-	/* stdout and stderr, because a line of one may arrive within a traceback of the other */
+	/*
+	 * parsed separately for stdout and stderr, because a line of one can arrive within a
+	 * traceback of the other
+	 */
 	struct {
 		struct rank_error error;
 		char line[1024]; /* the incomplete line */
@@ -107,7 +110,7 @@ static struct tail *tail_of(struct tails *tails, int rank)
 }
 
 /*
- * Truncate a file of an earlier run. If more than OPEN_MOST files are open, close each file after
+ * Truncate a file of an earlier run. If OPEN_MOST files are open, the caller closes the file after
  * writing to it.
  */
 static int open_log(struct tails *tails, struct tail *tail, const char *path)
@@ -201,9 +204,9 @@ static void find_error(struct tail *tail, int stream, const char *bytes, size_t 
 }
 
 /*
- * Add the last error that [rank] printed, if it cannot be found in the tail: it may be longer, other
- * output may have replaced it, or lines of the other stream may be within it. An error that the
- * program survived is not added.
+ * Add the last error that [rank] printed, if it cannot be found in the tail: the error may be
+ * longer than the tail, later output may have displaced it, or lines of the other stream may be
+ * within it. An error that the program survived is not added.
  */
 static void put_error(struct ddp_text *out, const struct tail *tail, int rank)
 {
@@ -324,7 +327,10 @@ static void read_bytes(void *data, int rank, const char *bytes, size_t size)
 	struct relay_stream *stream = data;
 	struct relay *relay = stream->relay;
 
-	/* Put a message of srun on a new line. srun's own newline before it was removed with the label. */
+	/*
+	 * Start a new line for a message of srun. srun's own newline before it was removed with the
+	 * label.
+	 */
 	if (stream->unfinished && rank < 0 && relay->output == OUTPUT_LABELLED) {
 		stream->plain[stream->size++] = '\n';
 		tails_add(relay->tails, TAILS_ALL, stream->to - 1, "\n", 1);

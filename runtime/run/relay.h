@@ -32,8 +32,8 @@ void tails_add(struct tails *tails, int rank, int stream, const char *bytes, siz
 void tails_log(struct tails *tails);
 
 /*
- * Add to [out] the end of the output of [rank] and, unless that contains it, the error that ended its
- * program. With TAILS_ALL, add the last output from all ranks.
+ * Add to [out] the end of the output of [rank] and, unless it contains the error that ended its
+ * program, that error. With TAILS_ALL, add the last output from all ranks.
  */
 void tails_text(struct tails *tails, int rank, struct ddp_text *out);
 
@@ -47,21 +47,21 @@ int tails_write(struct tails *tails, const char *dir, int rank, struct ddp_error
 struct raised_rank {
 	int rank;
 	double at;	   /* time of the traceback, as returned by ddp_seconds() */
-	double checked_at; /* time of the last check since then; [at]: none */
+	double checked_at; /* time of the last check since [at]; [at] if there was none */
 	bool uncaught;	   /* PyTorch's hook for uncaught exceptions printed it */
-	bool printed;	   /* the rank has printed more since */
+	bool printed;	   /* the rank has printed more since [at] */
 	bool active;	   /* the rank has printed more since [checked_at] */
 };
 
 /*
- * Find the ranks whose last traceback, and last check, came not after time [until]. Returns their
+ * Find the ranks whose last traceback and last check were at time [until] or earlier. Returns their
  * number and [ranks], to be freed with free().
  */
 size_t tails_raised(struct tails *tails, double until, struct raised_rank **ranks);
 
 /*
  * Set the time of the last check of [rank], unless the rank has printed another traceback since.
- * INFINITY: the rank needs no further check.
+ * [time] is INFINITY if the rank needs no further check.
  */
 void tails_set_checked(struct tails *tails, const struct raised_rank *rank, double time);
 
@@ -87,7 +87,7 @@ struct relay {
 	/* time of srun's first message about a failed rank or node; 0: none */
 	_Atomic double failed_at;
 
-	atomic_bool srun_ended; /* read what is left in the pipes, and end */
+	atomic_bool srun_ended; /* the threads read what is left in the pipes, and end */
 	struct relay_stream {
 		struct relay *relay;
 		pthread_t thread;

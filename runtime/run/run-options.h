@@ -14,7 +14,7 @@ enum run_option_id {
 
 struct run_options {
 	const char *text[RUN_OPTION_COUNT]; /* the user's value, or the default; NULL: neither */
-	/* value of a count, time (in seconds) or flag; 0: neither */
+	/* value of an option that is a count, a time (in seconds) or a flag; 0 if it has none */
 	double number[RUN_OPTION_COUNT];
 	char **rest; /* srun's options, the program, its arguments */
 };

@@ -82,8 +82,8 @@ bool srun_has(const struct srun_options *options, const char *name)
 }
 
 /*
- * Options that the help text in Slurm 20.11 to 26.05 does not list, lists with some task plugins only,
- * or lists in another form (source: slurm_opt.c, and opt.c of srun and salloc).
+ * Options that the help text in Slurm 20.11 to 26.05 does not list, lists only with some task
+ * plugins, or lists in another form (source: slurm_opt.c, and opt.c of srun and salloc).
  */
 static const char unlisted_of_both[] =
 	"--cluster=\n--context=\n--extra=\n-B, --extra-node-info=\n--gid=\n--hint=\n--mem-bind=\n"

@@ -29,7 +29,7 @@ static const char *skip_label(const char *line, int *rank)
 	return NULL;
 }
 
-/* Pass the part of the line that has arrived to [output]. [ended]: the line is complete. */
+/* Pass the part of the line that has arrived to [output]. With [ended], the line is complete. */
 static void pass_line(struct srun_labels *labels, bool ended, srun_output *output, void *data)
 {
 	const char *from = NULL;
@@ -94,7 +94,9 @@ static void add_tasks(struct srun_said *said, const char *numbers, struct srun_t
 	}
 }
 
-/* Add the tasks in part 2, on the node in part 1, with the end that part 3 describes. */
+/*
+ * Add the tasks of LINE_TASKS: part 2 has their numbers, part 1 their node, part 3 how they ended.
+ */
 static void read_tasks(struct srun_said *said, const struct pattern_part *part, double now)
 {
 	struct srun_task task = {.time = now};
@@ -163,8 +165,9 @@ static bool is_program(const struct srun_said *said, const char *text)
 
 /*
  * srun ends the step because of the task that the previous line named. If messages of other steps
- * are mixed in, all earlier lines were about other steps. With --kill-on-bad-exit=0 srun ends the
- * step only because of late tasks, so earlier lines are about this step.
+ * are mixed in, all earlier lines were about other steps, so their tasks are dropped. With
+ * --kill-on-bad-exit=0 srun ends the step only because of late tasks, so earlier lines are about
+ * this step.
  */
 static void read_ending(struct srun_said *said)
 {
@@ -208,7 +211,7 @@ bool srun_is_same_reason(const struct srun_refusal *refusal, const struct srun_r
 	       strcmp(refusal->reason, other->reason) == 0;
 }
 
-/* Returns the length of [word] if [at], in the text that starts at [begin], is this word; else 0. */
+/* If [at], in the text that starts at [begin], is [word], returns its length; else 0. */
 static size_t match_word(const char *begin, const char *at, const char *word)
 {
 	size_t length = word ? strlen(word) : 0;
@@ -220,7 +223,7 @@ static size_t match_word(const char *begin, const char *at, const char *word)
 		       : 0;
 }
 
-/* The node in part 2 refuses the step for the reason in part 3. */
+/* Store that the node in part 2 refuses the step for the reason in part 3. */
 static void read_refusal(struct srun_said *said, const char *text, const struct pattern_part *part)
 {
 	struct srun_refusal by_node = {.node = ""};
@@ -287,7 +290,10 @@ static void read_line(struct srun_said *said, int rank, const char *line, double
 		said->cancelled = said->cancelled || is_ours(said, part[1].text);
 		break;
 	case LINE_FORCED:
-		/* Also printed after a second Ctrl-C, of which ddp-run may have seen one. */
+		/*
+		 * srun also prints this after a second Ctrl-C, of which ddp-run may have seen only
+		 * one.
+		 */
 		said->forced = said->forced || !said->cancelled;
 		break;
 	case LINE_FIRST_EXITED:
@@ -382,7 +388,7 @@ static void add_byte(struct srun_said *said, char byte)
 void srun_parse_messages(struct srun_said *said, int rank, const char *bytes, size_t size,
 			 double now)
 {
-	/* The line before is one that another rank has not finished. */
+	/* Drop the beginning of a line that another rank has not finished. */
 	if (rank != said->writer)
 		said->length = 0;
 	said->writer = rank;
@@ -451,7 +457,9 @@ static bool counts(const struct rank_error *error)
 	return error->kind != LINE_IGNORED && (error->parsed_prefix >= 0 || error->prefix < 0);
 }
 
-/* Whether [line] is one of the frames of a traceback. The package rich draws a box around these. */
+/*
+ * Whether [line] is one of the frames of a traceback. The package rich draws a box around frames.
+ */
 static bool is_frame(const char *line)
 {
 	static const char *const beginnings[] = {" ", "\t", "│", "╰"};
@@ -512,7 +520,9 @@ bool rank_error_parse(struct rank_error *error, int rank, const char *line)
 		       set_error(error, meaning, part[2].text, part[2].length);
 	case LINE_GROUP:
 	case LINE_TRACEBACK:
-		/* An uncaught exception replaces one that a thread or a logger prints. */
+		/*
+		 * Ignore a traceback of a thread or logger within one that PyTorch's hook prints.
+		 */
 		if (!ours && error->parsed_prefix >= 0)
 			return false;
 		error->parsed_prefix = prefix;

@@ -17,7 +17,7 @@
 
 /* State of srun_unlabel(). Initialize with {.length = 0}. */
 struct srun_labels {
-	char line[1100]; /* the incomplete line; capacity: a piece of Slurm and its label */
+	char line[1100]; /* the incomplete line; fits a piece of 1,024 bytes and its label */
 	size_t length;
 	bool cut; /* the beginning of the line was already passed on, so the rest has no label */
 };
@@ -50,8 +50,8 @@ struct srun_task {
 
 /* A node refused the step. */
 struct srun_refusal {
-	char node[FACTS_NAME]; /* "": no node did */
-	char reason[512];      /* with "*" in place of the node's name and the step */
+	char node[FACTS_NAME]; /* "": no node refused the step */
+	char reason[512];      /* reason, with "*" in place of the node's name and the step */
 };
 
 struct srun_said {
@@ -65,7 +65,7 @@ struct srun_said {
 	bool mixed;	     /* messages about tasks may be about another step */
 	bool stays;	     /* --kill-on-bad-exit=0: a failed task does not end the step */
 
-	atomic_bool asked; /* on SIGINT, srun reports which tasks have ended */
+	atomic_bool asked; /* ddp-run sent SIGINT, so that srun reports which tasks have ended */
 
 	char line[1024]; /* the incomplete line, or its end */
 	size_t length;
@@ -86,15 +86,18 @@ struct srun_said {
 	bool broken;	   /* srun ends the step, because it lost a slurmstepd */
 	bool cancelled;	   /* the step was cancelled before a task failed, or by Ctrl-C */
 	bool forced;	   /* srun received SIGTERM or SIGHUP, and ended the step */
-	bool aborted; /* a step was cancelled: this step or, if [mixed], a step that the program started */
-	bool limit;		     /* Slurm ended the step at a time limit */
-	bool refused;		     /* --ddp failed on a node, whose slurmstepd ended the step */
+	bool aborted; /* this step was cancelled or, if [mixed], a step that the program started */
+	bool limit;   /* Slurm ended the step at a time limit */
+	bool refused; /* --ddp failed on a node, whose slurmstepd ended the step */
 	struct srun_refusal by_node; /* set for refused: the first node that refused the step */
-	bool usage_error; /* --ddp or ddp-exec refused the step, and would refuse it on every node */
+	bool usage_error; /* --ddp or ddp-exec refused the step, as they would on every node */
 	bool preempted;	  /* Slurm ended the step in favour of another job */
-	bool not_found; /* a node could not start the program, or no_file is set and no rank started */
-	bool no_file; /* srun could not open a file of --input, --output or --error */
-	/* set for not_found, no_file, refused and usage_error: "execve(): a.out: No such file or directory" */
+	bool not_found;	  /* a node could not start the program, or no_file and no rank started */
+	bool no_file;	  /* srun could not open a file of --input, --output or --error */
+	/*
+	 * reason for not_found, no_file, refused or usage_error, such as "execve(): a.out: No such
+	 * file or directory"
+	 */
 	char refusal[512];
 };
 
@@ -121,15 +124,15 @@ void srun_said_free(struct srun_said *said);
 /*
  * The last error in the output of a rank: an exception of Python or C++, or, if there was none, an
  * error of libddp. In a traceback of several exceptions the last one counts, and in an
- * ExceptionGroup the first one. An error without PyTorch's prefix does not replace one with it,
- * an exception of another thread than the main thread replaces none, and an exception that Python
- * ignores or that an exit handler raises is no error. Initialize with {.prefix = -1}.
+ * ExceptionGroup the first one. An error without PyTorch's prefix does not replace one with the
+ * prefix. An exception of another thread than the main thread replaces no error. An exception that
+ * Python ignores, or that an exit handler raises, is no error. Initialize with {.prefix = -1}.
  */
 struct rank_error {
 	enum {
 		ERROR_OUTSIDE,	 /* the last line is not part of a traceback */
 		ERROR_TRACEBACK, /* the next line without indentation is the exception */
-		ERROR_GROUP, /* the next such line is the ExceptionGroup, or the first one in it */
+		ERROR_GROUP, /* the next such line is the ExceptionGroup or its first exception */
 		ERROR_GROUP_NAMED /* the exceptions in the group follow, or the group ends */
 	} state;
 	/*
@@ -138,14 +141,14 @@ struct rank_error {
 	 * this prefix.
 	 */
 	int prefix, parsed_prefix;
-	/* LINE_IGNORED or LINE_THREAD if the next traceback, and the last one, are such; else LINE_OTHER */
+	/* kinds of the next and of the last traceback: LINE_IGNORED, LINE_THREAD or LINE_OTHER */
 	enum pattern_meaning next_kind, kind;
 	enum pattern_meaning printed_by; /* LINE_TRACEBACK, LINE_CPP or LINE_LIBDDP */
 	char text[1024];		 /* one line; "": no error */
 };
 
 /*
- * Parse [line], the next line of the output of one rank, without its newline. With [rank] not
+ * Parse [line], the next line of the output of one rank, without its newline. If [rank] is not
  * negative, the lines are those of all ranks, and only those that name [rank] count. Returns true
  * if the line completes an error, which is in error->text then.
  */

@@ -15,10 +15,10 @@
 /* What the frames of the main thread show. */
 struct frames {
 	bool any;
-	bool waits;	  /* a function of a library that communicates, or waits for a GPU */
+	bool waits;	  /* a frame is in a library that communicates, or waits for a GPU */
 	bool ends;	  /* Python or the C library ends the process */
-	bool is_python;	  /* gdb: Python runs a program */
-	bool runs_python; /* gdb: Python runs the code of a module */
+	bool is_python;	  /* gdb shows Py_RunMain(): the process is a Python program */
+	bool runs_python; /* gdb shows PyEval_EvalCode(): code of the program still runs */
 	char inner[160], outer[160]; /* the innermost and the outermost Python frame */
 };
 
@@ -67,8 +67,8 @@ static void read_frame(struct frames *frames, const char *line)
 }
 
 /*
- * The outermost frame of a program is a module. Without it, Python calls functions at its exit:
- * threading._shutdown(), functions of atexit, destructors.
+ * Whether [frame], the outermost one, is that of a module, as in a program that runs. Otherwise
+ * Python calls functions at its exit: threading._shutdown(), functions of atexit, destructors.
  */
 static bool is_module(const char *frame)
 {

@@ -4,8 +4,8 @@
 #define DDP_RUN_STACKS_H
 
 /*
- * Places of a main thread. If a rank has several programs, the first of these places is that of
- * the rank: one program that computes delays the others.
+ * Activity of a main thread. If a rank has several programs, the one whose place is first in this
+ * list determines the rank's place, because one program that computes delays the others.
  */
 enum stack_place {
 	STACK_RUNS = 1, /* it runs code of the program */

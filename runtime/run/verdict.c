@@ -23,10 +23,10 @@ static const char with_step[] = "ended with the step";
 /* --- Ranks that follow --------------------------------------------------------------------- */
 
 /*
- * Returns the first other rank that [text], a message of [rank], names; -1: none. A rank in a prefix
- * "from rank 2 on n2: " or "rank 2 on n2: " sent the message, so it counts only if the rest of the
- * message names no rank. "rank 1 on n1 calls all-reduce, but rank 0 has left with ddp_destroy" names rank 0,
- * and "rank 1 on n1 calls all-reduce, but this rank has left with ddp_destroy" names its sender.
+ * Returns the first other rank that [text], a message of [rank], names; -1: none. A rank in a
+ * prefix "from rank 2 on n2: " or "rank 2 on n2: " sent the message, so it counts only if the rest
+ * names no rank. "rank 1 on n1 calls all-reduce, but rank 0 has left with ddp_destroy" names rank
+ * 0, and "rank 1 on n1 calls all-reduce, but this rank has left with ddp_destroy" names its sender.
  */
 static int find_named(const char *text, int rank)
 {
@@ -99,7 +99,7 @@ static int judge_message(struct facts_rank *rank, int number)
 
 	if (named >= 0 || meaning == LINE_PEER || meaning == LINE_STOPPED)
 		set(rank, true, "%.*s", (int)strcspn(message, "\n"), message);
-	/* A rank that exits slowly after an exception is ended with the step, but did not follow. */
+	/* A rank that exits slowly after an exception ends with the step, but did not follow. */
 	else if (signal_of(rank) == SIGTERM && !rank->uncaught)
 		set(rank, true, "%s", with_step);
 	else if (!message && rank->how == FACTS_EXIT && rank->code > 64 && rank->code < 127 &&
@@ -123,8 +123,8 @@ static void judge_kills(struct facts *facts)
 }
 
 /*
- * In a refused step a rank that exits on the refusing node is first. Slurm kills the others, and srun may
- * report these earlier.
+ * In a refused step a rank that exits on the refusing node is first. Slurm kills the other ranks,
+ * and srun may report them earlier.
  */
 static void judge_refusal(struct facts *facts)
 {
@@ -211,9 +211,9 @@ static int find_missing(const struct facts *facts)
 }
 
 /*
- * If a slurmstepd is gone or hangs, srun reports only the ends of other ranks, and not of those that
- * ended with status 0. Returns a rank that srun did not report, if possible on a node whose slurmstepd
- * srun lost; -1: none.
+ * If a slurmstepd is gone or hangs, srun reports only the ends of other ranks, and those only if
+ * their status is not 0. Returns a rank that srun did not report, if possible on a node whose
+ * slurmstepd srun lost; -1: none.
  */
 static int find_unnamed(const struct facts *facts)
 {
@@ -234,8 +234,8 @@ static int find_unnamed(const struct facts *facts)
 }
 
 /*
- * Returns the first rank that srun could not start, and sets its node if srun missed only one. A rank
- * that has started has left the name of its node, or srun has reported its end. -1: none.
+ * Returns the first rank that srun could not start, and sets its node if srun missed only one node.
+ * A rank that has started has left the name of its node, or srun has reported its end. -1: none.
  */
 static int find_unstarted(const struct facts *facts)
 {
@@ -283,7 +283,7 @@ static int find_interrupted(const struct facts *facts)
 
 /*
  * srun does not report a rank that ends with status 0. Returns the first rank that srun did not
- * report, if a reported one has lost a peer; -1: none.
+ * report, if a reported rank has lost a peer; -1: none.
  */
 static int find_finished(const struct facts *facts)
 {
@@ -301,8 +301,8 @@ static int find_finished(const struct facts *facts)
 }
 
 /*
- * Returns the only rank that Slurm ended and that reported no error, if another one reported a lost or
- * late peer: this was the peer; -1: there is none.
+ * If a rank reported a lost or late peer, and only one rank reported no error and was ended by
+ * Slurm, returns that rank, which was the peer; else -1.
  */
 static int find_quiet(const struct facts *facts)
 {
@@ -372,7 +372,9 @@ static void judge_end(struct facts *facts, const int *votes)
 	judge_refusal(facts);
 	judge_kills(facts);
 	first = find_earliest(facts, true);
-	/* If srun loses a slurmstepd, it kills the other ranks. */
+	/*
+	 * If srun loses a slurmstepd, it kills the other ranks, so their SIGKILL is not the cause.
+	 */
 	if (facts->lost && unnamed >= 0 && first >= 0 && signal_of(&facts->ranks[first]) == SIGKILL)
 		first = unnamed;
 	if (unstarted >= 0) {
@@ -491,7 +493,7 @@ static void set_awaited(struct facts_rank *rank)
 	    rank->stack.line[0] ? ": " : "", rank->stack.line);
 }
 
-/* Returns the number of ranks that wait in the Python line [line]; -1: a rank waits in none. */
+/* Returns the number of ranks that wait in the Python line [line]; -1 if not all ranks wait. */
 static int count_in_line(const struct facts *facts, const char *line)
 {
 	int count = 0;
@@ -507,8 +509,8 @@ static int count_in_line(const struct facts *facts, const char *line)
 }
 
 /*
- * Returns the last of the ranks that wait in the Python line in which fewest ranks wait, if all
- * ranks wait, and sets [other] to a rank that waits in another line; -1: all wait in one line.
+ * If all ranks wait, but not all in the same Python line, returns the last rank that waits in the
+ * line with the fewest ranks, and sets [other] to a rank in another line. Else returns -1.
  */
 static int find_apart(const struct facts *facts, int *other)
 {
@@ -530,7 +532,10 @@ static int find_apart(const struct facts *facts, int *other)
 	return apart;
 }
 
-/* Returns the first rank that failed, but not because of another one, and did not exit; -1: none. */
+/*
+ * Returns the first rank that did not exit after an exception, and did not follow another rank; -1:
+ * none.
+ */
 static int find_raised(const struct facts *facts)
 {
 	int first = -1;
@@ -585,7 +590,10 @@ static bool was_ended(const struct facts *facts)
 	       facts->end == RUN_END_REFUSED;
 }
 
-/* ddp-run sets the end from the rank that srun reported first, which may be that of a follower. */
+/*
+ * Correct facts->end. ddp-run has set it from the rank that srun reported first, which may have
+ * followed another rank.
+ */
 static void correct_end(struct facts *facts)
 {
 	enum facts_how how = facts->first < 0 ? FACTS_UNKNOWN : facts->ranks[facts->first].how;
