@@ -42,8 +42,8 @@ bool info_driver_load(struct info_driver *driver)
 	if (!(library INFO_DRIVER_CALLS(LOADED)))
 		return false;
 	/*
-	 * cuDeviceGetUuid() returns the UUID of a MIG slice's GPU; the second version returns the
-	 * slice's own.
+	 * For a MIG slice, cuDeviceGetUuid() returns the UUID of the whole GPU, and
+	 * cuDeviceGetUuid_v2() that of the slice.
 	 */
 	if (!(*(void **)&driver->slice_uuid = dlsym(library, "cuDeviceGetUuid_v2")))
 		driver->slice_uuid = driver->uuid;
@@ -59,7 +59,7 @@ const char *info_driver_error(const struct info_driver *driver, int status)
 
 /*
  * Load the driver and find [device] by its [index]. Returns false on failure. If the driver refused
- * the device, [card] has its reason.
+ * the device, card->trouble is the reason.
  */
 static bool open_driver(struct info_driver *driver, int index, int *device, struct info_card *card)
 {
@@ -257,8 +257,9 @@ void info_card_fill(struct info_card *card, const struct ddp_world *world)
 enum { CONNECT_SECONDS = 3 };
 
 /*
- * Returns a socket that listens on the port of [address], or -1 if the port is in use. As PyTorch's
- * store, it listens on all addresses of this host, since MASTER_ADDR may belong to another one.
+ * Returns a socket that listens on the port of [address], or -1 if the port is in use. Like
+ * PyTorch's store, it listens on all addresses of this host, since MASTER_ADDR may belong to
+ * another host.
  */
 static int listen_at(const struct addrinfo *address)
 {
@@ -267,7 +268,7 @@ static int listen_at(const struct addrinfo *address)
 
 	if (fd < 0)
 		return -1;
-	/* The family and the port are the first members for IPv4 and IPv6. */
+	/* In IPv4 and IPv6 addresses, family and port are the first members. The rest stays 0. */
 	memcpy(&any, address->ai_addr, offsetof(struct sockaddr_in, sin_addr));
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
 	if (bind(fd, (struct sockaddr *)&any, address->ai_addrlen) == 0 && listen(fd, 64) == 0)

@@ -27,11 +27,11 @@ enum { EXIT_WRONG = 1, EXIT_USAGE = 2, EXIT_WARNED = 3 };
 #define SECONDS_DEFAULT 60.0
 
 struct options {
-	int json, test, device, strict, check, here, preflight; /* set to 1 by getopt_long() */
+	int json, test, device, strict, check, here, preflight; /* flags of options */
 	size_t most; /* limit of the self-test, in bytes; 0: not given */
 	const char *nodes, *partition;
-	const char *plan; /* of --preflight; NULL: not given */
-	double limit;	  /* of --check, in seconds; 0: not given */
+	const char *plan; /* value of --preflight; NULL: not given */
+	double limit;	  /* time limit of --check, in seconds; 0: not given */
 };
 
 static const char usage[] =
@@ -185,8 +185,8 @@ static int parse(int argc, char **argv, struct options *options)
 }
 
 /*
- * Run check-site, which belongs to the installation that contains this program: the installation
- * may have been moved. Returns only if that fails.
+ * Run the check-site of the installation that contains this program. The installation may have been
+ * moved. Returns only if check-site cannot be run.
  */
 static int check(const struct options *options)
 {

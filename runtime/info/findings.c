@@ -232,7 +232,7 @@ static bool exclusive(const struct facts *facts, const struct info_card *card)
 	return false;
 }
 
-/* If no MPS daemon responds, CUDA works without MPS and prints nothing. */
+/* Warn, because CUDA works without MPS and prints nothing if no MPS daemon responds. */
 static bool mps_gone(const struct facts *facts, const struct info_card *card)
 {
 	return card->mps == DDP_MPS_STALE &&

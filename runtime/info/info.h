@@ -24,7 +24,7 @@ struct info_card {
 	int32_t device;	 /* the device in use; -1: no device */
 	int32_t reached; /* 1: this rank reached the endpoint; 0: it did not; -1: not tried */
 	int32_t mps;	 /* enum ddp_mps_state of the MPS daemon on the node */
-	int32_t client; /* whether the driver reports MPS for this rank: 1: yes; 0: no; -1: unknown */
+	int32_t client;	 /* 1: the driver reports MPS for this rank; 0: it does not; -1: unknown */
 	int32_t exclusive; /* 1: the GPU is in exclusive mode, for one process at a time */
 	int32_t first;	   /* lowest rank on the same GPU; -1: unknown */
 	int32_t mates;	   /* number of ranks on the same GPU, including this rank; 0: unknown */
@@ -37,7 +37,7 @@ struct info_card {
 	uint64_t free;	   /* bytes of GPU memory that were free at the start; 0: unknown */
 	uint64_t context;  /* bytes of GPU memory that a CUDA context uses; 0: unknown */
 	uint64_t shm;	   /* bytes of /dev/shm; 0: unknown */
-	cpu_set_t cpus;	   /* CPUs that this rank may run on */
+	cpu_set_t cpus;	   /* CPUs on which this rank is allowed to run */
 	char host[64];
 	char cpu_list[64]; /* "0-3,8", cut with "..." */
 	char uuid[48];	   /* UUID of the device; "": unknown */
@@ -119,8 +119,8 @@ const char *info_driver_error(const struct info_driver *driver, int status);
 struct info_copier; /* copies between the host and a GPU */
 
 /*
- * Open a copier for device [index], which exists until the process ends. Returns NULL if the driver
- * does not allow copies.
+ * Open a copier for device [index]. The copier exists until the process ends. Returns NULL if the
+ * driver does not allow copies.
  */
 struct info_copier *info_copier_open(int index);
 
@@ -149,10 +149,10 @@ bool info_through_mps(const struct info_card *card);
 /* A GPU that several ranks share, or a part of a GPU that one rank has. */
 struct info_sharing {
 	int first, ranks; /* lowest rank on the GPU, and number of ranks */
-	double sum;	  /* of the shares; 0: unknown */
+	double sum;	  /* sum of the shares; 0: unknown */
 	double bytes;	  /* GPU memory of all shares together, in bytes */
 	double quickest;  /* highest MPS limit of threads, in %; 0: no limit */
-	/* whether all ranks use MPS; whether MPS limits their threads, and their memory */
+	/* all ranks use MPS; MPS limits the threads of all; MPS limits the memory of all */
 	bool mps, threads, memory;
 };
 
@@ -190,7 +190,7 @@ struct info_timing {
 
 struct info_selftest {
 	bool device;	  /* vectors are in GPU memory */
-	const char *path; /* ddp_device_path() */
+	const char *path; /* path of the sums, from ddp_device_path() */
 	int count;
 	struct info_timing timings[16];
 };

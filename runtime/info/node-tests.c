@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* node-tests.c - tests of one node of the preflight, and the programme that it runs with other nodes */
+/* node-tests.c - the preflight's tests of one node, and its programme with other nodes */
 #include "config.h"
 
 #include "node-tests.h"
@@ -22,7 +22,7 @@
 #include "base/watch.h"
 #include "contract.h"
 
-/* Bytes of each thread. The source and the target together exceed the thread's part of a cache. */
+/* Bytes that each thread copies. Source and target together exceed the thread's part of a cache. */
 #define COPY_BYTES ((size_t)16 << 20)
 #define COPY_PIECE ((size_t)1 << 20) /* bytes of the unit that is timed */
 #define COPY_TIME 0.3		     /* seconds */
@@ -31,7 +31,7 @@
 enum {
 	SIDE = 96, /* rows and columns of the matrices */
 	THREADS_MOST = 1024,
-	REPETITIONS = 3,	/* of the test of CPUs, if the node is tested again */
+	REPETITIONS = 3,	/* additional tests of CPUs, if the node is tested again */
 	SPACE_LEAST = 16 << 20, /* free bytes that the directory must have */
 	PATH_SIZE = 4096
 };
@@ -45,7 +45,7 @@ struct thread {
 	pthread_t id;
 	void *(*run)(void *thread);
 	double end;  /* end of the test, on the clock of ddp_seconds() */
-	double best; /* seconds of the fastest unit of work; short units are not all interrupted */
+	double best; /* seconds of the fastest unit of work, which was probably not interrupted */
 	double cpu, took; /* CPU time and wall time, in seconds */
 	size_t wrong;	  /* number of wrong elements */
 };
@@ -162,8 +162,8 @@ static double run_threads(struct thread *threads, int count, void *(*run)(void *
 }
 
 /*
- * Write the number and the name of the CPUs that this process may use to [kind], since rates are
- * compared only within a kind. Returns the number of CPUs.
+ * Write the number and the name of this process's CPUs to [kind]. Rates are compared only with
+ * rates of the same kind. Returns the number of CPUs.
  */
 static int describe_cpus(char *kind, size_t size)
 {
@@ -179,7 +179,7 @@ static int describe_cpus(char *kind, size_t size)
 	if (file)
 		fclose(file);
 	snprintf(kind, size, "%d x %s", count, *name ? name : "CPU");
-	/* Slurm may allocate some of a node's CPUs, so this is the number that the node has. */
+	/* The node has this number of CPUs. Slurm may have allocated only some of them. */
 	info_preflight_say("config", "CPUs", name, (double)sysconf(_SC_NPROCESSORS_ONLN), "", "%s",
 			   "");
 	info_preflight_say("config", "RAM", name,
@@ -334,9 +334,11 @@ static int test_gpus(void *data, int i)
 /* --- The programme ------------------------------------------------------------------------- */
 
 #define TIME 30.0     /* default of the programme's time, in seconds */
-#define NODE_PART 0.5 /* part of it that a test of the node may take */
-#define SUM_PART 0.3  /* part of it that a sum may take, after all nodes have arrived */
-/* Nanoseconds between two listings of a directory, and between two changes of it. */
+#define NODE_PART 0.5 /* fraction of this time that a test of the node can take */
+#define SUM_PART 0.3  /* fraction of this time that a sum can take, after all nodes have arrived */
+/*
+ * Nanoseconds between two listings of a directory, at first and at last; and between changes of it.
+ */
 #define LIST_FIRST UINT64_C(2000000)
 #define LIST_LAST UINT64_C(20000000)
 #define CHANGE_EVERY UINT64_C(1000000000)
@@ -363,7 +365,10 @@ static void test_node(struct programme *programme, char *const *files)
 	double limit = programme->seconds * NODE_PART;
 	char path[PATH_SIZE];
 
-	/* Other processes seldom disturb all repetitions, and ddp-run uses the best rate. */
+	/*
+	 * Repeat the test, since other processes seldom disturb all repetitions, and ddp-run uses
+	 * the best rate.
+	 */
 	for (int i = 0; i < REPETITIONS && programme->is_again && 4 * i < programme->seconds; i++)
 		(void)info_preflight_run("product", 1, test_cpus, NULL, limit, &programme->end);
 	for (size_t i = 0; i < sizeof(tests) / sizeof(tests[0]); i++)

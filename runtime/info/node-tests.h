@@ -3,12 +3,12 @@
  * node-tests.h - ddp-info --preflight: the programme of tests of one node (run/preflight.c starts
  * it on all nodes)
  *
- * One process runs on each node. Its programme follows from its rank, the number of nodes and the
- * time, so nothing is read from stdin: tests of the node, pairs of nodes in rounds, and a sum over
- * all nodes. The process itself only waits and writes lines: each test is a child process with a
- * time limit, so a test that hangs stops neither the lines nor the next tests. The limit of a test
- * with other nodes begins when all of them have arrived. A wait for another node ends with the
- * programme.
+ * One process runs on each node. Its programme consists of tests of the node, tests of pairs of
+ * nodes in rounds, and a sum over all nodes. The programme follows from the rank, the number of
+ * nodes and the time, so nothing is read from stdin. The process itself only waits and writes
+ * lines: each test is a child process with a time limit, so a test that hangs stops neither the
+ * lines nor the next tests. The limit of a test with other nodes begins when all of them have
+ * arrived. A wait for another node ends with the programme.
  *
  * Each result is one line on stdout, written at once. Fields are separated by tabs:
  *
@@ -18,14 +18,14 @@
  *
  * 	hello	  the process has started; value: number of rounds; text: name of the node
  * 	wait	  the node has announced itself, and waits; value: round; text: rank of a missing node
- * 	met	  the missing nodes have arrived; value: round; text: rank of the first
+ * 	met	  the missing nodes have arrived; value: round; text: rank of the first of them
  * 	rate	  result that is compared with those of the same test and kind
  * 	config	  result that should be equal on all nodes of the same kind
  * 	fact	  the test has passed
  * 	slow, failed, silent	the text says why; silent: no answer within the limit
- * 	cut	  the time of the programme has ended in the test, of which a partner sees a failure
+ * 	cut	  the programme's time has ended during the test, so a partner reports a failure
  * 	untested  text: the reason
- * 	end	  the process ends after its programme, or at its end of time
+ * 	end	  the process ends, because its programme has ended or its time is over
  */
 #ifndef DDP_INFO_NODE_TESTS_H
 #define DDP_INFO_NODE_TESTS_H
@@ -38,8 +38,9 @@
 enum { INFO_GPUS_MOST = 64 };
 
 /*
- * Returns the number of rounds in which each of [nodes] has a different partner: ceil(log2 n) + 1.
- * With [full], returns the number of rounds in which all pairs are tested.
+ * Returns the number of rounds: ceil(log2 n) + 1, unless fewer rounds test all pairs. A node has a
+ * different partner in each round. With [full], returns the number of rounds in which all pairs are
+ * tested.
  */
 static inline int info_preflight_rounds(int nodes, bool full)
 {
@@ -75,7 +76,7 @@ static inline int info_preflight_partner(int nodes, int round, int node)
  */
 int info_preflight(const char *plan, char *const *files);
 
-/* preflight-lines.c: set the rank of this process in the step, which info_preflight_say() prints. */
+/* preflight-lines.c: set this process's rank in the step, for info_preflight_say(). */
 void info_preflight_set_rank(int rank);
 
 /*
@@ -87,8 +88,8 @@ void info_preflight_say(const char *event, const char *test, const char *kind, d
 
 /*
  * preflight-gpu.c: test all GPUs that this process sees. If Slurm allocated no GPU and there is no
- * driver, print nothing. Returns the number of GPUs tested; 0 if Slurm allocated more GPUs than
- * that.
+ * driver, print nothing. Returns the number of GPUs tested; 0 if the driver finds fewer GPUs than
+ * Slurm allocated.
  */
 int info_preflight_gpus(void);
 
@@ -97,9 +98,9 @@ void info_preflight_gpu_name(int index, char *name, size_t size);
 
 /*
  * sum-tests.c: run [test] as [count] child processes, at most INFO_GPUS_MOST, for at most [limit]
- * seconds of awake time, and not after [end]. Child i exits with the result of work([data], i).
- * Prints a line if a child was ended by a signal, by [limit] or by [end]. Returns the highest result; -1: a
- * child has none.
+ * seconds, without suspensions, and not after [end]. Child i exits with the result of work([data],
+ * i). Prints a line if a child was ended by a signal, by [limit] or by [end]. Returns the highest
+ * result; -1: a child has none.
  */
 int info_preflight_run(const char *test, int count, int (*work)(void *data, int i), void *data,
 		       double limit, const struct ddp_watch *end);

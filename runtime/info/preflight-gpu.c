@@ -173,8 +173,8 @@ static int test_copy(const struct gpu *gpu)
 }
 
 /*
- * Report the rate of the PCIe link in one direction, which ddp-run compares with other nodes.
- * NVML's maximum is the lower of the GPU's maximum and the slot's.
+ * Report the rate of the PCIe link in one direction, which ddp-run compares with other nodes. This
+ * also shows a slow slot, since NVML's maximum is the lower one of the GPU's and the slot's.
  */
 static void test_link(const struct gpu *gpu, const struct ddp_gpu_health *health)
 {

@@ -28,7 +28,7 @@
 #include "node-tests.h"
 
 #define SUM_TIME 0.4  /* seconds */
-#define WAIT_MOST 0.1 /* part of an all-reduce that its ranks may wait for a CPU */
+#define WAIT_MOST 0.1 /* largest fraction of an all-reduce's time in which a rank waits for a CPU */
 #define SUM_BYTES ((size_t)1 << 18)
 #define GPU_BYTES_LEAST ((size_t)1 << 20)
 #define GPU_BYTES_MOST ((size_t)64 << 20)
@@ -46,7 +46,7 @@ struct test_rank {
 	const char *test, *directory;
 	int node, nodes;
 	bool is_of_gpus;
-	int gpu, gpus; /* gpu -1: the rank of the node */
+	int gpu, gpus; /* gpu is -1 for the rank of a node */
 	double limit;
 };
 
@@ -65,8 +65,8 @@ static pid_t start_child(int (*work)(void *data, int i), void *data, int i)
 }
 
 /*
- * Reap the [children] that have ended, and set their numbers to 0. Unless [result] is NULL, update the
- * result of the test. Returns the number of children that are left.
+ * Reap the [children] that have ended, and set their process ids to 0. Unless [result] is NULL,
+ * update the result of the test. Returns the number of children that are left.
  */
 static int reap(const char *test, pid_t *children, int count, int *result)
 {
@@ -124,7 +124,10 @@ int info_preflight_run(const char *test, int count, int (*work)(void *data, int 
 			result = -1;
 			kill(children[i], SIGKILL);
 		}
-	/* A process holds its GPU until it has ended, which a driver may delay. */
+	/*
+	 * A process holds its GPU until it has ended, which a driver may delay. Wait up to a
+	 * second.
+	 */
 	watch = ddp_watch_start(1, NULL, NULL);
 	while (result < 0 && ddp_watch_check(&watch, NULL) == 0 &&
 	       reap(test, children, count, NULL) > 0)
@@ -170,7 +173,7 @@ static int join(struct ddp **ddp, const struct test_rank *test_rank)
 	struct ddp_options options = DDP_OPTIONS_INIT;
 
 	set_world(test_rank);
-	/* The parent process ends a test at its limit. */
+	/* The parent process ends a test at its limit, so this timeout need only be longer. */
 	options.timeout = 2 * test_rank->limit;
 	options.no_signals = true;
 	return ddp_init(ddp, &options);
@@ -208,7 +211,7 @@ static size_t count_wrong(const float *data, int size)
 
 /* --- All-reduces --------------------------------------------------------------------------- */
 
-/* Returns the seconds that this thread was ready to run without a CPU; 0: not reported by the kernel. */
+/* Returns the seconds that this thread has waited for a CPU; 0 if the kernel does not report it. */
 static double waited_s(void)
 {
 	static int fd = -1;
@@ -223,7 +226,7 @@ static double waited_s(void)
 	return sscanf(text, "%*u %llu", &nanoseconds) == 1 ? (double)nanoseconds * 1e-9 : 0;
 }
 
-/* All-reduce [memory], which is that of a GPU unless [gpu] is negative. */
+/* All-reduce [memory], which is GPU memory unless [gpu] is negative. */
 static int sum(struct ddp *ddp, int gpu, void *memory, size_t bytes, enum ddp_op op)
 {
 	size_t count = bytes / sizeof(float);
@@ -238,9 +241,9 @@ static int sum(struct ddp *ddp, int gpu, void *memory, size_t bytes, enum ddp_op
 /*
  * Sets [rate] to the bytes per second of the fastest of several all-reduces, since other jobs may
  * use the network and the CPUs. The time of the slowest rank counts. Messages of GPUs become larger
- * while time is left. In host memory, only all-reduces in which the ranks hardly waited for a CPU are
- * considered. If there are none, the rate is that of busy CPUs, and says nothing about the network:
- * sets [is_busy].
+ * while time is left. In host memory, only all-reduces in which the ranks hardly waited for a CPU
+ * are considered. If there are none, sets [is_busy]: busy CPUs limited the rate, which says nothing
+ * about the network.
  */
 static int measure(struct ddp *ddp, int gpu, void *memory, double *rate, bool *is_busy)
 {
@@ -276,7 +279,9 @@ static int measure(struct ddp *ddp, int gpu, void *memory, double *rate, bool *i
 	return status;
 }
 
-/* Copy [data] to the memory of a GPU, or with [back] from there. Without [copier], they are the same. */
+/*
+ * Copy [data] to GPU memory or, with [back], from it. Without [copier], both are the same memory.
+ */
 static int copy(struct info_copier *copier, void *memory, float *data, bool back)
 {
 	return !copier || info_copy(copier, memory, data, SUM_BYTES, back) ? 0 : DDP_ERR_ENGINE;
@@ -317,7 +322,7 @@ static int describe(struct ddp *ddp, const struct test_rank *test_rank, char kin
 {
 	const char *path = ddp_device_path(ddp);
 	char name[NAME_SIZE] = "";
-	int64_t most[2]; /* hash of the name, and its negative */
+	int64_t most[2]; /* maxima of the name's hash and its negative, to find other names */
 	int status;
 
 	info_preflight_gpu_name(test_rank->gpu, name, sizeof(name));
@@ -342,7 +347,7 @@ static int run_rank(void *data, int i)
 {
 	struct test_rank *test_rank = data;
 	bool is_gpu = test_rank->is_of_gpus, is_busy = false, untested;
-	double rate = 0, gpus = fmax(0, test_rank->gpus); /* negative: their test did not end */
+	double rate = 0, gpus = fmax(0, test_rank->gpus); /* negative if their test did not end */
 	struct ddp *ddp = NULL;
 	char kind[96] = "";
 	size_t wrong = 0;
@@ -373,8 +378,8 @@ static int run_rank(void *data, int i)
 }
 
 /*
- * Run the ranks of a node, or of its GPUs. Returns EXIT_UNTESTED if libddp has no engine for the GPUs,
- * or for a node the number of GPUs that each node has.
+ * Run the ranks of a node, or of its GPUs. For GPUs, returns EXIT_UNTESTED if libddp has no engine
+ * for them. For a node, returns the smallest number of GPUs that a node has.
  */
 static int run_test(struct test_rank *test_rank, const struct ddp_watch *end)
 {
