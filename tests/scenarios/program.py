@@ -322,8 +322,7 @@ def train_with_transformers():
     state = directory / "state"
     saved = [path.parent for path in state.glob("*/trainer_state.json")]  # the Trainer's last file of a checkpoint
     arguments = TrainingArguments(
-        state, num_train_epochs=plan["steps"], save_strategy="steps", save_steps=2, max_grad_norm=0, use_cpu=True, report_to="none",
-        save_safetensors=False)
+        state, num_train_epochs=plan["steps"], save_strategy="steps", save_steps=2, max_grad_norm=0, use_cpu=True, report_to="none")
     trainer = OurTrainer(Model(), arguments, optimizers=(optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, lambda _: 1)),
                          callbacks=[slurm_ddp.stop.transformers_callback(), Steps()])
     trainer.train(resume_from_checkpoint=str(max(saved, key=lambda path: int(path.name.split("-")[1]))) if saved else None)
