@@ -21,8 +21,9 @@
 	"Another process uses this GPU in an exclusive compute mode. Use another GPU, or set " \
 	"the default mode (nvidia-smi -c DEFAULT), in which ranks can share it."
 #define REBUILD "Build with --enable-all-gpus, or with this GPU in NVCC_ARCH."
-#define ASK "Ask the user who runs the MPS daemon of this node."
-#define CROWD "Run fewer ranks on this GPU, or ask the user who runs the MPS daemon of this node."
+#define ASK "Restart the MPS daemon of this node, or ask the user who started it to do so."
+#define CROWD \
+	"Run fewer ranks on this GPU, or ask the user who started the MPS daemon of this node."
 
 /*
  * Advice that is missing in CUDA's own texts. Errors that older toolkits do not name are numbers.

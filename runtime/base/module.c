@@ -26,7 +26,7 @@ static const char *check_head(const struct ddp_module_head *head, const char *na
 		return "a module with another name or kind";
 	if (head->version != version || head->size != size ||
 	    strcmp(head->release, PACKAGE_VERSION) != 0)
-		return "built with another release of libddp. Install both from one build.";
+		return "built with another release of libddp. Install all of libddp from one build.";
 	return NULL;
 }
 

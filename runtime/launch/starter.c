@@ -239,8 +239,8 @@ static enum ddp_verdict check_deepspeed(uint32_t tasks, struct ddp_message *mess
 		return DDP_VERDICT_FINE;
 	(void)ddp_fail(
 		message,
-		"each of the %u tasks runs deepspeed, which starts ranks itself, by a hostfile or "
-		"on its node only. Leave deepspeed out (python3 train.py --deepspeed).",
+		"each of the %u tasks runs deepspeed, which starts ranks itself. Start the program "
+		"without it: python3 train.py --deepspeed.",
 		tasks);
 	return DDP_VERDICT_TELL;
 }

@@ -201,10 +201,12 @@ static int check_layout(struct ddp_group *group, struct ddp_error *error)
 
 	if (group->segment.bytes != bytes || group->head->slot_bytes != sizeof(struct ddp_slot) ||
 	    group->head->size != (uint32_t)group->size)
-		return ddp_error_set(error, DDP_ERR_SYSTEM,
-				     "the memory has %zu bytes for %u ranks, not %zu for %d. "
-				     "Install one release of libddp on all nodes",
-				     group->segment.bytes, group->head->size, bytes, group->size);
+		return ddp_error_set(
+			error, DDP_ERR_SYSTEM,
+			"the shared memory was made for %u ranks with %zu bytes, but this "
+			"rank expects %d ranks with %zu. Install one release of libddp on "
+			"all nodes.",
+			group->head->size, group->segment.bytes, group->size, bytes);
 	return 0;
 }
 

@@ -669,9 +669,8 @@ static _Atomic uint64_t last_left;
 static void set_skipped(struct file_store *store, const char *what, const struct ddp_record *hello)
 {
 	snprintf(store->skipped, sizeof(store->skipped),
-		 ". This rank found only %s rank 0, process %u "
-		 "on %s",
-		 what, hello->pid, hello->host);
+		 ". This rank found only the files of %s rank 0, process %u on %s", what,
+		 hello->pid, hello->host);
 }
 
 /*

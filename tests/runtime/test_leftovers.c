@@ -221,7 +221,7 @@ TEST_LOOP(test_restarted_rank_does_not_join, 0, 2)
 	memset(&reports[2], 0, sizeof(reports[2]));
 	start_ranks(directory, false, 2, 1, 3, restart_rank);
 	wait_ranks(2, 1);
-	EXPECT_ERROR(2, "found only an earlier meeting's rank 0, process ", " on n0");
+	EXPECT_ERROR(2, "found only the files of an earlier meeting's rank 0, process ", " on n0");
 	kill_ranks(0, 2);
 }
 

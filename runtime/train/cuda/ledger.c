@@ -53,8 +53,8 @@ int ledger_refuse(const struct ledger *ledger, const struct device_info *info, s
 		snprintf(context, sizeof(context), " (%s of it for CUDA)", TEXT(ledger->context));
 	if (!ledger_allows(ledger, info, bytes))
 		snprintf(limits, sizeof(limits),
-			 "this rank may use %s and uses %s%s, so %s are missing", TEXT(info->limit),
-			 TEXT(used), context, TEXT(used + bytes - info->limit));
+			 "this rank's share is %s, of which %s are in use%s, so %s are missing",
+			 TEXT(info->limit), TEXT(used), context, TEXT(used + bytes - info->limit));
 	else
 		snprintf(limits, sizeof(limits),
 			 "only %s of %s is free, this rank uses %s%s, and CUDA reports %s",
