@@ -23,6 +23,21 @@ static const char with_step[] = "ended with the step";
 /* --- Ranks that follow --------------------------------------------------------------------- */
 
 /*
+ * Whether [text] begins with "rank 0 has left" or "rank 0 on n1 has left". Sets [number] to the rank
+ * with whose name it begins, or to -1.
+ */
+static bool has_left(const char *text, int *number)
+{
+	int end = 0;
+
+	*number = -1;
+	sscanf(text, "rank %d has left%n", number, &end);
+	if (end == 0)
+		sscanf(text, "rank %d on %*s has left%n", number, &end);
+	return end > 0;
+}
+
+/*
  * Returns the first other rank that [text], a message of [rank], names; -1: none. A rank in a
  * prefix "from rank 2 on n2: " or "rank 2 on n2: " sent the message, so it counts only if the rest
  * names no rank. "rank 1 on n1 calls all-reduce, but rank 0 has left with ddp_destroy" names rank
@@ -43,12 +58,11 @@ static int find_named(const char *text, int rank)
 	}
 	if (strstr(text, "this rank has left"))
 		return sender == rank ? -1 : sender;
-	for (; (text = strstr(text, "rank ")); text++) {
-		end = 0;
-		if (sscanf(text, "rank %d has left%n", &number, &end) < 1)
-			continue;
-		if (end > 0)
+	for (const char *at = text; (at = strstr(at, "rank ")); at++)
+		if (has_left(at, &number))
 			return number == rank ? -1 : number;
+	for (; (text = strstr(text, "rank ")); text++) {
+		has_left(text, &number);
 		if (number == rank)
 			return -1;
 		if (named < 0)
