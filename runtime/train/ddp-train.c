@@ -14,7 +14,7 @@
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
 /*
- * Train as a rank. The trainer handles SIGTERM and other signals itself, to stop at the end of a
+ * Trains as a rank. The trainer handles SIGTERM and other signals itself, to stop at the end of a
  * step, so libddp must not handle them.
  */
 static int train(const struct options *options)

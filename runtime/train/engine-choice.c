@@ -85,7 +85,7 @@ static int find_device(const struct engine_class *class, int index, char *name,
 	return 0;
 }
 
-/* Returns the GPU engine, or NULL with the reason in [offer]. */
+/* Returns the GPU engine, or NULL with the reason in offer->error. */
 static const struct engine_class *find_engine(const struct run *run, struct offer *offer)
 {
 	const struct engine_class *class = NULL;
@@ -108,8 +108,8 @@ static const struct engine_class *find_engine(const struct run *run, struct offe
 	else
 		class = NULL;
 	/*
-	 * A rank that was given a GPU counts as having a driver, so that computing on CPUs causes a
-	 * warning.
+	 * A rank that was given a GPU counts as having a driver, so that a warning is printed if
+	 * the ranks compute on CPUs.
 	 */
 	offer->driver = offer->driver || run->world->device >= 0;
 	return class;
@@ -117,14 +117,14 @@ static const struct engine_class *find_engine(const struct run *run, struct offe
 
 /* --- All ranks ----------------------------------------------------------------------------- */
 
-/* Reason why the ranks cannot use GPUs; "": none. */
+/* Reason why the ranks cannot use GPUs, or "" if they can. */
 struct obstacle {
 	char text[DDP_ERROR_SIZE];
 };
 
 /*
- * Finds the first rank that has no GPU, and sets [obstacle] to the reason, with the rank's name if
- * there are several ranks.
+ * Finds the first rank that has no GPU. Sets [obstacle] to the reason, preceded by the number of
+ * the rank if there are several ranks.
  */
 static bool find_missing(const struct offer *offers, int size, struct obstacle *obstacle)
 {
@@ -165,7 +165,7 @@ static int join(struct run *run, const struct sharing_seat *seats, struct obstac
 	return 0;
 }
 
-/* Sets the shares of GPUs and their description. */
+/* Sets the share of its GPU that each rank gets, and the text that describes the sharing. */
 static void note_sharing(struct run *run, struct sharing_seat *seats)
 {
 	int size = run->world->size;
@@ -175,7 +175,7 @@ static void note_sharing(struct run *run, struct sharing_seat *seats)
 	run->share = seats[run->world->rank].share;
 }
 
-/* Chooses CPUs, or fails if a rank requires a GPU. */
+/* Chooses the CPU engine, or fails if a rank has --engine cuda. */
 static int choose_cpus(struct run *run, const struct offer *offers, const struct obstacle *obstacle)
 {
 	bool cuda = false, driver = false;
@@ -190,7 +190,7 @@ static int choose_cpus(struct run *run, const struct offer *offers, const struct
 		return ddp_error_set(&run->error, DDP_ERR_UNSUPPORTED, "--engine cuda: %s",
 				     obstacle->text);
 	}
-	/* Without a driver, CPUs are the expected choice and need no warning. */
+	/* If no rank has a driver, CPUs are the expected choice and no warning is needed. */
 	if (driver)
 		snprintf(run->why, sizeof(run->why), "computing on CPUs: %s", obstacle->text);
 	return 0;

@@ -116,15 +116,15 @@ struct engine_class {
 		    double rate, bool stop, struct engine_step *done, struct ddp_error *error);
 
 	/*
-	 * Waits for the steps under way and reports them in [done]. Must be called before the
-	 * model, setup->scaler or the clock are read. If settle is NULL, a step is complete when
+	 * Waits for the unfinished steps and reports them in [done]. Must be called before the
+	 * model, setup->scaler or the clock are read. If settle is NULL, a step is finished when
 	 * step() returns. Collective.
 	 */
 	int (*settle)(struct engine *engine, struct engine_step *done, struct ddp_error *error);
 
 	/*
-	 * Computes [batch] of the test set, without dropout and with BatchNorm's running
-	 * statistics, and adds the results to [evaluation]. Not collective.
+	 * Evaluates [batch], samples of the test set, without dropout and with BatchNorm's running
+	 * statistics. Adds the results to [evaluation]. Not collective.
 	 */
 	int (*evaluate)(struct engine *engine, const struct batch *batch,
 			struct ddp_evaluation *evaluation, struct ddp_error *error);
@@ -153,19 +153,18 @@ struct engine_class {
 	void (*close)(struct engine *engine);
 };
 
-/* The engine for CPUs, always available. */
+/* The engine for CPUs. It is always available. */
 extern const struct engine_class engine_cpu;
 
 /*
- * The engine for GPUs. If this machine cannot run it, returns NULL with DDP_ERR_UNSUPPORTED and a
- * text that gives the reason or names the package to install.
+ * Returns the engine for GPUs. If this machine cannot run it, returns NULL with DDP_ERR_UNSUPPORTED
+ * and a text that gives the reason or names the package to install.
  */
 const struct engine_class *engine_find_cuda(const struct ddp_log *log, struct ddp_error *error);
 
 /*
- * Returns whether a GPU driver is installed on this node. Loads the driver's library, but calls no
- * function of it. Without a driver, the GPU engine's module and its large libraries need not be
- * loaded.
+ * Whether a GPU driver is installed on this node. Loads the driver's library, but calls no function
+ * of it. If there is no driver, the GPU engine's module and its large libraries need not be loaded.
  */
 bool engine_has_driver(struct ddp_error *error);
 

@@ -25,8 +25,8 @@ void sharing_fill_seat(struct sharing_seat *seat, const struct ddp_world *world)
 }
 
 /*
- * Whether two ranks use one GPU. Different values of NCCL_HOSTID make NCCL treat them as different
- * hosts.
+ * Whether two ranks use the same GPU. If their values of NCCL_HOSTID differ, they count as
+ * different GPUs, because NCCL then treats the ranks as being on different hosts.
  */
 static bool is_same_gpu(const struct sharing_seat *a, const struct sharing_seat *b)
 {
@@ -34,7 +34,7 @@ static bool is_same_gpu(const struct sharing_seat *a, const struct sharing_seat 
 	       strcmp(a->host_id, b->host_id) == 0;
 }
 
-/* A rank whose GPU is unknown counts as the only rank on that GPU. */
+/* If the GPU of a rank is unknown, the rank counts as the only one on its GPU. */
 int sharing_ranks(const struct sharing_seat *seats, int size, const struct sharing_seat *seat)
 {
 	int count = 0;

@@ -80,9 +80,9 @@ int launch_cpus(void)
 }
 
 /*
- * Divides the CPUs of this process among [count] ranks, and binds the process to the part of
- * [rank]. If there are enough cores, each part has whole cores. If there are more ranks than CPUs,
- * some ranks share a CPU. On failure nothing changes.
+ * Binds this process, which becomes rank [rank] of [count], to a part of its CPUs. The CPUs are
+ * divided into [count] parts. If there are enough cores, each part has whole cores. If there are
+ * more ranks than CPUs, some ranks share a CPU. After a failure, the process keeps all its CPUs.
  */
 static void bind_cpus(int rank, int count)
 {
@@ -109,7 +109,7 @@ static void bind_cpus(int rank, int count)
 
 /* --- GPUs ---------------------------------------------------------------------------------- */
 
-/* Counts the GPUs. Called in a child process. */
+/* Counts the GPUs. Must run in a child process. */
 static int count_gpus(void)
 {
 	const struct engine_class *class;
@@ -122,8 +122,8 @@ static int count_gpus(void)
 }
 
 /*
- * Reads the number of GPUs from the child's pipe; it is 0 if the child crashes or hangs. The
- * child's exit status is not used, as it is lost if SIGCHLD is ignored.
+ * Reads the number of GPUs from the child's pipe. Returns 0 if the child crashes or hangs. The
+ * child's exit status is not used, because it is lost if SIGCHLD is ignored.
  */
 static int read_count(int fd, pid_t child)
 {
@@ -151,7 +151,7 @@ static int count_devices(void)
 	int ends[2], count = 0;
 	pid_t child;
 
-	/* In a job without GPUs, the node's GPUs belong to other jobs, so count none. */
+	/* In a job without GPUs, the node's GPUs belong to other jobs, so they are not counted. */
 	if ((!getenv(VISIBLE) && ddp_getenv("SLURM_JOB_ID", NULL)) || pipe(ends) < 0)
 		return 0;
 	fflush(NULL);
@@ -168,8 +168,8 @@ static int count_devices(void)
 }
 
 /*
- * Reads DDP_SHARE, the part of each GPU that this process may use (default 1). Returns false after
- * an error message if the value is invalid.
+ * Reads DDP_SHARE, the fraction of each GPU that this process may use. The default is 1. If the
+ * value is invalid, prints an error message and returns false.
  */
 static bool read_share(double *share)
 {
@@ -191,8 +191,8 @@ static bool read_share(double *share)
 }
 
 /*
- * Sets DDP_SHARE in the child that becomes rank [rank] of [count], on [devices] GPUs (0: unknown or
- * none). Ranks on one GPU get equal parts of [share].
+ * Sets DDP_SHARE in the child that becomes rank [rank] of [count]. Ranks on the same GPU get equal
+ * parts of [share]. [devices] is the number of GPUs, or 0 if it is unknown or there are none.
  */
 static void share_device(int rank, int count, int devices, double share)
 {
@@ -217,7 +217,7 @@ static void remove_tree(const char *path)
 	nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* Directory in which launchers create rendezvous directories. */
+/* Returns the directory in which launchers create rendezvous directories. */
 static const char *base(void)
 {
 	const char *given = getenv("TMPDIR");
@@ -225,7 +225,7 @@ static const char *base(void)
 	return given && *given == '/' ? given : "/tmp";
 }
 
-/* Returns 0, or -1 after an error message. */
+/* Creates a rendezvous directory and sets [path]. Returns 0, or -1 after an error message. */
 static int create_directory(char path[PATH_MAX])
 {
 	if (snprintf(path, PATH_MAX, "%s/" PREFIX "XXXXXX", base()) < PATH_MAX && mkdtemp(path))
@@ -240,8 +240,8 @@ static int create_directory(char path[PATH_MAX])
 /* --- Number of ranks ------------------------------------------------------------------------ */
 
 /*
- * Whether this process is a task of srun. In batch scripts and interactive shells SLURM_STEP_ID is
- * unset, or is one of Slurm's special numbers.
+ * Whether this process is a task of srun. In batch scripts and interactive shells, which are not,
+ * SLURM_STEP_ID is either unset or one of Slurm's special numbers.
  */
 static bool is_task(void)
 {
@@ -285,15 +285,15 @@ static int count_places(const struct options *options, int most)
 
 	if (devices > 0)
 		return devices;
-	/* One rank suffices to report that there is no GPU. */
+	/* If there is no GPU, one rank suffices to report the error. */
 	if (strcmp(engine, "cuda") == 0)
 		return 1;
 	return cpus < most ? cpus : most;
 }
 
 /*
- * One rank per GPU or CPU. The number is reduced until it divides the batch or, with
- * --virtual-ranks, the number of virtual ranks.
+ * Returns the default number of ranks, one per GPU or CPU. The number is reduced until it divides
+ * the batch or, with --virtual-ranks, the number of virtual ranks.
  */
 static int count_by_default(const struct options *options)
 {
@@ -309,7 +309,7 @@ static int count_by_default(const struct options *options)
 	return count;
 }
 
-/* In a job of several nodes, the launcher uses only the node that it runs on. */
+/* Warns if the job has several nodes, because the launcher uses only the node that it runs on. */
 static void warn_about_nodes(void)
 {
 	const char *nodes = ddp_getenv("SLURM_JOB_NUM_NODES", "SLURM_NNODES", NULL);
@@ -357,8 +357,8 @@ int launch_gpus(const struct options *options)
 /* --- A rank ----------------------------------------------------------------------------------- */
 
 /*
- * Sets the variables that torchrun would set. Unsets variables that an outer step can have set for
- * its ranks.
+ * Sets the variables that torchrun would set for the rank. Unsets variables that an outer job step
+ * may have set for its own ranks.
  */
 static void set_environment(int rank, int count, bool shared, const char *directory)
 {
@@ -468,9 +468,9 @@ static void reap(struct launch *launch)
 }
 
 /*
- * Passes a signal on to the ranks, unless they already have it. Keys such as Ctrl-C send a signal
- * to all foreground processes, including the ranks. Closing the terminal sends SIGHUP to the
- * session's leader; other processes get it only after the leader has ended.
+ * Passes a signal on to the ranks, unless the ranks have received it already. Keys such as Ctrl-C
+ * send a signal to all foreground processes, including the ranks. If the terminal is closed, the
+ * session's leader gets SIGHUP, and other processes get it only after the leader has ended.
  */
 static void pass_signal(struct launch *launch, const siginfo_t *info)
 {
@@ -507,8 +507,8 @@ static void wait_all(struct launch *launch)
 }
 
 /*
- * Blocks the signals to wait for. Signals that are ignored, such as SIGHUP under nohup, stay
- * ignored.
+ * Blocks the signals that the launcher waits for. Signals that are ignored, such as SIGHUP under
+ * nohup, stay ignored.
  */
 static void block_signals(struct launch *launch)
 {
@@ -520,7 +520,7 @@ static void block_signals(struct launch *launch)
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
 		if (sigaction(numbers[i], NULL, &action) == 0 && action.sa_handler != SIG_IGN)
 			sigaddset(&launch->signals, numbers[i]);
-	/* While SIGCHLD is ignored, waitpid() does not return the children's statuses. */
+	/* If SIGCHLD were ignored, waitpid() would not return the children's statuses. */
 	signal(SIGCHLD, SIG_DFL);
 	sigprocmask(SIG_BLOCK, &launch->signals, &launch->before);
 }

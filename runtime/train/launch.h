@@ -8,8 +8,8 @@
 #include "train-options.h"
 
 /*
- * Whether this process is a rank, started by srun, torchrun or launch_ranks(). "srun -n1" starts
- * one rank.
+ * Whether this process is a rank that srun, torchrun or launch_ranks() has started. "srun -n1"
+ * starts one rank.
  */
 bool launch_is_rank(void);
 
@@ -40,15 +40,15 @@ int launch_gpus(const struct options *options);
 
 /*
  * Runs this program [count] times as the ranks of a world on this machine, and waits for all of
- * them. Each rank gets a part of the CPUs and one of [devices] GPUs (0: unknown or none). If there
- * are fewer GPUs than ranks, ranks share GPUs. With [shared], launch_shares_batch() is true in the
- * ranks.
+ * them. Each rank gets a part of the CPUs and one of [devices] GPUs. [devices] is 0 if the number
+ * of GPUs is unknown or there are none. If there are fewer GPUs than ranks, ranks share GPUs. If
+ * [shared] is set, launch_shares_batch() returns true in the ranks.
  *
- * Signals are passed on to the ranks. When a rank fails, the other ranks get 10 s to report it,
- * then they are killed. No rank outlives this process, even if this process is killed. In that case
- * the rendezvous directory remains.
+ * Signals are passed on to the ranks. If a rank fails, the other ranks get 10 s to report the
+ * failure and are then killed. No rank outlives this process, even if this process is killed. In
+ * that case, the rendezvous directory is not removed.
  *
- * Returns the exit status for this process: that of the first rank that failed, else 0.
+ * Returns the exit status for this process: that of the first rank that failed, or 0.
  */
 int launch_ranks(int count, int devices, bool shared, char **argv);
 

@@ -55,7 +55,7 @@ static void begin_step(struct run *run)
 	run->pending++;
 }
 
-/* Prints one warning per run, with the number of the last finished step. */
+/* Warns that the loss is not finite, once per run, with the number of the last finished step. */
 static void warn_diverged(struct run *run)
 {
 	const struct run_progress *progress = &run->progress;
@@ -121,8 +121,8 @@ static struct batch get_batch(struct run *run)
 }
 
 /*
- * Number of samples in [batch], without repeated ones. At the end of an epoch, samples are repeated
- * so that all ranks have equally many.
+ * Returns the number of samples in [batch], without repeated samples. At the end of an epoch, some
+ * samples are repeated so that all ranks have equally many.
  */
 static size_t count_new(const struct run *run, const struct batch *batch)
 {
@@ -160,8 +160,8 @@ static int step(struct run *run, uint64_t steps)
 /* --- Evaluation ----------------------------------------------------------------------------- */
 
 /*
- * Copies rank 0's running statistics to all ranks, as PyTorch does. With SyncBatchNorm the
- * statistics are already equal.
+ * Copies BatchNorm's running statistics from rank 0 to all ranks, as PyTorch does. With
+ * SyncBatchNorm, the statistics are already equal.
  */
 static int share_buffers(struct run *run)
 {
@@ -261,8 +261,8 @@ static int evaluate_all(struct run *run, struct ddp_evaluation *evaluation, doub
 /* --- Epoch ----------------------------------------------------------------------------------- */
 
 /*
- * Whether a checkpoint is due. After the last step of an epoch or of the training none is due yet,
- * since that checkpoint is written after the evaluation.
+ * Whether a checkpoint is due between steps. After the last step of an epoch or of the training it
+ * is not, because that checkpoint is written after the evaluation.
  */
 static bool is_due(const struct run *run, uint64_t steps)
 {
@@ -288,8 +288,8 @@ static int save_between(struct run *run)
 }
 
 /*
- * Trains until the epoch or the training ends, or until all ranks agree to stop. On return no step
- * is under way.
+ * Trains until the epoch or the training ends, or until all ranks agree to stop. All started steps
+ * are finished when this function returns.
  */
 static int train_steps(struct run *run, uint64_t steps)
 {
@@ -381,9 +381,9 @@ static int evaluate(struct run *run)
 }
 
 /*
- * Evaluates, reports and saves after the last step of an epoch ([whole]), or of a training that
- * --steps ended earlier. If the ranks agree to stop during the evaluation, nothing is reported, and
- * a resumed run evaluates again.
+ * Evaluates, reports and saves after the last step of an epoch. [whole] is false if --steps ended
+ * the training before the end of the epoch. If the ranks agree to stop during the evaluation,
+ * nothing is reported, and a resumed run evaluates again.
  */
 static int finish_epoch(struct run *run, bool whole)
 {
@@ -429,7 +429,7 @@ bool run_is_finished(const struct run *run)
 	       (progress->total >= run->limit && progress->evaluated);
 }
 
-/* Describes the end of a training that was not stopped. */
+/* Returns a description of the end of a training that was not stopped. */
 static const char *name_end(const struct run *run, bool finished_before)
 {
 	if (finished_before)
@@ -439,8 +439,8 @@ static const char *name_end(const struct run *run, bool finished_before)
 
 /*
  * Handles a resumed training for which FILE.best does not exist, because --save-model is new. If
- * the checkpoint has the best weights so far, writes the file. Otherwise forgets the best result,
- * so that the best weights from here on are written. Collective.
+ * the weights in the checkpoint are the best so far, writes them to the file. Otherwise forgets the
+ * best result, so that the best weights from here on are written to the file. Collective.
  */
 static int complete_best(struct run *run)
 {

@@ -23,8 +23,8 @@
 #include "run.h"
 
 /*
- * Metadata: the network and its data; the position in the training (epoch, step); and, after these
- * fields, the options that affect the result.
+ * Metadata of a checkpoint. It describes the network and its data, and the position in the training
+ * (epoch, step). The options that affect the result follow these fields.
  */
 #define FIELDS(X)                   \
 	X(NETWORK, "network")       \
@@ -96,7 +96,7 @@ static void put_count(struct state *state, enum field field, uint64_t value)
 	put(state, field, "%llu", (unsigned long long)value);
 }
 
-/* Writes enough digits to read the same number back. */
+/* Stores [value] with enough digits that reading it gives the same number. */
 static void put_number(struct state *state, enum field field, double value)
 {
 	put(state, field, "%.17g", value);
@@ -142,8 +142,8 @@ static void fill(struct state *state, const struct run *run)
 /* --- Reading metadata ------------------------------------------------------------------------ */
 
 /*
- * Returns the value of [field] that was read from a checkpoint. Such values replace those of
- * state->pairs; the run's own values stay in state->values.
+ * Returns the value of [field] that was read from a checkpoint. Loading a checkpoint replaces the
+ * values of state->pairs, but the run's own values stay in state->values.
  */
 static const char *get(const struct state *state, enum field field)
 {
@@ -210,21 +210,21 @@ static int read_progress(struct run *run, const struct state *state, uint64_t st
 	progress->best = get_number(run, state, FIELD_BEST);
 	progress->best_epoch = (unsigned)get_count(run, state, FIELD_BEST_EPOCH, INT32_MAX);
 	/*
-	 * Checkpoints of older versions lack this field. At the end of a training, they were
-	 * written after the evaluation.
+	 * Checkpoints of older versions do not have this field. Older versions wrote the checkpoint
+	 * at the end of a training after the evaluation.
 	 */
 	progress->evaluated =
 		!*get(state, FIELD_EVALUATED) || get_count(run, state, FIELD_EVALUATED, 1) == 1;
 	run->scaler.scale = (float)get_number(run, state, FIELD_SCALE);
 	run->scaler.good_steps = (int32_t)get_count(run, state, FIELD_GOOD_STEPS, INT32_MAX);
-	/* The training's best result does not apply to other images. */
+	/* The best result of the training does not apply to an evaluation of other images. */
 	if (evaluate && (strcmp(get(state, FIELD_DATA), state->values[FIELD_DATA]) != 0 ||
 			 strcmp(get(state, FIELD_SEED), state->values[FIELD_SEED]) != 0))
 		progress->best_epoch = 0;
 	return run->error.status;
 }
 
-/* Formats a value for people: counts with separators. */
+/* Returns [value] in a form for messages. Numbers of images, ranks and samples get separators. */
 static const char *show(enum field field, const char *value, struct ddp_shown *shown)
 {
 	if (field != FIELD_IMAGES && field != FIELD_RANKS && field != FIELD_BATCH)
@@ -250,7 +250,7 @@ static bool is_different(enum field field, const char *was, const char *now)
 	return *was && strcmp(was, now) != 0;
 }
 
-/* The option's value in the metadata, or NULL. */
+/* Returns the option's value in the metadata, or NULL if there is none. */
 static const char *old_option(const struct state *state, enum option_id id)
 {
 	for (size_t i = FIELD_COUNT; i < state->count; i++)
@@ -278,7 +278,7 @@ static int check_momentum(struct run *run, const struct state *state)
 
 /*
  * Checks that the checkpoint belongs to this training or, with --evaluate, that it has the same
- * network. Returns 0, or DDP_ERR_ARGUMENT with a text that names a difference.
+ * network. Returns 0, or DDP_ERR_ARGUMENT with a text that names the first difference.
  */
 static int check_training(struct run *run, const struct state *state)
 {
@@ -313,7 +313,7 @@ static int check_training(struct run *run, const struct state *state)
 	return evaluate ? 0 : check_momentum(run, state);
 }
 
-/* Adds "--lr 0.05 (was 0.1)" for each value that has changed. */
+/* Adds a text such as "--lr 0.05 (was 0.1)" to [summary] for each value that has changed. */
 static void describe_changes(const struct run *run, const struct state *state,
 			     struct ddp_text *summary)
 {
@@ -350,7 +350,7 @@ static void describe_changes(const struct run *run, const struct state *state,
 /* --- Lock on the directory ------------------------------------------------------------------- */
 
 /*
- * From the start of a run to its end, rank 0 holds a lock of fcntl() on DIR/.lock. The lock works
+ * Rank 0 holds a lock of fcntl() on DIR/.lock from the start of a run to its end. The lock works
  * across nodes, also on NFS, and ends with the process that holds it. The file remains. It names
  * the process that locked it last:
  *
@@ -409,8 +409,8 @@ static void write_owner(int fd, const struct lock_owner *owner)
 }
 
 /*
- * Whether [owner] is an earlier attempt of [own]. Under srun, [job] is "cluster.job.step", and each
- * attempt has a new step.
+ * Whether [owner] is an earlier attempt of the run that [own] describes. Under srun, a job is named
+ * "cluster.job.step", and each attempt has another step.
  */
 static bool is_earlier(const struct lock_owner *owner, const struct lock_owner *own,
 		       const struct run *run)
@@ -424,7 +424,7 @@ static bool is_earlier(const struct lock_owner *owner, const struct lock_owner *
 		(own->attempt == owner->attempt && own->restart > owner->restart));
 }
 
-/* Whether [path] still names the open file [fd]. */
+/* Whether [path] still names the file that is open as [fd]. */
 static bool is_at(int fd, const char *path)
 {
 	struct stat open, there;
@@ -452,9 +452,9 @@ static int refuse_locked(struct run *run, const char *path, const struct lock_ow
 }
 
 /*
- * Locks [path]. Returns a descriptor, or -1 with errno set. If the file system has no locks, the
- * descriptor has no lock. EAGAIN means that another process has the lock; if [known], [owner] names
- * that process.
+ * Locks [path]. Returns a descriptor, or -1 with errno set. If the file system does not support
+ * locks, the descriptor has no lock. EAGAIN means that another process has the lock. In this case,
+ * if [known] is set, [owner] describes that process.
  */
 static int lock_file(struct run *run, const char *path, struct lock_owner *owner, bool *known)
 {
@@ -528,7 +528,7 @@ static void remove_old(struct run_checkpoint *checkpoint)
 	checkpoint->old_count = 0;
 }
 
-/* Checks that the model can be written, before the training starts. */
+/* Checks, before the training starts, that the file of --save-model can be written. */
 static int check_model(struct run *run)
 {
 	const char *file = option_text(run->options, OPTION_SAVE_MODEL);
@@ -597,7 +597,7 @@ static int prepare_fresh(struct run *run)
 	return 0;
 }
 
-/* Checks that rank 0 can write its files, and locks the directory of checkpoints. */
+/* On rank 0, checks that all files can be written, and locks the directory of checkpoints. */
 static int prepare(struct run *run)
 {
 	struct run_checkpoint *checkpoint = &run->checkpoint;
@@ -617,7 +617,7 @@ static int prepare(struct run *run)
 }
 
 /*
- * Loads the checkpoint. The ranks have the same file, but can have different options, so they agree
+ * Loads the checkpoint. All ranks read the same file, but can have different options, so they agree
  * on the result of each check.
  */
 static int load(struct run *run, const struct model_tensors *tensors)
@@ -715,8 +715,8 @@ void run_checkpoint_close(struct run_checkpoint *checkpoint)
 /* --- Save ------------------------------------------------------------------------------------ */
 
 /*
- * Converts the model to tensors on rank 0. Other ranks get no tensors. Must not be called while a
- * step is under way.
+ * Converts the model to tensors on rank 0. Other ranks get no tensors. All started steps must be
+ * finished.
  */
 static int export(struct run *run, struct model_tensors *tensors, bool optimizer)
 {
@@ -746,8 +746,8 @@ int run_save(struct run *run)
 	run->lost = status == 0 && !model_is_finite(run->model);
 	if (run->lost) {
 		/*
-		 * A model that is not finite must not replace a checkpoint from which the training
-		 * can be resumed.
+		 * Do not replace a checkpoint from which the training can be resumed by a model
+		 * that has values that are not finite.
 		 */
 		model_tensors_destroy(&tensors);
 		report_log(run->report,
@@ -776,7 +776,7 @@ int run_save(struct run *run)
 	return 0;
 }
 
-/* Writes a number per channel as a JSON array, "[0.4914, 0.4822, 0.4465]". */
+/* Writes the numbers of all channels to [text] as a JSON array: "[0.4914, 0.4822, 0.4465]". */
 static void put_channels(char *text, size_t size, const float *numbers, int channels)
 {
 	size_t used = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run.c - errors and sizes of a run */
+/* run.c - error handling of a run, and numbers of steps and samples */
 #include "config.h"
 
 #include "run.h"

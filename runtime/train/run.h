@@ -21,7 +21,7 @@ struct run {
 	const struct ddp_world *world;
 	const struct options *options;
 	struct ddp_error error;
-	bool shared; /* all ranks have the same error, so only one rank prints it */
+	bool shared; /* whether all ranks have the same error, so that only one rank prints it */
 
 	/* Model and data. */
 	struct set *train, *test;
@@ -71,31 +71,31 @@ struct run {
 
 /*
  * Copy libddp's error to run->error and return [status]. run_pass_on_shared() is for calls that
- * fail on all ranks with the same error.
+ * fail on all ranks with the same error, which is then printed once.
  */
 int run_pass_on(struct run *run, int status);
 int run_pass_on_shared(struct run *run, int status);
 
 /*
- * Makes all ranks fail if one has failed: if [status] is an error on some ranks, all ranks get the
- * error of the first of these. Call it after functions that can fail on each rank independently.
- * Collective.
+ * Makes all ranks fail if a rank has failed. If [status] is an error on some ranks, all ranks get
+ * the error of the first of these ranks. Call this function after functions that can fail on each
+ * rank independently. Collective.
  */
 int run_agree(struct run *run, int status);
 
 /*
- * Steps of the current epoch, including finished ones. Remaining samples are divided evenly among
- * the parts, rounded up.
+ * Returns the number of steps in the current epoch, including finished steps. The remaining samples
+ * are divided evenly among the parts, rounded up.
  */
 uint64_t run_steps(const struct run *run);
 
-/* Steps of an epoch that this run trains from its beginning. */
+/* Returns the number of steps in an epoch that this run trains from the epoch's beginning. */
 uint64_t run_whole_steps(const struct run *run);
 
-/* Position after the last finished step, in epochs since the start of the training. */
+/* Returns the position after the last finished step, in epochs since the start of the training. */
 double run_position(const struct run *run);
 
-/* Samples of all ranks in a step. */
+/* Returns the number of samples that all ranks together process in a step. */
 uint64_t run_global_batch(const struct run *run);
 
 /* --- trainer.c ----------------------------------------------------------------------------- */
@@ -108,18 +108,18 @@ enum { TRAINER_STOPPED = 3, TRAINER_DIVERGED = 4 };
 
 /*
  * Trains as a rank of [ddp]. Collective. Returns an exit status: 0, TRAINER_STOPPED,
- * TRAINER_DIVERGED, or, after an error was printed, its ddp_exit_status(), which is larger than
- * these.
+ * TRAINER_DIVERGED or, after it has printed an error, the ddp_exit_status() of that error. The
+ * statuses of errors are larger than TRAINER_DIVERGED.
  */
 int trainer_run(struct ddp *ddp, const struct options *options);
 
 /* --- engine-choice.c ----------------------------------------------------------------------- */
 
 /*
- * Sets run->class, run->sharing and run->share. With --engine=auto: the GPU engine if all ranks
- * have a GPU on which they can sum, else the CPU engine, with the reason in run->why. Ranks that
- * share memory can share a GPU. With --engine=cuda, a rank without a GPU is an error, which names
- * the rank. Collective.
+ * Sets run->class, run->sharing and run->share. With --engine=auto, chooses the GPU engine if all
+ * ranks have a GPU on which they can sum gradients. Otherwise chooses the CPU engine, with the
+ * reason in run->why. Ranks that share memory can share a GPU. With --engine=cuda, it is an error
+ * if a rank has no GPU, and the error text names that rank. Collective.
  */
 int run_find_engine(struct run *run);
 
@@ -133,13 +133,13 @@ void run_close(struct run *run);
 
 /* --- loop.c -------------------------------------------------------------------------------- */
 
-/* Whether nothing is left to train or to evaluate. */
+/* Whether the run has trained and evaluated everything that it should. */
 bool run_is_finished(const struct run *run);
 
-/* Trains until the end, or until a rank wants to stop. Collective. */
+/* Trains until the training ends or a rank wants to stop. Collective. */
 int run_train(struct run *run);
 
-/* For --evaluate: evaluates the test set. Collective. */
+/* Evaluates the test set, for --evaluate. Collective. */
 int run_evaluate(struct run *run);
 
 #endif /* TRAIN_RUN_H */

@@ -26,8 +26,8 @@ struct training {
 };
 
 /*
- * Types in which each network trains on the GPU. [most]: largest accepted relative difference of a
- * loss.
+ * Types in which each network is trained on the GPU. [most] is the largest relative difference of a
+ * loss that is accepted.
  */
 static const struct {
 	const char *title, *amp;
@@ -37,9 +37,9 @@ static const struct {
 enum { TYPES = sizeof(types) / sizeof(types[0]) };
 
 /*
- * Options of each network's trainings. The steps take some seconds on one CPU. In cifar, BatchNorm
- * amplifies rounding errors. After more steps, these would exceed the errors that a test should
- * find.
+ * Options for the trainings of each network. All steps take some seconds on one CPU. The cifar
+ * network is trained for two steps only, because BatchNorm amplifies rounding errors. After more
+ * steps, rounding errors would exceed the errors that the test should find.
  */
 static const char *const sizes[OPTION_NETS][4] = {
 	[OPTION_MNIST] = {"--samples=320", "--steps=10", "--batch=32", "--lr=0.05"},
@@ -56,7 +56,7 @@ static void leave_world(void)
 		unsetenv(names[i]);
 }
 
-/* Copies the string of [key] in [line]. */
+/* Copies the string value of [key] in [line] to [text]. */
 static void read_string(const char *line, const char *key, char *text, size_t size)
 {
 	const char *at = strstr(line, key);
@@ -85,7 +85,7 @@ static void read_log(char *log, struct training *training)
 	}
 }
 
-/* Trains on [engine]. Returns false after an error message. */
+/* Trains on [engine] in a child process. Returns false after an error message. */
 static bool train(enum option_net net, const char *engine, const char *amp,
 		  struct training *training)
 {

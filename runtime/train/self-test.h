@@ -4,9 +4,9 @@
 #define TRAIN_SELF_TEST_H
 
 /*
- * Trains [net], or with NULL each network, for a few steps on CPUs and on a GPU, and prints one line
- * with the differences of the losses. Returns the exit status: 0 if they are small, 1 if not or
- * after an error.
+ * Trains the network [net], or each network if [net] is NULL, for a few steps on CPUs and on a GPU.
+ * Prints one line with the differences of the losses. Returns the exit status: 0 if the differences
+ * are small, 1 if they are not or after an error.
  */
 int self_test(const char *net);
 

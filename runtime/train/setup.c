@@ -13,7 +13,7 @@
 #include "launch.h"
 #include "run.h"
 
-/* Prints a line. For use before the report is opened. */
+/* Prints a line on stdout before the report is open, unless --quiet or "--log-json -" is set. */
 static void say(void *listener, const char *text)
 {
 	const struct options *options = listener;
@@ -80,8 +80,8 @@ static uint64_t free_memory(void)
 }
 
 /*
- * Fails if synthetic images do not fit into memory. If they need much memory, prints a line before
- * they are drawn.
+ * Fails if synthetic images do not fit into memory. If the images need much memory, prints a line
+ * before they are drawn.
  */
 static int check_memory(struct run *run, enum set_kind kind, uint64_t samples)
 {
@@ -145,8 +145,8 @@ static int set_parts(struct run *run)
 	if (!run->virtual)
 		return 0;
 	/*
-	 * The number of threads affects the sums within a layer, so the default must not depend on
-	 * the machine.
+	 * The number of threads affects the sums within a layer. Therefore the default must not
+	 * depend on the machine.
 	 */
 	if (run->threads == 0)
 		run->threads = 1;
@@ -190,7 +190,7 @@ static int refuse_batch(struct run *run, uint64_t total, uint64_t ranks)
 			     given.text, parts.text, what, below.text, above.text);
 }
 
-/* Sets the batch of each part. All ranks compute the same result, also in case of an error. */
+/* Sets the batch of each part. All ranks compute the same result, and fail with the same error. */
 static int set_batch(struct run *run)
 {
 	uint64_t ranks = run->total_parts, remainder;
@@ -257,7 +257,7 @@ static void set_optimizer(struct run *run)
 	};
 }
 
-/* in the order of --wire's values */
+/* Returns the type for the value of --wire. [types] has the order of the option's values. */
 static enum ddp_type wire_type(const struct options *options)
 {
 	static const enum ddp_type types[] = {DDP_F32, DDP_BF16, DDP_F16};
@@ -266,8 +266,8 @@ static enum ddp_type wire_type(const struct options *options)
 }
 
 /*
- * Calls run_agree() with the [status] of a collective function, except for three errors that a rank
- * can have while other ranks still wait in that function. These errors end the run at once.
+ * Calls run_agree() with [status], the result of a collective function. If [status] is one of three
+ * errors, other ranks may still wait in that function. Such an error ends the run at once.
  * Collective.
  */
 static int agree_likely(struct run *run, int status)
@@ -325,8 +325,8 @@ static int create_model(struct run *run)
 			     run->virtual ? run->total_parts : 0, &run->error);
 	status = agree_likely(run, status);
 	/*
-	 * Other engines compute in memory of the device, so sharing this memory would not help
-	 * them.
+	 * Only the CPU engine computes in the model's host memory, so only this engine profits from
+	 * sharing that memory.
 	 */
 	if (status == 0 && run->class == &engine_cpu)
 		status = agree_likely(run, model_share(run->model, run->ddp, &run->error));
@@ -340,14 +340,14 @@ static int create_model(struct run *run)
 
 /* --- Engine -------------------------------------------------------------------------------- */
 
-/* in the order of --amp's values: auto, off, tf32, bf16, fp16 */
+/* Settings for each value of --amp, in this order: auto, off, tf32, bf16, fp16. */
 static const struct {
 	enum ddp_type type;
 	bool tf32;
 } precisions[] = {
 	{DDP_F32, true}, {DDP_F32, false}, {DDP_F32, true}, {DDP_BF16, false}, {DDP_F16, false}};
 
-/* Whether products of f32 use tf32. By default they do, except with the CPU engine. */
+/* Whether products of f32 use tf32. By default they do, but not with the CPU engine. */
 static bool uses_tf32(const struct run *run)
 {
 	int word = option_word(run->options, OPTION_AMP);

@@ -2,9 +2,9 @@
 /*
  * stop.c - on a signal, finish the current step, write a checkpoint and stop
  *
- * Signals are blocked in all threads, and one thread waits for them. A signal handler in a
- * computing thread would corrupt memory: kernels of oneDNN (2.6, f32) use the stack pointer for
- * data, so the handler's frame would overwrite that data.
+ * Signals are blocked in all threads, and one thread waits for them. There is no signal handler,
+ * because a handler in a computing thread would corrupt memory: kernels of oneDNN (2.6, f32) use
+ * the stack pointer for data, so the handler's frame would overwrite that data.
  */
 #include "config.h"
 
@@ -20,23 +20,23 @@
 #include "base/watch.h"
 #include "run.h"
 
-static atomic_int stop_signal;	/* the first signal received; 0: none */
-static atomic_bool stop_polite; /* finish the step before stopping */
+static atomic_int stop_signal;	/* the first signal that was received, or 0 */
+static atomic_bool stop_polite; /* whether to finish the step before stopping */
 static sigset_t stop_signals;
 
 /*
- * Reasons that stop_explain() exchanges are 0 (none), 1 (the job's time limit) and STOP_SIGNAL + n
- * (signal n).
+ * The ranks exchange their reasons for a stop as numbers: 0 for none, 1 for the job's time limit,
+ * and STOP_SIGNAL + n for signal n.
  */
 enum { STOP_SIGNAL = 1000 };
 
 /*
- * A second SIGINT within these nanoseconds counts as the same key stroke, since the terminal and
- * the launcher can both send a signal for it.
+ * If a second SIGINT is received within this time, it counts as the same key stroke, because the
+ * terminal and the launcher can both send a signal for one key stroke.
  */
 #define KEY_REPEAT_NS 300000000u
 
-/* Ends the program by the default action of the signal. */
+/* Ends the program by the signal's default action. */
 static void end_by_signal(int number)
 {
 	sigset_t one;
@@ -80,7 +80,7 @@ void stop_watch(void)
 		if (sigaction(numbers[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
 			sigaddset(&stop_signals, numbers[i]);
 	pthread_sigmask(SIG_BLOCK, &stop_signals, NULL);
-	/* Without the thread, the signals keep their default actions. */
+	/* If there is no thread that waits for them, the signals keep their default actions. */
 	if (pthread_create(&thread, NULL, wait_for_signals, NULL) == 0)
 		pthread_detach(thread);
 	else
@@ -117,8 +117,8 @@ static const char *signal_name(int number)
 }
 
 /*
- * Ranks can have different reasons. A signal takes precedence over the time limit, as it is more
- * specific.
+ * Ranks can have different reasons. A signal takes precedence over the time limit, because a signal
+ * is more specific.
  */
 int stop_explain(struct run *run)
 {
@@ -147,8 +147,8 @@ int stop_explain(struct run *run)
 }
 
 /*
- * The file has torchrun's format for exceptions. A launcher that does not know "stopped" prints the
- * message.
+ * The file has torchrun's format for exceptions. If a launcher does not know messages that begin
+ * with "stopped", it prints the message.
  */
 void stop_record(const struct run *run)
 {

@@ -13,11 +13,11 @@
 #include "base/xalloc.h"
 #include "run.h"
 
-enum { DEVICE_WIDTH = 32 }; /* characters of a device's name in a table */
+enum { DEVICE_WIDTH = 32 }; /* maximum number of characters of a device's name in a table */
 
 /* --- Locations of the ranks ------------------------------------------------------------------ */
 
-/* Sets [text] to the CPUs that this process may use: "CPUs 0-3,8". */
+/* Describes the CPUs that this process may use in [text]: "CPUs 0-3,8". */
 static void name_cpus(char *text, size_t size)
 {
 	cpu_set_t set;
@@ -46,7 +46,7 @@ static void shorten_device_name(const char *device, char *text, size_t size)
 	text[used < DEVICE_WIDTH ? used : DEVICE_WIDTH] = '\0';
 }
 
-/* Peak memory of the device or, on CPUs, of the process. */
+/* Returns the peak use of the device's memory or, on CPUs, of the process's memory. */
 static uint64_t get_peak_memory(const struct run *run)
 {
 	struct rusage usage;
@@ -117,7 +117,7 @@ static uint64_t count_next_steps(const struct throughput *throughput, double sec
 	return steps < 1 ? 1 : (uint64_t)steps;
 }
 
-/* Exchanges the counters of all ranks, and resets this rank's. */
+/* Exchanges the counters of all ranks, and sets this rank's counters to zero. */
 static int gather(struct run *run, double seconds)
 {
 	struct throughput *throughput = &run->throughput;
@@ -152,8 +152,8 @@ static int end_interval(struct run *run, uint64_t steps)
 	double now = ddp_seconds(), seconds = now - throughput->begin;
 	uint64_t samples = set_info(run->train)->samples;
 	/*
-	 * Do not count samples that were repeated at the end of the epoch to give all ranks equally
-	 * many.
+	 * Samples that were repeated at the end of the epoch, to give all ranks equally many, do
+	 * not count.
 	 */
 	uint64_t repeated = progress->samples > samples ? progress->samples - samples : 0;
 	struct report_interval interval_report = {

@@ -3,8 +3,8 @@
  * throughput.h - progress of all ranks in intervals, for the report
  *
  * Steps are grouped into intervals of about one second. At the end of an interval, the ranks
- * all-gather their counters. Rank 0 also sends the number of steps in the next interval, which it
- * computes from the duration of the last steps.
+ * all-gather their counters. At the same time, rank 0 sends the number of steps in the next
+ * interval. It computes this number from the duration of the last steps.
  */
 #ifndef TRAIN_THROUGHPUT_H
 #define TRAIN_THROUGHPUT_H

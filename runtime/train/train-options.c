@@ -15,7 +15,7 @@
 #include "base/settings.h"
 #include "base/text.h"
 
-/* Kinds of options in train-options.def, with the range of their values. */
+/* Kinds of options in train-options.def, with the lowest and highest value for numbers. */
 #define KIND_FLAG OPTION_KIND_FLAG, 0, 0
 #define KIND_TEXT OPTION_KIND_TEXT, 0, 0
 #define KIND_WORD OPTION_KIND_WORD, 0, 0
@@ -42,7 +42,7 @@ static const struct {
 	{"resume", OPTION_CHECKPOINT},	    {"nproc-per-node", OPTION_RANKS},
 };
 
-/* All names: the options in the table, and two that are not in the table. */
+/* All names: the options of the table, and two that are not in the table. */
 static const char *const names[] = {
 #define OPTION(id, name, ...) name,
 #include "train-options.def"
@@ -54,8 +54,8 @@ enum { OPTION_HELP = OPTION_COUNT, OPTION_VERSION, NAMES };
 /* --- Error messages ------------------------------------------------------------------------ */
 
 /*
- * Whether another rank prints the message. All ranks have the same command line, so one message is
- * enough.
+ * Whether this process leaves messages to another rank. All ranks have the same command line, so
+ * one message is enough.
  */
 static bool is_silent(void)
 {
@@ -99,8 +99,8 @@ void options_warn(const char *format, ...)
 /* --- Values -------------------------------------------------------------------------------- */
 
 /*
- * Parses a value. A COUNT consists of digits. A NUMBER is what strtod() accepts, except signs, nan,
- * inf and hexadecimal.
+ * Parses [text] as a value of [kind]. A COUNT consists of digits. A NUMBER is what strtod()
+ * accepts, except signs, nan, inf and hexadecimal.
  */
 static bool read_number(enum option_kind kind, const char *text, double *value)
 {
@@ -175,7 +175,7 @@ static bool check_text(const struct option_row *row, const char *text)
 	return true;
 }
 
-/* Sets option [id] to [value], which is NULL for flags only. */
+/* Sets option [id] to [value]. [value] may be NULL only if the option is a flag. */
 static bool set(struct options *options, int id, const char *value)
 {
 	const struct option_row *row = &option_rows[id];
@@ -218,7 +218,7 @@ static int find_code(int code)
 	return code == 'h' ? OPTION_HELP : NAMES;
 }
 
-/* Whether [text] is [alias], possibly with "_" for "-". */
+/* Whether [text] is [alias]. In [text], "_" counts as "-". */
 static bool is_alias(const char *text, size_t length, const char *alias)
 {
 	bool same = strlen(alias) == length;
@@ -228,7 +228,7 @@ static bool is_alias(const char *text, size_t length, const char *alias)
 	return same;
 }
 
-/* Reports [word]: "--" and a name that is unknown or ambiguous. */
+/* Reports that the name in [word] is unknown or ambiguous. [word] is "--" and the name. */
 static bool complain_name(const char *word)
 {
 	const char *text = word + 2;
@@ -248,7 +248,7 @@ static bool complain_name(const char *word)
 	return complain("--%.*s is not an option. See --help.", (int)length, text);
 }
 
-/* Reports the error that getopt_long() found in [word] and returned as [code]. */
+/* Reports the error in [word] for which getopt_long() returned [code]. */
 static bool complain_option(int code, const char *word)
 {
 	int id = find_code(optopt);
@@ -301,7 +301,7 @@ static bool parse_all(struct options *options, int argc, char **argv, bool asked
 
 /* --- Combinations of options --------------------------------------------------------------- */
 
-/* Checks that option [id] is given only if option [owner] has value [word]. */
+/* Checks that option [id] was given only if option [owner] has the value [word]. */
 static bool check_owner(const struct options *options, enum option_id id, enum option_id owner,
 			const char *word)
 {
@@ -341,7 +341,7 @@ static bool check_checkpoint(const struct options *options)
 }
 
 /*
- * Sets [real] to the path of [file] with [suffix], without symbolic links. The file need not exist.
+ * Sets [real] to the path of [file] plus [suffix], without symbolic links. The file need not exist.
  */
 static void find_path(const char *file, const char *suffix, char real[PATH_MAX])
 {
@@ -377,7 +377,7 @@ static bool check_files(const struct options *options)
 
 		if (*file && strcmp(file, "-") != 0)
 			find_path(file, files[i].suffix, paths[i]);
-		/* --save-model is allowed to replace the file that the weights were read from. */
+		/* --save-model may replace the file from which the initial weights were read. */
 		for (size_t j = 0; j < i && files[j].id != OPTION_SAVE_MODEL; j++)
 			if (*paths[i] && strcmp(paths[i], paths[j]) == 0)
 				return complain("--%s %s would overwrite the file of --%s %s. Give "
@@ -446,8 +446,8 @@ static const char examples[] =
 	"  ddp-train cifar --evaluate -i model.safetensors\n";
 
 /*
- * Prints an option and the first phrase of its help or, with [all], the whole help and the default
- * [standard].
+ * Prints an option. With [all], prints the whole help text and the default [standard], otherwise
+ * only the first phrase of the help text.
  */
 static void print_option(const struct option_row *row, bool all, const char *standard)
 {
@@ -470,7 +470,7 @@ static void print_option(const struct option_row *row, bool all, const char *sta
 	putchar('\n');
 }
 
-/* Prints the names of the options that have no letter. */
+/* Prints the names of the options in [section] that have no letter. */
 static void print_others(int section)
 {
 	char text[64];
@@ -518,8 +518,8 @@ static void print_help_of(enum option_net net)
 /* --- Parser ---------------------------------------------------------------------------------- */
 
 /*
- * The network's default rate and decay are for its default optimizer. Other optimizers have
- * defaults of their own.
+ * Sets the defaults of options that were not given. The network's default rate and decay are for
+ * the network's default optimizer. Other optimizers have their own defaults.
  */
 static void set_defaults(struct options *options, enum option_net net)
 {

@@ -10,7 +10,7 @@
 
 #include "ddp.h"
 
-/* train-options.def defines the sections before the options. */
+/* train-options.def also defines OPTION_SECTIONS, which is used below. */
 enum option_id {
 #define OPTION(id, ...) OPTION_##id,
 #include "train-options.def"
@@ -33,12 +33,12 @@ enum option_kind {
 	OPTION_KIND_WORD
 };
 
-/* Networks, in the order of option_row.defaults. */
+/* Networks. option_row.defaults has the same order. */
 enum option_net { OPTION_MNIST, OPTION_CIFAR, OPTION_NETS };
 
 struct option_row {
 	const char *name; /* without dashes */
-	char letter;	  /* 0: none */
+	char letter;	  /* letter of the short option, or 0 */
 	const char *argument;
 	enum option_kind kind;
 	double lowest, highest; /* for numbers */

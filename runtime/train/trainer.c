@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * trainer.c - a run from its first line of output to its exit status
- */
+/* trainer.c - runs a training from its first line of output to its exit status */
 #include "config.h"
 
 #include <stdio.h>
@@ -14,8 +12,8 @@
 #include "run.h"
 
 /*
- * Prints the error of a run and aborts the ranks that wait for this one. An error that several
- * ranks have is printed once: by the rank that caused it or, if all ranks did, by rank 0.
+ * Prints the error of a run and aborts the ranks that wait for this rank. If several ranks have the
+ * same error, it is printed once: by the rank that caused it or, if all ranks caused it, by rank 0.
  */
 static int report_failure(struct run *run, int status)
 {
@@ -38,7 +36,7 @@ struct texts {
 	struct report_pair pairs[OPTION_COUNT];
 };
 
-/* The command line, quoted for a shell. */
+/* Adds the command line of this process, quoted for a shell, to [command]. */
 static void read_command(struct ddp_text *command)
 {
 	static const char harmless[] =
@@ -74,7 +72,7 @@ static void fill_texts(const struct run *run, struct texts *texts)
 			option_rows[i].name, option_text(run->options, (enum option_id)i)};
 }
 
-/* Number of the last step, as far as the options determine it. */
+/* Returns the number of the last step, as far as the options determine it. */
 static uint64_t last_step(const struct run *run)
 {
 	const struct run_progress *progress = &run->progress;
@@ -128,7 +126,7 @@ static int open_report(struct run *run)
 	return status;
 }
 
-/* Opens the report on rank 0 and prints what is about to run. Collective. */
+/* Opens the report on rank 0 and prints lines that describe the run. Collective. */
 static int report_start(struct run *run)
 {
 	int status = run->world->rank == 0 ? open_report(run) : 0;
@@ -174,8 +172,8 @@ static void report_summary(struct run *run)
 }
 
 /*
- * Called on all ranks if a checkpoint or model cannot be written. Prints the summary that ends a
- * training, and appends to the error which checkpoint and model are kept.
+ * Ends a training in which a checkpoint or model could not be written. Prints the summary, and adds
+ * a sentence to the error that says which checkpoint and model are kept. Called on all ranks.
  */
 static void report_unsaved(struct run *run)
 {
@@ -193,8 +191,8 @@ static void report_unsaved(struct run *run)
 }
 
 /*
- * Ends a run without an error. If rank 0 could not write the report, all ranks fail, so that no
- * rank waits for another one when connections are closed. Collective. Returns the exit status.
+ * Ends a run without an error, and returns the exit status. If rank 0 could not write the report,
+ * all ranks fail, so that no rank waits for another rank when connections are closed. Collective.
  */
 static int finish(struct run *run)
 {

@@ -45,7 +45,7 @@ static int find(const struct math *math, const struct math_layer *layer, enum ma
 	return number;
 }
 
-/* The fastest algorithm except Winograd's. */
+/* Returns the name of the fastest algorithm other than Winograd's. */
 static const char *name_algorithm(const struct math_options *layer, enum math_pass pass,
 				  enum choose_level level, int pixels)
 {
@@ -71,8 +71,8 @@ int choose_algorithm(const struct math *math, const struct math_layer *layer,
 	int winograd = find(math, layer, pass, "winograd");
 
 	/*
-	 * Winograd transforms the weights in each step. With few pixels, this costs more than it
-	 * saves.
+	 * Winograd's algorithm transforms the weights in each step. For few pixels, the
+	 * transformation takes longer than the time that the algorithm saves.
 	 */
 	if (winograd > 0 && level >= CHOOSE_AVX512 && options->in >= 32 &&
 	    options->batch * (size_t)pixels >= 512)

@@ -2,9 +2,9 @@
 /*
  * engine-private.h - internals of the CPU engine, for its files and tests
  *
- * cpu/ trains on CPUs. It calls ddp.h, base/, net/, data/, optim/ and a library for convolutions
- * and matrix products (math.h). Start reading in engine.c (open, step), then pass.c (operations).
- * kernels.h has the engine's own kernels.
+ * The directory cpu/ trains on CPUs. It calls ddp.h, base/, net/, data/, optim/ and a library for
+ * convolutions and matrix products (math.h). Start reading in engine.c (open, step), then pass.c
+ * (operations). kernels.h has the engine's own kernels.
  */
 #ifndef TRAIN_ENGINE_PRIVATE_H
 #define TRAIN_ENGINE_PRIVATE_H
@@ -16,7 +16,7 @@
 #include "net/dropout.h"
 #include "net/program.h"
 
-/* State of an operation, in addition to its row of the program. */
+/* State that the engine keeps for each operation of the program. */
 struct unit {
 	struct math_layer *math;
 	struct kernel_list *list;
@@ -39,24 +39,24 @@ struct engine {
 
 	char *memory;
 	size_t bytes;
-	size_t piece;	/* images of the test set per forward pass of an evaluation */
+	size_t piece;	/* number of test images per forward pass of an evaluation */
 	float *scratch; /* four floats for each channel of the widest layer */
 	size_t channels;
 	int threads;
 	size_t part; /* index of the virtual rank that is running */
 
-	bool stale;	/* the layers must reload the model's values */
-	bool sync_norm; /* SyncBatchNorm, with several ranks */
+	bool stale;	/* whether the layers must reload the model's values */
+	bool sync_norm; /* whether SyncBatchNorm is used by several ranks */
 	double seconds[ENGINE_PHASES];
 	enum choose_level level;
 	char describe[256];
 };
 
-/* Does the work of engine_cpu.open(), with the library [math]. Collective. */
+/* Creates an engine that uses the library [math], as engine_cpu.open() does. Collective. */
 int engine_create(struct engine **engine, const struct engine_setup *setup, const struct math *math,
 		  struct ddp_error *error);
 
-/* Return the address of value [index], or of [area], in the current mode. */
+/* Return the address of value [index], or of memory area [area], for engine->mode. */
 void *engine_value(const struct engine *engine, int index);
 void *engine_area(const struct engine *engine, int area);
 
@@ -86,12 +86,12 @@ int choose_algorithm(const struct math *math, const struct math_layer *layer,
 void engine_choose(const struct engine *engine, const struct program_op *op,
 		   struct math_layer *layer);
 
-/* The convolution at [node] in the form that the list kernels use. */
+/* Returns the description of the convolution at [node] that the list kernels need. */
 struct kernel_window engine_window(const struct graph_node *node);
 
 /*
- * The CPU engine's options for program_create(). [lists]: use a list for every layer that supports
- * it.
+ * Returns the CPU engine's options for program_create(). If [lists] is true, every layer that
+ * supports a list of nonzero gradients uses one.
  */
 struct program_options engine_program_options(enum ddp_type type, bool dropout, bool lists);
 
@@ -102,14 +102,14 @@ int engine_threads(struct ddp *ddp, int *threads, struct ddp_error *error);
 
 /*
  * Runs the forward pass of all operations over [count] images. [batch] has the seed and the samples
- * for dropout; NULL: evaluation.
+ * for dropout, or is NULL for an evaluation.
  */
 int engine_forward(struct engine *engine, const struct batch *batch, size_t count,
 		   struct ddp_error *error);
 
 /*
  * Runs the backward pass from the gradient of the last value. Reports each parameter's gradient to
- * libddp when it is complete.
+ * libddp as soon as that gradient is complete.
  */
 int engine_backward(struct engine *engine, size_t count, struct ddp_error *error);
 

@@ -20,7 +20,7 @@
 
 enum { PAGE = 2 << 20 };
 
-/* bytes that fit into the second-level cache of every CPU with AVX2 or more */
+/* number of bytes that fit into the second-level cache of every CPU with AVX2 or more */
 enum { CACHE = 1 << 20 };
 
 /* An evaluation is always allowed this much memory, even if training needs less. */
@@ -151,7 +151,7 @@ static int count_sharers(const struct seat *seats, int count, const struct seat 
 	return found > 0 ? found : 1;
 }
 
-/* Returns the first number in OMP_NUM_THREADS ("8,2"), or 0. */
+/* Returns the first number in OMP_NUM_THREADS, 8 for "8,2". Returns 0 if there is none. */
 static int read_omp_num_threads(void)
 {
 	const char *text = getenv("OMP_NUM_THREADS");
@@ -282,7 +282,7 @@ static int cpu_open(struct engine **engine, const struct engine_setup *setup,
 
 	/*
 	 * OpenMP threads that spin while they wait would take CPU time from other ranks. libgomp
-	 * reads this variable when it is loaded, with the module.
+	 * reads this variable when the module, and libgomp with it, is loaded.
 	 */
 	setenv("OMP_WAIT_POLICY", "passive", 0);
 	math = ddp_module_open("onednn", "math", MATH_VERSION, sizeof(*math), NULL, &missing);
@@ -345,8 +345,8 @@ static void loss(const struct engine *engine, size_t count, size_t global)
 }
 
 /*
- * Waits for the sums over all ranks. With virtual ranks, the sums start when the last virtual rank
- * has run.
+ * Waits until the gradients are summed over all ranks. With virtual ranks, the sums start when the
+ * last virtual rank has run.
  */
 static int finish(struct engine *engine, struct ddp_error *error)
 {
@@ -374,8 +374,8 @@ static void read_step_vector(const struct engine *engine, struct engine_step *do
 }
 
 /*
- * Updates the parameters. If all ranks share them, each rank updates its part and waits for the
- * other ranks.
+ * Updates the parameters. If the ranks share the parameters in memory, each rank updates its part
+ * of them and waits for the other ranks.
  */
 static int optimize(struct engine *engine, uint64_t step, double rate, struct ddp_error *error)
 {

@@ -30,8 +30,8 @@ INLINE v_f32 source_value(const struct source *source, size_t at, size_t n, bool
 }
 
 /*
- * Makes the list for at most KERNEL_WORD channels of one pooled pixel, from channel [c] on. The
- * pixel's channel 0 is at [at].
+ * Makes the list for at most KERNEL_WORD channels of one pooled pixel, starting with channel [c].
+ * Channel 0 of the pixel is at index [at] of the source's arrays.
  */
 INLINE void list_word(const struct source *source, size_t at, size_t c, size_t out, float *values,
 		      uint64_t *bits, float *sums, bool half)
@@ -87,9 +87,9 @@ static TARGET void list(const struct kernel_window *window, size_t images, const
 /* --- Blocks of input channels --------------------------------------------------------------- */
 
 /*
- * A block has as many input channels ([width]) as fit into registers, so that all distances within
- * a block are constants. [rows] rows of [in] channels become in / width blocks of [rows] rows with
- * [width] channels.
+ * Input channels are divided into blocks of [width] channels, as many as fit into registers.
+ * Therefore all distances within a block are constants. An array of [rows] rows with [in] channels
+ * becomes in / width blocks of [rows] rows with [width] channels.
  */
 enum { VECTORS = LANES == 16 ? 2 : 1 };
 
@@ -115,7 +115,7 @@ INLINE void block_join(const float *from, size_t rows, size_t in, size_t width, 
 				store(to, r * in + b + c, load(from, 0, false), half);
 }
 
-/* Sets [rows] to the three rows of a window, which are [row] elements apart. */
+/* Sets [rows] to the addresses of a window's three rows, which are [row] elements apart. */
 INLINE void window_rows(const float *first, size_t row, const float *rows[3])
 {
 	rows[0] = first;
@@ -148,8 +148,8 @@ INLINE struct prefetch prefetch_image(const void *images, size_t i, size_t count
 /* --- Gradient of the weights ---------------------------------------------------------------- */
 
 /*
- * Returns the first input pixel of the window that each gradient affects, for LANES channels of
- * pooled pixel [p].
+ * Returns, for each of LANES channels of pooled pixel [p], the first input pixel of the window that
+ * the channel's gradient affects.
  */
 INLINE v_i32 window_pixels(const struct kernel_list *list, size_t p, size_t c, int32_t first,
 			   int32_t width)
@@ -163,7 +163,7 @@ INLINE v_i32 window_pixels(const struct kernel_list *list, size_t p, size_t c, i
 
 /*
  * Appends the nonzero gradients of LANES channels to the arrays of these channels. Reads [n] pooled
- * pixels of image [i], from pixel [at] on.
+ * pixels of image [i], starting with pixel [at].
  */
 INLINE void band_append(struct kernel_list *list, size_t width, size_t i, size_t at, size_t n,
 			size_t c)
@@ -188,7 +188,7 @@ INLINE void band_append(struct kernel_list *list, size_t width, size_t i, size_t
 	}
 }
 
-/* Sorts the gradients of [rows] pooled rows of image [i], from row [h] on, by channel. */
+/* Sorts the gradients of [rows] pooled rows of image [i] by channel, starting with row [h]. */
 INLINE void band_fill(struct kernel_list *list, size_t width, size_t i, size_t h, size_t rows)
 {
 	size_t begin = h * list->columns, end = begin + rows * list->columns;
@@ -297,8 +297,8 @@ INLINE void window_add(v_f32 *sums, v_f32 value, const float *weights)
 }
 
 /*
- * Adds the gradients of all output channels at one pooled pixel to LANES input channels of dx.
- * [pitch]: distance of dx's pixels, in elements.
+ * Adds the gradients of all output channels at one pooled pixel to LANES input channels of dx. Two
+ * adjacent pixels of dx are [pitch] elements apart.
  */
 INLINE void pixel_data(const uint64_t *bits, size_t words, const float *values,
 		       const float *weights, float *dx, size_t row, size_t pitch)

@@ -2,8 +2,8 @@
 /*
  * kernels-vector.c - the kernels for one instruction set
  *
- * With parameter [half], data in memory is bf16, otherwise f32. After inlining the parameter is a
- * constant, so kernels do not branch on it.
+ * If the parameter [half] is true, data in memory is bf16, otherwise f32. All functions with this
+ * parameter are inlined, so that it is a constant and kernels do not branch on it.
  */
 #include "config.h"
 
@@ -19,13 +19,13 @@
 			function(__VA_ARGS__, false); \
 	} while (0)
 
-/* Becomes a fused multiply-add if the instruction set has one. */
+/* The compiler makes this a fused multiply-add if the instruction set has one. */
 INLINE v_f32 multiply_add(v_f32 a, v_f32 b, v_f32 c)
 {
 	return a * b + c;
 }
 
-/* max(0, value); NaN stays NaN. */
+/* Returns max(0, value), or NaN for NaN. */
 INLINE v_f32 positive(v_f32 value)
 {
 	return only(~(value <= 0), value);
@@ -46,7 +46,7 @@ INLINE void store(void *to, size_t at, v_f32 value, bool half)
 		store_f32((float *)to + at, value);
 }
 
-/* Stores a [value] that was loaded from memory of the same type and needs no rounding. */
+/* Stores a [value] that needs no rounding, because it was loaded from memory of the same type. */
 INLINE void store_same(void *to, size_t at, v_f32 value, bool half)
 {
 	if (half)
@@ -215,8 +215,8 @@ static TARGET void widen(const void *from, float *to, size_t count)
 /* --- 2 x 2 max-pooling, and means over whole images ------------------------------------------ */
 
 /*
- * Takes the maximum of a window's four pixels, whose channels start at [at], at + channels, at +
- * row and at + row + channels.
+ * Computes the maximum of a window's four pixels for a vector of channels. In these pixels, the
+ * channels start at [at], at + channels, at + row and at + row + channels.
  */
 INLINE void max_window(const void *x, size_t at, size_t row, size_t channels, void *y, size_t to,
 		       uint8_t *which, bool half)
@@ -395,8 +395,8 @@ struct block {
 };
 
 /*
- * Computes mean and squared deviations of a block. The pass for the deviations also finds the
- * rounding error of the mean, and corrects the deviations for it.
+ * Computes the mean and the sum of squared deviations of each channel of a block. The pass for the
+ * deviations also finds the rounding error of the mean, and corrects the sum for that error.
  */
 INLINE void block_moments(const struct block *block, const void *x, struct strip *mean,
 			  struct strip *m2, bool half)
@@ -495,7 +495,7 @@ static TARGET void norm(const struct kernel_norm *norm, const void *x, const voi
 	FOR_TYPE(norm_all, norm, x, add, y, relu);
 }
 
-/* The gradient of the elements from [at] on, set to 0 where y <= 0. */
+/* Returns the gradient of [n] elements that start at index [at]. The gradient is 0 where y <= 0. */
 INLINE v_f32 passed(const void *dy, const void *y, size_t at, size_t n, bool half)
 {
 	v_f32 value = load_some(dy, at, n, half);
@@ -556,7 +556,7 @@ static TARGET void norm_sums(const struct kernel_norm *norm, const void *x, cons
 	FOR_TYPE(norm_sums_all, norm, x, y, dy, sums);
 }
 
-/* Coefficients for each channel: dx = factor * (dy - middle - (x - mean) * slope). */
+/* Coefficients for each channel in dx = factor * (dy - middle - (x - mean) * slope). */
 struct coefficients {
 	float factor[STRIP], middle[STRIP], slope[STRIP];
 };

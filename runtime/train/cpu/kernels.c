@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels.c - choice of the kernels, lists for convolutions, and the loss */
+/* kernels.c - choose the kernels, allocate lists for convolutions, and compute the loss */
 #include "config.h"
 
 #include <math.h>
@@ -9,7 +9,7 @@
 #include "base/xalloc.h"
 #include "kernels.h"
 
-/* bytes of an image that stay in the first-level cache while all channels read them */
+/* number of bytes of an image that stay in the first-level cache while all channels are computed */
 enum { BAND = 34 << 10 };
 
 const struct kernels *const kernels_tables[DDP_SIMD_COUNT] = {&kernels_plain, &kernels_avx2,
@@ -102,7 +102,7 @@ static size_t row_largest(const float *row, size_t classes)
 	return best;
 }
 
-/* Loss of one row. It is computed in f64, whose cost does not matter for few classes. */
+/* Computes the loss of one row in f64. For few classes, the cost of f64 does not matter. */
 static double row_loss(const float *row, size_t label, size_t classes, double smoothing,
 		       double scale, float *gradient, uint64_t *hits)
 {

@@ -21,10 +21,10 @@ struct kernel_window {
 	int out, size;
 };
 
-/* [count] rounded up to whole vectors of every instruction set. */
+/* Rounds [count] up to whole vectors of every instruction set. */
 #define KERNEL_WHOLE(count) (((size_t)(count) + 15) / 16 * 16)
 
-/* channels per 64-bit word of a bit mask */
+/* number of channels per 64-bit word of a bit mask */
 enum { KERNEL_WORD = 64 };
 
 /*
@@ -125,7 +125,7 @@ struct kernels {
 			  const void *dy, const float *sums, double n, void *dx, void *dy_out,
 			  enum ddp_type type);
 
-	/* Means over the rows of each image, and their backward pass. */
+	/* Compute the means over the rows of each image, and the backward pass of these means. */
 	void (*average_pool)(const void *x, void *y, size_t images, size_t rows, size_t channels,
 			     enum ddp_type type);
 	void (*average_pool_back)(const void *dy, void *dx, size_t images, size_t rows,
@@ -159,10 +159,10 @@ struct kernels {
 };
 
 /*
- * Softmax and cross entropy of [count] rows of [classes] f32 logits with label [smoothing], as in
- * PyTorch. Returns the sum of losses. Adds to [hits] the number of rows whose label has the largest
- * logit (the first one if several are equal). Writes the gradient times [scale] to [gradient]
- * (f32), unless it is NULL.
+ * Computes softmax and cross entropy of [count] rows of [classes] f32 logits, with label
+ * [smoothing] as in PyTorch. Returns the sum of losses. Adds to [hits] the number of rows whose
+ * label has the largest logit. If several logits are equal, the first of them counts as the
+ * largest. Writes the gradient times [scale] to [gradient] (f32), unless [gradient] is NULL.
  */
 double kernels_loss(const float *logits, const int32_t *labels, size_t count, size_t classes,
 		    float smoothing, float scale, float *gradient, uint64_t *hits);

@@ -4,9 +4,9 @@
  *
  * All arithmetic is f32. Images of another type are converted before use.
  *
- * The forward pass and the gradient of the input share one loop, gather(). A tap is a position of
- * the window, and has a matrix of weights. Each result is a sum over taps of the source pixel at
- * the tap times the tap's matrix. plain_load() packs the matrices.
+ * The forward pass and the gradient of the input share one loop, gather(). A position of the
+ * convolution's window is called a tap. Each tap has a matrix of weights, which plain_load() packs.
+ * Each result is a sum over taps: the source pixel at the tap times the tap's matrix.
  */
 #include "config.h"
 
@@ -27,13 +27,13 @@ enum { WIDTH = 16 };
 typedef float vector __attribute__((vector_size(WIDTH * sizeof(float))));
 
 /*
- * Weights for one direction: a matrix of [from] x [to] channels for each position of the window.
- * The [to] channels are padded to whole vectors.
+ * Weights of one direction, forward or backward. Each position of the window has a matrix of [from]
+ * x [to] channels. The [to] channels are padded to whole vectors.
  */
 struct side {
 	int from, to;
-	size_t vectors;	 /* vectors that hold [to] channels */
-	vector *weights; /* indexed by vector, tap and [from] channel */
+	size_t vectors;	 /* number of vectors that hold [to] channels */
+	vector *weights; /* matrices, indexed by vector, tap and [from] channel */
 };
 
 struct math_layer {
@@ -145,7 +145,7 @@ static int plain_create(struct math_layer **result, const struct math_options *o
 	return 0;
 }
 
-/* Packs the weights, whose order is O, H, W, I. */
+/* Packs the weights, which have the order O, H, W, I in [weights]. */
 static void plain_load(struct math_layer *layer, const float *weights, const float *bias)
 {
 	size_t in = (size_t)layer->options.in, out = (size_t)layer->options.out;
@@ -206,7 +206,7 @@ struct plane {
 	int height, width;
 };
 
-/* Computes one vector of channels of the result at (row, column). */
+/* Adds the products of all taps to [sum], one vector of channels of the result at (row, column). */
 static void gather_one(const struct math_layer *layer, const struct side *side,
 		       const vector *weights, struct plane source, const float *from, int row,
 		       int column, vector *sum)
@@ -229,7 +229,7 @@ static void gather_one(const struct math_layer *layer, const struct side *side,
 	}
 }
 
-/* Computes one image [to] from one image [from]. [bias] initializes the sums. */
+/* Computes the image [to] from the image [from]. [bias] initializes the sums. */
 static void gather(const struct math_layer *layer, const struct side *side, struct plane source,
 		   const float *from, struct plane result, float *to, const vector *bias, bool relu)
 {

@@ -2,10 +2,10 @@
 /*
  * math.h - interface to libraries for convolutions and dense layers of the CPU engine
  *
- * The library is a module (ddp_onednn.so). Without the module, loops in plain C (math_plain) are
- * used. They are also the reference for tests. Parameters and their gradients are f32, in the
- * layouts of graph.h. Other layouts are internal to the library. Activations are N, H, W, C in
- * [type].
+ * The library is a module (ddp_onednn.so). If the module is missing, the engine uses loops in plain
+ * C (math_plain), which are also the reference for tests. Parameters and their gradients are f32,
+ * in the layouts of graph.h. Other layouts are internal to the library. Activations have the order
+ * N, H, W, C and the type [type].
  */
 #ifndef TRAIN_MATH_H
 #define TRAIN_MATH_H
@@ -28,7 +28,7 @@ struct math_options {
 	int threads;
 };
 
-/* Height or width of the output for a height or width [size] of the input. */
+/* Returns the height or width of the output if [size] is the height or width of the input. */
 static inline int math_out_size(const struct math_options *options, int size)
 {
 	return (size + 2 * options->pad - options->size) / options->stride + 1;
@@ -58,23 +58,23 @@ struct math {
 		      struct ddp_error *error);
 
 	/*
-	 * Return the number of algorithms of [pass] (at least 1) and the name of algorithm [number]
-	 * ("direct", "winograd"), and choose an algorithm. Algorithm 0 is the exact one, and is
-	 * chosen initially.
+	 * algorithms() returns the number of algorithms for [pass], at least 1. algorithm() returns
+	 * the name of algorithm [number] ("direct", "winograd"). choose() selects an algorithm.
+	 * Algorithm 0 is exact, and is selected initially.
 	 */
 	int (*algorithms)(const struct math_layer *layer, enum math_pass pass);
 	const char *(*algorithm)(const struct math_layer *layer, enum math_pass pass, int number);
 	void (*choose)(struct math_layer *layer, enum math_pass pass, int number);
 
 	/*
-	 * Sets the parameters; [bias] may be NULL. The arrays must stay valid until the next call
+	 * Sets the parameters. [bias] may be NULL. Both arrays must stay valid until the next call
 	 * of load().
 	 */
 	void (*load)(struct math_layer *layer, const float *weights, const float *bias);
 
 	/*
-	 * Forward pass of the first [count] images, at least one. The first call with a new [count]
-	 * takes longer, as the library prepares for it.
+	 * Runs the forward pass of the first [count] images, at least one. The first call with a
+	 * new [count] takes longer, because the library prepares for it.
 	 */
 	int (*forward)(struct math_layer *layer, size_t count, const void *x, void *y,
 		       struct ddp_error *error);

@@ -55,10 +55,10 @@ int engine_fail(const struct engine *engine, int status, struct ddp_error *error
 /* --- BatchNorm --------------------------------------------------------------------------- */
 
 /*
- * BatchNorm as PyTorch defines it: a batch is normalised with its biased variance, and the running
- * variance is an average of unbiased variances. With SyncBatchNorm the means, the variances and the
- * sums of the backward pass are over all ranks. The gradients of scale and shift are sums over this
- * rank's samples only, as libddp sums gradients later.
+ * BatchNorm works as PyTorch defines it. A batch is normalised with its biased variance, and the
+ * running variance is an average of unbiased variances. With SyncBatchNorm the means, the variances
+ * and the sums of the backward pass are over all ranks. The gradients of scale and shift are sums
+ * over this rank's samples only, because libddp sums these gradients over all ranks later.
  */
 
 #define EPSILON 1e-5
@@ -134,8 +134,8 @@ static void invert(const struct kernel_norm *norm, const float *variance, double
 }
 
 /*
- * BatchNorm of operation [index]. With [train], normalises with the statistics of the batch, and
- * updates the running statistics. Otherwise normalises with the running statistics.
+ * Runs BatchNorm of operation [index]. If [train] is true, normalises with the statistics of the
+ * batch, and updates the running statistics. Otherwise normalises with the running statistics.
  */
 static int norm_forward(struct engine *engine, int index, size_t count, bool train,
 			struct ddp_error *error)
@@ -222,7 +222,7 @@ void *engine_value(const struct engine *engine, int index)
 	return engine_area(engine, engine->program->values[index].data);
 }
 
-/* If the model's parameters have changed, loads them into the library's layers. */
+/* If the model's parameters have changed, loads the new values into the library's layers. */
 static void load(struct engine *engine)
 {
 	for (int i = 0; engine->stale && i < engine->program->op_count; i++) {
@@ -239,7 +239,7 @@ static void load(struct engine *engine)
 	engine->stale = false;
 }
 
-/* Address of image [image] of value [index]. */
+/* Returns the address of image number [image] in value [index]. */
 static char *image_of(const struct engine *engine, int index, size_t image)
 {
 	return (char *)engine_value(engine, index) +
@@ -260,8 +260,8 @@ static void max_pool(const struct engine *engine, const struct program_op *op, c
 }
 
 /*
- * Runs a convolution and the max-pool after it, in pieces of images. Piece sizes differ by at most
- * one.
+ * Runs a convolution and the max-pool after it on a few images at a time. The numbers of images
+ * differ by at most one.
  */
 static int pooled(const struct engine *engine, int index, size_t count, struct ddp_error *error)
 {
@@ -308,7 +308,7 @@ static void drop(struct engine *engine, int index, const struct batch *batch, si
 			      keep, dropout->scale, count * elements, engine->setup.type);
 }
 
-/* Dropout in an evaluation: copies the input. */
+/* Runs a dropout in an evaluation, where a dropout only copies its input. */
 static void copy_input(const struct engine *engine, const struct program_op *op, size_t count)
 {
 	const char *x = engine_value(engine, op->input);
@@ -374,8 +374,8 @@ int engine_forward(struct engine *engine, const struct batch *batch, size_t coun
 /* --- Backward pass ----------------------------------------------------------------------- */
 
 /*
- * The ReLU that ends an operation masks the gradient of the operation's output in place. Nothing
- * reads that gradient after it was passed on to the operation's inputs.
+ * The ReLU that ends an operation masks the gradient of the operation's output in place. This is
+ * safe because nothing reads that gradient after it was passed on to the operation's inputs.
  */
 
 struct back {
@@ -404,8 +404,8 @@ static int ready(const struct back *back, int parameter)
 	int status;
 
 	/*
-	 * SyncBatchNorm's all-reduce must not run while gradients are summed. So with
-	 * SyncBatchNorm, ready_all() reports all gradients after the pass.
+	 * SyncBatchNorm's all-reduce must not run while libddp sums gradients. Therefore, with
+	 * SyncBatchNorm, ready_all() reports all gradients after the backward pass.
 	 */
 	if (parameter < 0 || engine->sync_norm)
 		return 0;
@@ -414,7 +414,7 @@ static int ready(const struct back *back, int parameter)
 	return status;
 }
 
-/* Reports the operation's parameters as ready, from the last to the first. */
+/* Reports the operation's parameters to libddp as ready, from the last to the first. */
 static int both_ready(const struct back *back, struct ddp_error *error)
 {
 	int status = ready(back, back->op->node->bias);
@@ -601,7 +601,7 @@ static int run_op_back(struct engine *engine, int index, size_t count, struct dd
 	return status;
 }
 
-/* With SyncBatchNorm, reports all parameters as ready, from the last to the first. */
+/* With SyncBatchNorm, reports all parameters to libddp as ready, from the last to the first. */
 static int ready_all(struct engine *engine, struct ddp_error *error)
 {
 	const struct model *model = engine->setup.model;

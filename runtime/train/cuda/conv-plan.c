@@ -17,12 +17,12 @@
 enum { WORKSPACE_PART = 8 };
 
 /*
- * ALIGNMENT: bytes; the engine's arrays are aligned to more. RESULTS: maximum number of proposals;
- * the heuristics give fewer.
+ * ALIGNMENT is in bytes, and all arrays of the engine are aligned to more. RESULTS is the maximum
+ * number of cuDNN's proposals, which is more than its heuristics make.
  */
 enum { ALIGNMENT = 16, RESULTS = 40 };
 
-/* Numbers of a graph's intermediate tensors, which are not stored in memory. */
+/* Numbers that identify a graph's intermediate tensors, which are not stored in memory. */
 enum { INNER_SUM = CONV_TENSORS, INNER_BIASED };
 
 /* Only the forward pass includes the bias and the ReLU. */
@@ -34,8 +34,8 @@ static bool has_bias(const struct conv_problem *problem)
 /* --- Sizes and titles ----------------------------------------------------------------------- */
 
 /*
- * Shape of a tensor. Sizes are in cuDNN's order: N, C, H, W or O, I, H, W. The strides describe the
- * layout N, H, W, C.
+ * Shape of a tensor. [sizes] are in cuDNN's order: N, C, H, W or O, I, H, W. The order in memory is
+ * N, H, W, C, which the strides passed to cuDNN describe.
  */
 struct shape {
 	int64_t sizes[4];
@@ -130,7 +130,7 @@ static bool is_ok(const struct conv_parts *parts)
 	return parts->status == CUDNN_STATUS_SUCCESS;
 }
 
-/* Adds a descriptor. Returns NULL after a failure. */
+/* Adds a descriptor to [parts]. Returns NULL if this fails or a function failed before. */
 static cudnnBackendDescriptor_t add(struct conv_parts *parts, cudnnBackendDescriptorType_t type)
 {
 	cudnnBackendDescriptor_t it = NULL;
@@ -220,7 +220,7 @@ static cudnnBackendDescriptor_t add_tensor(struct conv_parts *parts, int64_t num
 	return finish(parts, it, "tensor");
 }
 
-/* A tensor in the caller's memory. */
+/* Adds a tensor that is in the caller's memory. */
 static cudnnBackendDescriptor_t add_outer(struct conv_parts *parts,
 					  const struct conv_problem *problem,
 					  enum conv_tensor tensor)
@@ -233,7 +233,7 @@ static cudnnBackendDescriptor_t add_outer(struct conv_parts *parts,
 	return add_tensor(parts, tensor, shape_of(problem, tensor), of);
 }
 
-/* An intermediate tensor, whose type is f32. */
+/* Adds an intermediate tensor. Its type is f32. */
 static cudnnBackendDescriptor_t add_inner(struct conv_parts *parts,
 					  const struct conv_problem *problem, int64_t number)
 {
@@ -362,7 +362,7 @@ static cudnnBackendDescriptor_t add_graph(struct conv_parts *parts,
 
 /* --- Engines -------------------------------------------------------------------------------- */
 
-/* Reads the engine's numerical notes, as a bit mask. */
+/* Returns the engine's numerical notes as a bit mask. */
 static unsigned int read_notes(struct conv_parts *parts, cudnnBackendDescriptor_t engine)
 {
 	cudnnBackendNumericalNote_t list[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
@@ -386,9 +386,9 @@ static bool is_exact(const struct layer_options *options)
 }
 
 /*
- * Whether the arithmetic is acceptable. Sums must be f32. Large Winograd tiles are rejected, since
- * their errors exceed the tolerance of the gradient tests. If exact f32 products are requested,
- * tensor cores are rejected, since they round f32 to tf32.
+ * Whether the arithmetic of an engine with [notes] is acceptable. Sums must be f32. Large Winograd
+ * tiles are rejected, because their errors exceed the tolerance of the gradient tests. If exact f32
+ * products are requested, tensor cores are rejected, because they round f32 to tf32.
  */
 static bool is_acceptable(const struct layer_options *options, unsigned int notes)
 {
@@ -411,8 +411,8 @@ struct engine_notes {
 };
 
 /*
- * Reads the properties of a proposal's engine. Engine 0 is cuDNN's last resort: it needs no scratch
- * memory, and is slow.
+ * Reads the properties of the engine that a proposal uses. cuDNN proposes engine 0 as a last
+ * resort, because it needs no scratch memory, but is slow.
  */
 static struct engine_notes read_engine(const struct conv_problem *problem,
 				       cudnnBackendDescriptor_t config)
@@ -436,8 +436,8 @@ static struct engine_notes read_engine(const struct conv_problem *problem,
 }
 
 /*
- * Sweeps over the proposals. The first sweep that gives a plan is the last. Plans of the last two
- * sweeps in the table are slow.
+ * The proposals are searched in up to four sweeps, with weaker and weaker requirements. The first
+ * sweep that finds a plan is the last one. Plans that the last two sweeps find are slow.
  */
 static const struct sweep {
 	cudnnBackendHeurMode_t mode;

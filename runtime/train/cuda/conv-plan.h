@@ -2,13 +2,13 @@
 /*
  * conv-plan.h - describes a pass of a convolution as a cuDNN graph, and builds plans to execute it
  *
- * Only conv_plan_run() calls the CUDA runtime. For tests, the other functions also work on a
- * machine without a GPU, if they get the properties of a GPU (CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR).
+ * Only conv_plan_run() calls the CUDA runtime. The other functions also work without a GPU if they
+ * get the properties of one (CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR). Tests use this.
  */
 #ifndef TRAIN_CUDA_CONV_PLAN_H
 #define TRAIN_CUDA_CONV_PLAN_H
 
-/* NVIDIA's headers cause these warnings. */
+/* NVIDIA's headers cause the warnings that are disabled here. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wundef"
 #pragma GCC diagnostic ignored "-Wstrict-prototypes"
@@ -34,8 +34,8 @@ struct conv_problem {
 };
 
 /*
- * The GPU to build plans for: that of [handle] or, on a machine without a GPU, one with
- * [properties].
+ * GPU for which plans are built: the GPU of [handle] or, on a machine without a GPU, one that has
+ * the [properties].
  */
 struct conv_gpu {
 	cudnnHandle_t handle;
@@ -53,7 +53,7 @@ struct conv_parts {
 	char text[384]; /* "pointwise operation: CUDNN_STATUS_BAD_PARAM: ..." */
 };
 
-/* A plan, and the number of its proposal in the heuristics' list. */
+/* A plan. [number] is that of the proposal in the list of cuDNN's heuristics. */
 struct conv_candidate {
 	cudnnBackendDescriptor_t plan;
 	size_t workspace;

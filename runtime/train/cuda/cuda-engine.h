@@ -138,8 +138,8 @@ int cuda_forward(struct engine *engine, struct ddp_error *error);
 int cuda_backward(struct engine *engine, struct ddp_error *error);
 
 /*
- * Copies libddp's error to [error], and adds the number of gradient sums that were complete.
- * Returns [status].
+ * Copies libddp's error to [error], and adds the number of gradient sums that were complete to the
+ * text. Returns [status].
  */
 int cuda_fail(const struct engine *engine, int status, struct ddp_error *error);
 
@@ -153,7 +153,7 @@ int cuda_evaluate(struct engine *engine, const struct batch *batch,
 int cuda_push(struct engine *engine, struct ddp_error *error);
 int cuda_pull(struct engine *engine, struct ddp_error *error);
 
-/* Waits for all work on COMPUTE, with the time limit of libddp. */
+/* Waits for all work on COMPUTE, at most as long as libddp's timeout. */
 int cuda_wait(struct engine *engine, struct ddp_error *error);
 
 #endif /* TRAIN_CUDA_ENGINE_H */

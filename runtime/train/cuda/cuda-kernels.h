@@ -3,17 +3,17 @@
  * cuda-kernels.h - the CUDA engine's own kernels
  *
  * Each function enqueues a kernel on [stream] and returns. device_check() reports launch errors.
- * Pointers are to device memory unless stated otherwise. Activations are N, H, W, C in [type] (f32,
- * bf16, f16), aligned to 16 bytes. Arithmetic is f32, and results are rounded once. All kernels are
- * deterministic: they sum in a fixed order, without atomic additions.
+ * Pointers are to device memory unless stated otherwise. Activations have the order N, H, W, C and
+ * the type [type] (f32, bf16, f16), and are aligned to 16 bytes. Arithmetic is f32, and results are
+ * rounded once. All kernels are deterministic: they sum in a fixed order, without atomic additions.
  *
- * An image must have a multiple of 16 bytes. So must a sample of a dropout, and the channels of a
- * pixel in pools and BatchNorm. All networks of ddp-train satisfy this.
+ * The size of an image must be a multiple of 16 bytes. The same is true for a sample of a dropout,
+ * and for the channels of a pixel in pools and BatchNorm. All networks of ddp-train satisfy this.
  *
- * STEP DATA. Values that differ between steps are in device memory, in struct kernel_step, not in
- * arguments, because a captured graph is launched for every step. A batch has a capacity of [batch]
- * samples, of which order->count are used. Unused samples are computed too, but have no effect:
- * their images are black, their gradients are zero, and means do not include them.
+ * STEP DATA. A captured graph is launched for every step. Therefore values that differ between
+ * steps are in device memory, in struct kernel_step, and not in arguments. A batch has a capacity
+ * of [batch] samples, of which order->count are used. Unused samples are computed too, but have no
+ * effect: their images are black, their gradients are zero, and means do not include them.
  *
  * The sources (*.cu) are CUDA C++ with the macros of gpu/launch.cuh, so that tests can compile them
  * for the host.
@@ -43,7 +43,7 @@ struct kernel_scratch {
 
 /* --- Step data and results ---------------------------------------------------------------------- */
 
-/* Numbers of the optimizer for one step: members of struct optim_numbers. */
+/* Values of the optimizer that differ between steps. They are members of struct optim_numbers. */
 struct kernel_pace {
 	float rate, root, shrink;
 };
@@ -88,7 +88,7 @@ struct kernel_result {
 	uint32_t skipped;
 	float scale;
 	int32_t good_steps;
-	uint64_t updates;  /* optimizer steps done, including this one */
+	uint64_t updates;  /* number of optimizer steps done, including this one */
 	uint64_t sequence; /* written last */
 };
 
@@ -115,7 +115,7 @@ void kernel_gather(void *stream, const struct kernel_images *images, struct kern
 
 /* --- Loss --------------------------------------------------------------------------------------- */
 
-/* Softmax and cross entropy, defined as in cpu/kernels.h. */
+/* Arguments for softmax and cross entropy, which are defined as in cpu/kernels.h. */
 struct kernel_loss {
 	const struct kernel_order *order;
 	const struct kernel_state *state;
@@ -149,8 +149,8 @@ void kernel_narrow(void *stream, const float *from, void *to, size_t count, enum
 void kernel_widen(void *stream, const void *from, float *to, size_t count, enum ddp_type type);
 
 /*
- * Dropout as specified in dropout.h. Forward and backward pass are the same function, as the mask
- * depends only on the element's position.
+ * Parameters of a dropout as specified in dropout.h. kernel_dropout() is both the forward and the
+ * backward pass, because the mask depends only on the element's position.
  */
 struct kernel_dropout {
 	uint32_t limit;
@@ -179,11 +179,11 @@ void kernel_max_pool(void *stream, const struct kernel_pool *pool,
 		     const uint64_t *orders, size_t batch, const void *x, void *y, uint8_t *which,
 		     enum ddp_type type);
 /*
- * Backward pass of up to three operations: dropout with [scale] (1: no dropout), the pool and, if
- * [y] is not NULL, the ReLU before the pool. [y] is the result of the dropout or, without dropout,
- * of the pool. All of dx is written: dy * scale at the maxima where y > 0, else 0. If [sums] is not
- * NULL, it gets the sum of each channel of dx, which is the gradient of a bias. This needs
- * kernel_sums_bytes() of scratch memory.
+ * Runs the backward pass of up to three operations: a dropout with [scale], the pool, and the ReLU
+ * before the pool. [scale] is 1 if there is no dropout. [y] is the result of the dropout or,
+ * without dropout, of the pool. It is NULL if there is no ReLU. All of dx is written: dy * scale at
+ * the maxima where y > 0, and 0 elsewhere. If [sums] is not NULL, it gets the sum of each channel
+ * of dx, which is the gradient of a bias. The sums need kernel_sums_bytes() of scratch memory.
  */
 void kernel_max_pool_back(void *stream, const struct kernel_pool *pool, size_t batch,
 			  const void *dy, const uint8_t *which, const void *y, float scale,
@@ -197,8 +197,8 @@ void kernel_average_pool_back(void *stream, size_t batch, size_t rows, size_t ch
 /* --- BatchNorm ---------------------------------------------------------------------------------- */
 
 /*
- * [rows] is the number of rows of one image. In the functions below, [statistics] has n, then
- * [channels] means, then [channels] values of 1 / deviation.
+ * [rows] is the number of rows (pixels) of one image. In the functions below, [statistics] has the
+ * number of values per channel, then [channels] means, then [channels] values of 1 / deviation.
  */
 struct kernel_norm {
 	size_t rows, channels;
@@ -223,9 +223,9 @@ void kernel_norm_measure(void *stream, const struct kernel_norm *norm,
 			 const struct kernel_scratch *scratch, const struct kernel_measured *to,
 			 enum ddp_type type);
 /*
- * Combines the moments of [ranks] ranks to statistics, in rank order and in double precision. With
- * one rank the bits equal those of kernel_norm_measure(). If [ranks] is 0, for an evaluation, the
- * statistics are the running values, which do not change.
+ * Computes the statistics from the moments of [ranks] ranks, in rank order and in double precision.
+ * With one rank, the bits are equal to those from kernel_norm_measure(). For an evaluation, pass 0
+ * as [ranks]: the statistics are then the running values, which do not change.
  */
 void kernel_norm_combine(void *stream, const struct kernel_norm *norm, const float *moments,
 			 int ranks, const struct kernel_measured *to);
@@ -235,8 +235,8 @@ struct kernel_normed {
 	const float *statistics, *scale, *shift;
 };
 /*
- * Computes y of struct kernel_normed, plus [add] unless NULL. With [relu], negative results become
- * 0. y may be equal to x or add.
+ * Computes y of struct kernel_normed, and adds [add] unless that is NULL. With [relu], negative
+ * results become 0. y may be the same array as x or add.
  */
 void kernel_norm_apply(void *stream, const struct kernel_norm *norm, size_t batch,
 		       const struct kernel_normed *normed, const void *add, bool relu, void *y,
@@ -269,8 +269,8 @@ void kernel_column_sums(void *stream, const void *dy, size_t rows, size_t channe
 /* --- First convolution -------------------------------------------------------------------------- */
 
 /*
- * A convolution from one channel to 32, with 3 x 3 windows, stride 1 and no padding. One channel is
- * too few for matrix units. Outputs are aligned to 16 bytes.
+ * A convolution from one channel to 32, with 3 x 3 windows, stride 1 and no padding. It has its own
+ * kernel because one channel is too few for matrix units. Outputs are aligned to 16 bytes.
  */
 enum { KERNEL_FIRST_OUT = 32, KERNEL_FIRST_SIZE = 3 };
 struct kernel_first {
@@ -286,7 +286,7 @@ void kernel_first_back(void *stream, const struct kernel_first *first, size_t ba
 
 /* --- Optimizer ---------------------------------------------------------------------------------- */
 
-/* The 2-norm of the unscaled gradients, and whether an element is not finite. */
+/* [norm] is the 2-norm of the unscaled gradients. [overflow] is set if an element is not finite. */
 struct kernel_norm2 {
 	double norm;
 	uint32_t overflow;
@@ -297,14 +297,14 @@ void kernel_norm2(void *stream, const float *gradients, size_t count,
 		  struct kernel_norm2 *norm2);
 
 /*
- * Does what optim_step() does, with equal bits, for [count] elements. Gradients are first divided
- * by the loss scale and clipped to the norm [clip] (0: not clipped). If there is a loss scale and
+ * Updates [count] values as optim_step() does, with equal bits. Gradients are first divided by the
+ * loss scale and clipped to the norm [clip], unless [clip] is 0. If there is a loss scale and
  * [norm2] reports an overflow, the values do not change. [norm2] is NULL if there is neither
- * clipping nor a loss scale. If [narrow] is not NULL, it gets the values in [type].
+ * clipping nor a loss scale. If [narrow] is not NULL, it gets a copy of the values in [type].
  *
  * Also ends the step: updates step->next as ddp_scaler_update() does, and writes [word] and the
- * state to the step's slot of the results in host memory. The result can arrive before the last
- * values are written.
+ * state to [results], which is in host memory. The result of the step can arrive there before the
+ * last values are written.
  */
 struct optim;
 struct kernel_end {

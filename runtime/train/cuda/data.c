@@ -37,7 +37,7 @@ static uint32_t *indices(const struct data *data, struct kernel_step *step)
 	return (void *)(orders(step) + data->setup.batch);
 }
 
-/* Sets the device pointers; see device_part(). */
+/* Sets the pointers to the device memory. Called twice, as described at struct device_parts. */
 static void divide(struct data *data, size_t samples, struct device_parts *parts)
 {
 	data->images.pixels = device_part(parts, samples * data->bytes);
@@ -83,7 +83,7 @@ int data_open(struct data **result, const struct data_setup *setup, struct ddp_e
 
 enum { PIECE = 4 << 20 };
 
-/* Copies the images to the device in pieces, as images are not contiguous in a file. */
+/* Copies the images to the device in pieces, because images are not contiguous in a file. */
 static int copy_set(struct data *data, struct ddp_error *error)
 {
 	const struct data_setup *setup = &data->setup;

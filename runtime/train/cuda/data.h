@@ -55,7 +55,7 @@ struct data {
 
 	/*
 	 * The device memory at [step] and each slot have the same layout: a struct kernel_step,
-	 * then orders and indices of the step's samples.
+	 * then the orders and indices of the step's samples.
 	 */
 	struct kernel_step *step;
 	char *slots;
@@ -64,15 +64,15 @@ struct data {
 };
 
 /*
- * Allocates [data] for [setup], whose pointers must outlive [data]. Free [data] with free(). The
- * device memory is freed with the device. Returns 0, or device_alloc()'s error with the size of the
- * images and a remedy.
+ * Allocates [data] for [setup], whose pointers must stay valid as long as [data]. Free [data] with
+ * free(). Its device memory is freed when the device is closed. Returns 0, or device_alloc()'s
+ * error with the size of the images and a remedy.
  */
 int data_open(struct data **data, const struct data_setup *setup, struct ddp_error *error);
 
 /*
- * Enqueues a copy of the data of a step over [batch] to the device. The first call also copies the
- * set. Returns 0 or the device's error.
+ * Enqueues a copy of the data for a step over [batch] to the device. The first call also copies the
+ * data set. Returns 0 or the device's error.
  */
 int data_send(struct data *data, const struct batch *batch, const struct data_step *step,
 	      struct ddp_error *error);

@@ -80,10 +80,10 @@ int device_list(char (*uuids)[DEVICE_UUID], int most, struct ddp_error *error)
 /* --- Open -------------------------------------------------------------------------------------- */
 
 /*
- * Determines how much memory CUDA's context uses. Nothing else is allocated yet, so the size is
- * what the driver counts for this process. In containers that hide processes the driver has no
- * count. Then the size is an estimate: the usual size, or what all processes use together, if that
- * is less.
+ * Measures how much memory CUDA's context uses. This process has allocated nothing else on the GPU
+ * yet, so the size is the number that the driver reports for this process. In containers that hide
+ * processes, the driver reports 0. Then the size is an estimate: the smaller of USUAL_CONTEXT and
+ * the memory that all processes on the GPU use together.
  */
 static int measure_memory(struct device *device, double share, struct ddp_error *error)
 {
@@ -124,7 +124,7 @@ static int open_gpu(struct device *device, double share, struct ddp_error *error
 
 	if (!status)
 		status = cuda_error(device, cudaSetDevice(info->index), "opening it", error);
-	/* Let waiting calls sleep, not spin, as a rank can have only one CPU. */
+	/* Make waiting calls sleep and not spin, because a rank may have only one CPU. */
 	if (!status && cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync) != cudaSuccess)
 		(void)cudaGetLastError();
 	if (!status)
@@ -165,8 +165,8 @@ void *device_stream(const struct device *device, enum device_stream stream)
 /* --- Close ------------------------------------------------------------------------------------- */
 
 /*
- * Returns false while work is under way. Returns true after an error, since CUDA then frees objects
- * without waiting.
+ * Returns false while work is unfinished. Returns true after an error, because CUDA then frees
+ * objects without waiting for work.
  */
 static bool is_idle(const struct device *device)
 {
@@ -384,9 +384,9 @@ void device_measure(struct device *device)
 /* --- Copies ------------------------------------------------------------------------------------ */
 
 /*
- * The call for pageable memory can return before the copy is done: CUDA does not specify this, and
- * it happens if the GPU reads host memory directly. So wait for such copies. Graphs must not
- * contain such copies, and the emulation rejects them.
+ * cudaMemcpyAsync() for pageable memory can return before the copy is done. CUDA does not specify
+ * this, but it happens if the GPU reads host memory directly. Therefore this function waits for
+ * such copies. Graphs must not contain them, and the emulation rejects them there.
  */
 int device_copy(struct device *device, enum device_stream stream, void *to, const void *from,
 		size_t bytes, struct ddp_error *error)
@@ -406,8 +406,8 @@ int device_copy(struct device *device, enum device_stream stream, void *to, cons
 /* --- Order ------------------------------------------------------------------------------------- */
 
 /*
- * Each stream needs only one event: recording an event again does not affect a wait that was
- * enqueued before.
+ * One event per stream is enough: recording an event again does not affect a wait that was enqueued
+ * before.
  */
 int device_order(struct device *device, enum device_stream later, enum device_stream earlier,
 		 struct ddp_error *error)
@@ -438,8 +438,8 @@ int device_ended(struct device *device, enum device_stream stream, struct ddp_er
 /* --- Graphs ------------------------------------------------------------------------------------ */
 
 /*
- * In relaxed mode, calls of libraries during the capture do not invalidate it, whether in this
- * thread or in threads of NCCL.
+ * In relaxed mode, a capture stays valid if libraries call CUDA during the capture, whether in this
+ * thread or in NCCL's threads.
  */
 int device_capture_begin(struct device *device, struct ddp_error *error)
 {
@@ -449,7 +449,7 @@ int device_capture_begin(struct device *device, struct ddp_error *error)
 	return cuda_error(device, result, "starting the capture of a graph", error);
 }
 
-/* The flag lets nodes keep the priorities of the streams on which they were captured. */
+/* With the flag, nodes keep the priorities of the streams on which they were captured. */
 int device_capture_end(struct device *device, struct device_graph **graph, struct ddp_error *error)
 {
 	const unsigned int flags = cudaGraphInstantiateFlagUseNodePriority;

@@ -69,10 +69,10 @@ void *device_stream(const struct device *device, enum device_stream stream);
 /* --- Memory ------------------------------------------------------------------------------- */
 
 /*
- * Allocate zeroed device memory, aligned to 256 bytes, or host memory that the GPU can access.
- * Messages use [what], such as "activations of 512 samples", and, unless it is NULL, [remedy], such
- * as "Lower --batch." Both functions wait. device_close() frees what was not freed before. Device
- * memory counts towards the limit.
+ * device_alloc() allocates zeroed device memory, aligned to 256 bytes, which counts towards the
+ * limit. device_alloc_host() allocates host memory that the GPU can access. Error texts contain
+ * [what], such as "activations of 512 samples", and, unless it is NULL, [remedy], such as "Lower
+ * --batch." Both functions wait. device_close() frees memory that was not freed before.
  */
 int device_alloc(struct device *device, void **memory, size_t bytes, const char *what,
 		 const char *remedy, struct ddp_error *error);
@@ -126,8 +126,8 @@ size_t device_context(const struct device *device);
 void device_measure(struct device *device);
 
 /*
- * Copies between host and device, in either direction, or on the device. If the host memory is not
- * from device_alloc_host(), waits for all work on [stream].
+ * Copies [bytes] bytes between host and device, in either direction, or on the device. If the host
+ * memory is not from device_alloc_host(), waits for all work on [stream].
  */
 int device_copy(struct device *device, enum device_stream stream, void *to, const void *from,
 		size_t bytes, struct ddp_error *error);
@@ -170,12 +170,12 @@ int device_capture_end(struct device *device, struct device_graph **graph, struc
 int device_launch(struct device *device, struct device_graph *graph, struct ddp_error *error);
 
 /*
- * If the graph contains collectives, must be called before their communicator is aborted. NULL is
- * legal.
+ * Destroys the graph. A graph that contains collectives must be destroyed before their communicator
+ * is aborted. Does nothing for NULL.
  */
 void device_graph_destroy(struct device_graph *graph);
 
-/* Number of nodes, for the log and tests. */
+/* Returns the number of the graph's nodes, for the log and tests. */
 size_t device_graph_nodes(const struct device_graph *graph);
 
 #endif /* TRAIN_DEVICE_H */

@@ -3,8 +3,8 @@
  * elements.cu - element-wise operations
  *
  * All operations are bound by memory. Each element is read and written once. A thread accesses a
- * pack of 16 bytes, and adjacent threads access adjacent packs, so enough bytes are in flight. One
- * thread processes the last, incomplete pack.
+ * pack of 16 bytes, and adjacent threads access adjacent packs, so that enough bytes are in flight.
+ * If the last pack is incomplete, one thread processes it.
  */
 #include "cuda-kernels.h"
 #include "gpu/launch.cuh"
@@ -43,7 +43,7 @@ static __global__ void elements(const FROM *a, const FROM *b, TO *y, size_t coun
 
 /* --- One or two arrays to one array ------------------------------------------------------------ */
 
-/* With only one array, [b] is equal to [a]. */
+/* Applies ACT to the elements of [a] and [b]. For operations on one array, [b] is equal to [a]. */
 template <int ACT>
 static void act(void *stream, const void *a, const void *b, void *y, size_t count, float scale,
 		enum ddp_type type)

@@ -2,7 +2,7 @@
 /*
  * engine-cuda.c - the GPU engine: open, memory and close
  *
- * step.c runs steps, walk.c enqueues operations, data.c has the data set on the device.
+ * step.c runs steps, walk.c enqueues operations, and data.c copies the data set to the device.
  */
 #include "config.h"
 
@@ -28,7 +28,7 @@ static int cuda_join(struct ddp *ddp, struct ddp_error *error)
 
 /* --- Memory ------------------------------------------------------------------------------ */
 
-/* Remedies for allocations that fail. */
+/* Remedies that are part of the error texts of failed allocations. */
 
 static const char smaller_batch[] = "Lower --batch.";
 static const char smaller_model[] =
@@ -39,7 +39,7 @@ static size_t larger(size_t a, size_t b)
 	return a > b ? a : b;
 }
 
-/* Size of a NORM's statistics in floats, rounded up to a multiple of 64. */
+/* Returns the number of floats of a NORM's statistics, rounded up to a multiple of 64. */
 static size_t statistics_of(size_t channels)
 {
 	return (1 + 2 * channels + 63) / 64 * 64;
@@ -165,7 +165,7 @@ static void divide(struct engine *engine, struct kinds *kinds)
 	memory->logits_host = device_part(&kinds->host, results);
 }
 
-/* Allocates memory for sums over ranks. Collective. */
+/* Allocates device memory that libddp can sum over ranks. Collective. */
 static int alloc_summed(struct engine *engine, size_t bytes, void **memory, struct ddp_error *error)
 {
 	int status = device_may(engine->device, bytes, "gradients", smaller_model, error);
@@ -226,7 +226,7 @@ static int open_areas(struct engine *engine, struct ddp_error *error)
 	char what[64];
 	int status;
 
-	/* All libraries are loaded now, so measure their memory. */
+	/* All libraries are loaded now, so their memory can be measured. */
 	device_measure(engine->device);
 	status = device_alloc(engine->device, &memory->scratch, scratch_bytes(engine),
 			      "scratch memory of convolutions", smaller_batch, error);
@@ -260,7 +260,7 @@ static int open_device(struct engine *engine, struct ddp_error *error)
 	device_set_timeout(engine->device, world->timeout);
 	info = device_info(engine->device);
 	snprintf(engine->name, sizeof(engine->name), "GPU %d, %s", info->index, info->name);
-	/* Say how f32 is multiplied, and which option changes that. */
+	/* The description says how f32 is multiplied, and which option changes that. */
 	snprintf(engine->describe, sizeof(engine->describe), "%s, CUDA %d.%d, sm_%d%d%s",
 		 layers_describe(), info->cuda / 1000, info->cuda % 1000 / 10, info->major,
 		 info->minor,
@@ -297,8 +297,8 @@ static void create_dropout(const struct program_op *op, struct unit *unit)
 }
 
 /*
- * Let a max-pool that applies the ReLU mask of a layer also compute the gradient of that layer's
- * bias.
+ * If a max-pool applies the ReLU mask of a layer, makes the pool also compute the gradient of that
+ * layer's bias.
  */
 static void share_sums(struct engine *engine)
 {
@@ -362,8 +362,8 @@ static void compile(struct engine *engine)
 
 /*
  * Fails if activations do not fit into the GPU's memory, or have more elements than the kernels'
- * 32-bit indices allow. Called before plans are requested from cuDNN. device_may() reports the
- * sizes.
+ * 32-bit indices allow. Called before plans are requested from cuDNN. If memory is too small,
+ * device_may() reports the sizes.
  */
 static int check_size(struct engine *engine, struct ddp_error *error)
 {
@@ -448,17 +448,17 @@ static void close_device(struct engine *engine)
 }
 
 /*
- * Destroys the graph first, as it contains collectives of the communicator. If a rank was lost,
- * libddp aborts the sums, so that they end. If work on the device does not end, the objects of CUDA
- * are not freed.
+ * Closes the engine. Destroys the graph first, because it contains collectives of the communicator.
+ * If a rank was lost, libddp aborts the sums, so that they end. If work on the device does not end,
+ * the objects of CUDA are not freed.
  */
 static void cuda_close(struct engine *engine)
 {
 	if (!engine)
 		return;
 	/*
-	 * Only check for a lost rank here: ncclCommAbort() must not be called before the graph with
-	 * the communicator's collectives was destroyed.
+	 * Only check for a lost rank here, and do not abort the communicator: the graph, which has
+	 * its collectives, must be destroyed before ncclCommAbort() is called.
 	 */
 	if (engine->ranks > 1 && !engine->broken)
 		engine->broken = ddp_device_check(engine->setup.ddp) < 0;

@@ -9,7 +9,7 @@
 
 extern const struct engine_class engine_cuda;
 
-/* Number of nodes in the graph of a step; 0: not captured. */
+/* Returns the number of nodes in the graph of a step, or 0 if no step was captured. */
 size_t cuda_nodes(const struct engine *engine);
 
 #endif /* TRAIN_CUDA_ENGINE_CUDA_H */

@@ -2,18 +2,18 @@
 /*
  * first.cu - the first convolution: one input channel, 3 x 3 windows
  *
- * Forward and backward pass are two launches. With cuDNN they are four: it uses tensor cores only
- * after a copy to 8 channels (tests/results/roofline-2026-11-28.log).
+ * Forward and backward pass together are two kernel launches here and four with cuDNN, which uses
+ * tensor cores only after a copy to 8 channels (tests/results/roofline-2026-11-28.log).
  *
- * Forward: a thread computes 8 outputs of 4 adjacent pixels. The thread uses each weight that it
- * reads from shared memory 4 times, and each pixel 8 times. A 16-bit result costs 9
+ * Forward pass: a thread computes 8 outputs of 4 adjacent pixels. The thread uses each weight that
+ * it reads from shared memory 4 times, and each pixel 8 times. A 16-bit result costs 9
  * multiplications. 512 images of 28 x 28 are 22 MB of results and 100 million multiplications. So a
- * card with 4.8 TB/s and 60 TFLOP/s is bound about equally by memory and arithmetic. Batches of 64
+ * GPU with 4.8 TB/s and 60 TFLOP/s is bound about equally by memory and arithmetic. Batches of 64
  * are bound by the launch and the latency of loading the weights.
  *
- * Gradients of weights and bias: a thread sums the gradients of all weights of 4 outputs, over 7
- * adjacent pixels at a time (a row of 26 pixels is four groups). The kernel is bound by arithmetic,
- * as each value is used at least 9 times.
+ * Backward pass: a thread sums the gradients of all weights of 4 outputs, over 7 adjacent pixels at
+ * a time. A row of 26 pixels is four such groups. The kernel is bound by arithmetic, because each
+ * value is used at least 9 times.
  */
 #include "cuda-kernels.h"
 #include "gpu/launch.cuh"
@@ -55,15 +55,15 @@ static __device__ inline struct group group_of(const struct groups *groups, uint
 	return group;
 }
 
-/* Index of a group's first pixel in the results of all images. */
+/* Returns the index of a group's first pixel in the results of all images. */
 static __device__ inline size_t result_of(const struct groups *groups, const struct group *group)
 {
 	return ((size_t)group->image * groups->rows + group->row) * groups->columns + group->column;
 }
 
 /*
- * Loads N adjacent pixels of an image. Pixels beyond the edge of the image are 0; no result uses
- * them.
+ * Loads N adjacent pixels of an image. Pixels beyond the edge of the image are set to 0, and no
+ * result uses them.
  */
 template <typename T, int N>
 static __device__ inline void pixels_load(const struct kernel_first *first,
@@ -84,8 +84,8 @@ static __device__ inline void pixels_load(const struct kernel_first *first,
 enum { PLANES = 8, PIXELS = 4, PACKS = OUT / PLANES };
 
 /*
- * The weights in a block's shared memory. For each position of the window, the weights of all
- * outputs are adjacent.
+ * The weights in a block's shared memory. Weights of all outputs for the same position of the
+ * window are adjacent.
  */
 struct taps {
 	alignas(16) float weights[TAPS][OUT];
@@ -101,7 +101,7 @@ static __device__ inline void taps_load(struct taps *taps, const float *weights,
 	__syncthreads();
 }
 
-/* Loads or stores N adjacent outputs, in as few accesses of 16 bytes as possible. */
+/* Load or store N adjacent outputs, in as few accesses of 16 bytes as possible. */
 template <typename T, int N>
 static __device__ inline void outputs_load(const T *from, float (&to)[N])
 {
@@ -194,13 +194,13 @@ void kernel_first(void *stream, const struct kernel_first *first, size_t batch, 
 /* --- Backward pass ----------------------------------------------------------------------------- */
 
 /*
- * A block has LANES rows of ACROSS adjacent threads. The threads of a row have different outputs.
- * The rows have different groups of pixels.
+ * A block of threads has LANES rows of ACROSS adjacent threads. The threads of a row compute
+ * different outputs for the same pixels. The rows compute different groups of pixels.
  */
 enum { BACK_PLANES = 4, BACK_PIXELS = 7, BACK_PARTS = 264 /* 2 for each of 132 multiprocessors */ };
 enum { ACROSS = OUT / BACK_PLANES, LANES = LAUNCH_THREADS / ACROSS };
 
-/* A part has the gradients of the weights, then the gradients of the biases. */
+/* Number of sums of a part: first those for the weights, then those for the biases. */
 enum { BACK_COLUMNS = OUT * (TAPS + 1) };
 
 struct back {

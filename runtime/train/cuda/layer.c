@@ -13,7 +13,7 @@
 #include "cuda-kernels.h"
 #include "layer.h"
 
-/* NVIDIA's headers cause these warnings. */
+/* NVIDIA's headers cause the warnings that are disabled here. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wundef"
 #pragma GCC diagnostic ignored "-Wstrict-prototypes"
@@ -47,13 +47,13 @@ struct product {
 	cublasLtMatrixLayoutOpaque_t a, b, d;
 	cublasLtMatmulAlgo_t algorithm;
 	size_t workspace;
-	bool sums; /* the product also computes the gradient of the bias */
+	bool sums; /* whether the product also computes the gradient of the bias */
 };
 
 struct layer {
 	struct layer_options options;
 	struct layers *layers;
-	struct conv_plan *plans[LAYER_PASSES]; /* plans of a convolution; owned by [layers] */
+	struct conv_plan *plans[LAYER_PASSES]; /* plans of a convolution, which [layers] owns */
 	struct product products[LAYER_PASSES]; /* products of a dense layer */
 };
 
@@ -79,7 +79,7 @@ static int failed(const struct layers *layers, int code, const char *what, const
 }
 
 /*
- * Returns the error for cuDNN's [status]. Failed allocations get DDP_ERR_MEMORY, because their
+ * Returns the error for cuDNN's [status]. A failed allocation becomes DDP_ERR_MEMORY, because its
  * remedy is different.
  */
 static int cudnn_failed(const struct layers *layers, cudnnStatus_t status, const char *what,
@@ -169,7 +169,7 @@ const char *layers_slow(const struct layers *layers)
 
 /* --- Timing plans --------------------------------------------------------------------------- */
 
-/* Runs a plan. [problem] is for the message only. */
+/* Enqueues plan [index]. [problem] is used only for the error text. */
 static int run_plan(const struct layers *layers, const struct conv_problem *problem,
 		    const struct conv_plan *plan, int index, void *tensors[CONV_TENSORS],
 		    void *scratch, struct ddp_error *error)
@@ -183,7 +183,7 @@ static int run_plan(const struct layers *layers, const struct conv_problem *prob
 	return cudnn_failed(layers, status, title, error);
 }
 
-/* The candidate to time, and the memory that it needs. */
+/* Candidate that is being timed, and the memory that it needs. */
 struct trial {
 	const struct layers *layers;
 	struct conv_plan *plan;
@@ -192,7 +192,7 @@ struct trial {
 	cudaEvent_t begin, end;
 };
 
-/* Sets the pointers; see device_part(). */
+/* Sets the pointers to the memory. Called twice, as described at struct device_parts. */
 static void divide(struct trial *trial, struct device_parts *parts)
 {
 	const struct conv_plan *plan = trial->plan;
@@ -293,9 +293,9 @@ static int time_plan(struct trial *trial, float *best, struct ddp_error *error)
 /* --- Choice of a plan ----------------------------------------------------------------------- */
 
 /*
- * Returns the index of the fastest candidate. Candidates that cannot run or cannot be captured are
- * ignored. If all fail, returns the last error. With --deterministic, returns the first candidate
- * that runs.
+ * Returns the index of the fastest candidate or, with --deterministic, of the first candidate that
+ * runs. Ignores candidates that cannot run or cannot be captured. If all candidates fail, returns
+ * the last error.
  */
 static int find_fastest(struct trial *trial, struct ddp_error *error)
 {
@@ -335,8 +335,8 @@ static int choose(const struct layers *layers, struct conv_plan *plan, struct dd
 }
 
 /*
- * Builds the plan of proposal [number] or, with LAYER_CHOOSE, the fastest plan of the first
- * proposals.
+ * Builds the plan of proposal [number]. If [number] is LAYER_CHOOSE, builds and times plans of the
+ * first proposals and keeps the fastest.
  */
 static int make_plan(struct layers *layers, const struct conv_problem *problem, int32_t number,
 		     struct conv_plan **result, struct ddp_error *error)
@@ -502,7 +502,7 @@ static cublasStatus_t make_product(struct product *product, const struct layer_o
 	if (forward)
 		return suggest(product, handle, epilogue_of(options));
 	/*
-	 * The epilogue BGRADB, which sums over dy (operand B), is not supported for all types and
+	 * The epilogue BGRADB also sums over dy (operand B). It is not supported for all types and
 	 * shapes.
 	 */
 	if (weights && options->bias)
@@ -513,8 +513,8 @@ static cublasStatus_t make_product(struct product *product, const struct layer_o
 }
 
 /*
- * Operands a and b are weights and x (forward), weights and dy (back data), or x and dy (back
- * weights).
+ * Runs a product. Operands [a] and [b] are weights and x (forward pass), weights and dy (gradient
+ * of x), or x and dy (gradient of the weights).
  */
 static cublasStatus_t run_product(struct product *product, const struct layers *layers,
 				  const void *a, const void *b, const void *bias, void *d,

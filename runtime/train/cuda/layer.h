@@ -49,15 +49,15 @@ void layers_close(struct layers *layers);
 /* "cuDNN 9.19.0". Constant memory. */
 const char *layers_describe(void);
 
-/* Layer and pass for which cuDNN has a slow engine only; NULL: none. */
+/* Returns a layer and pass for which cuDNN has only a slow engine, or NULL if there is none. */
 const char *layers_slow(const struct layers *layers);
 
 /*
- * [memory] is the number of bytes of the GPU that the rank is allowed to use. It limits scratch
- * memory. [chosen] has the number of one of cuDNN's proposals for each pass of a convolution. If it
- * is LAYER_CHOOSE, times the first few proposals, waits for them, and sets the number to that of
- * the fastest. Layers of equal shape share plans. Returns 0, or DDP_ERR_UNSUPPORTED with a text
- * that names the layer, the type and the GPU.
+ * Creates a layer. [memory] is the number of bytes of the GPU that the rank may use, which limits
+ * scratch memory. For each pass of a convolution, [chosen] has the number of one of cuDNN's
+ * proposals, or LAYER_CHOOSE. With LAYER_CHOOSE, this function times the first few proposals, waits
+ * for them, and sets [chosen] to the number of the fastest. Layers of equal shape share plans.
+ * Returns 0, or DDP_ERR_UNSUPPORTED with a text that names the layer, the type and the GPU.
  */
 enum { LAYER_CHOOSE = -1 };
 int layer_create(struct layer **layer, struct layers *layers, const struct layer_options *options,

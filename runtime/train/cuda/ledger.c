@@ -22,8 +22,8 @@ int ledger_limit(const struct ledger *ledger, struct device_info *info, size_t a
 
 	info->limit = share > 0 && share < 1 ? (size_t)(share * (double)info->total) : info->total;
 	/*
-	 * Without a share, the required size is unknown. If too little is free, allocations fail
-	 * later.
+	 * Without a share, this rank's required size is unknown. If too little memory is free,
+	 * allocations fail later.
 	 */
 	if (!(share > 0) || had + spare >= info->limit)
 		return 0;

@@ -20,7 +20,7 @@ struct ledger_entry {
 };
 
 struct ledger {
-	size_t used, most; /* bytes of device memory in use, and their maximum so far */
+	size_t used, most; /* bytes of device memory: used now, and most used so far */
 	size_t context;	   /* bytes used by CUDA itself */
 	struct ledger_entry *entries;
 };
@@ -36,9 +36,9 @@ int ledger_limit(const struct ledger *ledger, struct device_info *info, size_t a
 bool ledger_allows(const struct ledger *ledger, const struct device_info *info, size_t bytes);
 
 /*
- * Sets [error] to the reason why [bytes] for [what] were not allocated: the limit was reached, or
- * CUDA failed with text [said] while [available] bytes were free. [remedy] may be NULL. Returns
- * DDP_ERR_MEMORY.
+ * Sets [error] to the reason why [bytes] for [what] were not allocated. Either the limit was
+ * reached, or CUDA failed with the text [said] while [available] bytes were free. [remedy] may be
+ * NULL. Returns DDP_ERR_MEMORY.
  */
 int ledger_refuse(const struct ledger *ledger, const struct device_info *info, size_t available,
 		  size_t bytes, const char *what, const char *remedy, const char *said,
@@ -46,12 +46,12 @@ int ledger_refuse(const struct ledger *ledger, const struct device_info *info, s
 
 void ledger_add(struct ledger *ledger, void *memory, size_t bytes, enum ledger_kind kind);
 
-/* The entry whose memory contains the address [memory], or NULL. */
+/* Returns the entry whose memory contains the address [memory], or NULL if there is none. */
 const struct ledger_entry *ledger_find(const struct ledger *ledger, const void *memory);
 
 /*
- * Removes the entry of [memory] (NULL: any entry) and copies it to [entry]. Returns false if there
- * is no such entry.
+ * Removes the entry of [memory], or any entry if [memory] is NULL, and copies it to [entry].
+ * Returns false if the entry does not exist.
  */
 bool ledger_remove(struct ledger *ledger, const void *memory, struct ledger_entry *entry);
 

@@ -2,13 +2,13 @@
 /*
  * loss.cu - softmax, cross entropy and its gradient
  *
- * 32 lanes share a row. Logits are read three times: once from memory, twice from the L1 cache. 512
- * rows of 10 logits (15 KB) are bound by latency, 4096 rows of 1000 logits by memory. Blocks store
- * the sums of their rows in scratch memory, and the last block adds them.
+ * 32 lanes share a row. Logits are read three times: once from memory, twice from the L1 cache. The
+ * kernel is bound by latency for 512 rows of 10 logits (15 KB), and by memory for 4096 rows of 1000
+ * logits. Blocks store the sums of their rows in scratch memory, and the last block adds them.
  *
- * f32 is sufficient, since no value close to 0 is computed as a difference from 1. The exponential
- * of the largest element is exactly 1, and is not part of the sum of exponentials. The gradient of
- * the label is computed with expm1f().
+ * f32 is sufficient, because no value close to 0 is computed as a difference from 1. The
+ * exponential of the largest element is exactly 1, and is not part of the sum of exponentials. The
+ * gradient of the label is computed with expm1f().
  */
 #include "cuda-kernels.h"
 #include "gpu/launch.cuh"
@@ -56,7 +56,7 @@ struct sums {
 	}
 };
 
-/* [classes] is 0 for rows that do not exist; their result is not used. */
+/* [classes] is 0 for rows that do not exist. The result is not used for such rows. */
 template <typename T>
 static __device__ inline struct largest row_largest(const T *row, uint32_t classes)
 {
@@ -101,8 +101,8 @@ static __device__ inline void row_gradients(const T *row, const struct kernel_lo
 /* --- Blocks ------------------------------------------------------------------------------------- */
 
 /*
- * Returns loss and hit of a row to the row's first lane. All threads of the block must call this
- * function.
+ * Returns a row's loss and hit in the row's first lane, and zeros in the other lanes. Every thread
+ * in the block must call this function.
  */
 template <typename T>
 static __device__ inline struct partial_pair row_loss(const struct kernel_loss *loss,
@@ -114,7 +114,7 @@ static __device__ inline struct partial_pair row_loss(const struct kernel_loss *
 	float scale = loss->order->share * loss->state->scale;
 	struct largest best = row_largest(logits, classes);
 	struct sums sums = row_sums(logits, classes, best);
-	/* The added difference is 0, or NaN if the largest element is not finite. */
+	/* The difference in parentheses is 0, or NaN if the largest element is not finite. */
 	float log_sum = log1pf(sums.powers) + (best.value - best.value), result;
 
 	if (!there) {

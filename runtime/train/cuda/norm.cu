@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * norm.cu - BatchNorm, and sums over the rows of channels
+ * norm.cu - BatchNorm, and sums of channels over rows
  *
- * Kernels that read activations are bound by memory: they read each byte once (512 x 32 x 32 x 64
- * elements in bf16 are 67 MB), have four to eight instructions per element, and keep 16 to 48 KiB
- * in flight on each multiprocessor. A sum takes one launch: each block sums a part of the rows, and
+ * Kernels that read activations are bound by memory. They read each byte once, have four to eight
+ * instructions per element, and keep 16 to 48 KiB in flight on each multiprocessor. (512 x 32 x 32
+ * x 64 elements in bf16 are 67 MB.) A sum takes one launch: each block sums a part of the rows, and
  * the last blocks add the parts (partial.cuh).
  *
- * A block has [across] adjacent threads, each with a fixed pack of channels, and [down] rows of
- * such threads. A thread processes rows first + lane, first + lane + down, ... of its part. It
- * loads several rows at once, to hide the latency of memory. It loads the parameters of its
- * channels once for all rows. How rows are divided depends only on sizes, not on the card or the
- * number of used samples, so sums have the same bits everywhere.
+ * A block has [down] rows of [across] adjacent threads. Each thread of such a row has a fixed pack
+ * of channels. A thread processes rows first + lane, first + lane + down, ... of its part. It loads
+ * several rows at once, to hide the latency of memory. It loads the parameters of its channels once
+ * for all rows. How rows are divided depends only on sizes, not on the GPU or the number of used
+ * samples, so sums have the same bits everywhere.
  */
 #include <math.h>
 
@@ -75,13 +75,13 @@ struct place {
 	unsigned part, lane;
 };
 
-/* First channel of the thread that is number [lane] among adjacent threads. */
+/* Returns the first channel of thread number [lane] in a row of adjacent threads. */
 static __device__ inline size_t rows_channel(const struct rows *rows, int pack, unsigned lane)
 {
 	return ((size_t)(blockIdx.x % rows->slabs) * rows->across + lane) * (size_t)pack;
 }
 
-/* Position of this thread. Only the first [present] rows are used. */
+/* Returns the position of this thread. Only the first [present] rows of the batch are used. */
 static __device__ inline struct place rows_place(const struct rows *rows, int pack, size_t present)
 {
 	struct place place;
@@ -111,7 +111,7 @@ static __device__ inline void rows_load(const void *x, const struct rows *rows, 
 }
 
 /*
- * Calls f(constant<N>, row) for each N rows of the thread, then f(constant<1>, row) for each
+ * Calls f(constant<N>, row) for groups of N rows of the thread, then f(constant<1>, row) for each
  * remaining row.
  */
 template <int N, typename F>
@@ -127,8 +127,8 @@ static __device__ inline void rows_each(const struct rows *rows, const struct pl
 }
 
 /*
- * Parameters of a thread's channels: y = (x - mean) * factor + shift. factor and shift are 0 if
- * [normed] has none.
+ * Parameters of a thread's channels in y = (x - mean) * factor + shift. [factor] and [shift] are 0
+ * if struct kernel_normed has no scale and no shift.
  */
 template <int V> struct line {
 	float mean[V], factor[V], shift[V];
@@ -160,7 +160,7 @@ static __device__ inline float line_at(const struct line<V> &line, int v, float 
 
 /* --- Moments ---------------------------------------------------------------------------------- */
 
-/* Updates a running value with the CPU engine's sequence of roundings. */
+/* Updates a running value with the same sequence of roundings as the CPU engine. */
 static __device__ inline void running_move(float *running, float value, float momentum)
 {
 	*running = __fadd_rn(__fmul_rn(1 - momentum, *running), __fmul_rn(momentum, value));
@@ -184,8 +184,8 @@ static __device__ inline void statistics_set(const struct kernel_norm *norm, siz
 }
 
 /*
- * Stores moments, or computes statistics. As moments for other ranks are f32, they are rounded to
- * f32 even if there is only one rank.
+ * Stores moments for other ranks, or computes statistics from the moments. Other ranks get moments
+ * in f32. Therefore moments are rounded to f32 even if there is only one rank.
  */
 static __device__ inline void moments_store(const struct kernel_norm *norm, size_t c,
 					    size_t present, float mean, float m2,
@@ -202,9 +202,9 @@ static __device__ inline void moments_store(const struct kernel_norm *norm, size
 }
 
 /*
- * Sums of values and of their squares, relative to the channel's first value, so that a large mean
- * does not cause cancellation: the first value differs from the mean of n values by at most sqrt(n)
- * deviations, so double precision loses nothing.
+ * Sums the values and their squares, after subtracting the channel's first value. Without this
+ * subtraction, a large mean would cause cancellation. The first value differs from the mean of n
+ * values by at most sqrt(n) deviations, so double precision loses nothing.
  */
 template <typename T, int V = PACK<T>>
 static __global__ void __launch_bounds__(LAUNCH_THREADS, V > 4 ? 3 : 4)
@@ -301,7 +301,7 @@ void kernel_norm_combine(void *stream, const struct kernel_norm *norm, const flo
 
 /* --- Forward pass ----------------------------------------------------------------------------- */
 
-/* All loads are before the stores, as y may be equal to x or add. */
+/* All loads are before the stores, because y may be the same array as x or add. */
 template <typename T, int V = PACK<T>>
 static __global__ void __launch_bounds__(LAUNCH_THREADS)
 	norm_apply(struct rows rows, struct kernel_normed normed, const T *add, bool relu, T *y)
@@ -409,7 +409,7 @@ static __device__ inline void terms_add(const struct terms *terms, const struct 
 	}
 }
 
-/* Sums [channels] or 2 x [channels] columns of a part. */
+/* Sums the columns of a part: [channels] columns for PLAIN, else 2 x [channels]. */
 template <typename T, int KIND, int V = KIND == PLAIN ? 1 : PACK<T>>
 static __global__ void __launch_bounds__(LAUNCH_THREADS, KIND == AGAIN ? 3 : 4)
 	sums_of(struct rows rows, struct terms terms, struct partial partial, float *to)
@@ -486,8 +486,8 @@ void kernel_column_sums(void *stream, const void *dy, size_t rows, size_t channe
 /* --- Backward pass ---------------------------------------------------------------------------- */
 
 /*
- * dx = (dz - middle - (x - mean) * slope) * factor; 0 in rows of unused samples. All loads are
- * before the stores, as dx may be equal to x or dz.
+ * Sets dx to (dz - middle - (x - mean) * slope) * factor, or to 0 in rows of unused samples. All
+ * loads are before the stores, because dx may be the same array as x or dz.
  */
 template <typename T, bool AGAIN, int V = PACK<T>>
 static __global__ void __launch_bounds__(LAUNCH_THREADS, AGAIN ? 3 : 4)

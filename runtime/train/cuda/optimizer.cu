@@ -2,9 +2,9 @@
 /*
  * optimizer.cu - the end of a step: norm of the gradient, loss scale, optimizer
  *
- * The bits equal those of optim/loop-vector.c and gradient/statistics.c. For operations that are
- * rounded separately in these files, this file uses __fmul_rn() and similar functions. fmaf()
- * corresponds to fused() in base/vector.h.
+ * The results have the same bits as those of optim/loop-vector.c and gradient/statistics.c. If
+ * these files round each operation separately, this file uses __fmul_rn() and similar functions. If
+ * these files use fused() of base/vector.h, this file uses fmaf().
  *
  * A thread processes four elements (16 bytes). All arrays are aligned to 16 bytes.
  */
@@ -25,7 +25,7 @@ static __device__ inline bool is_finite(float value)
 	return (__float_as_uint(value) & 0x7f800000u) != 0x7f800000u;
 }
 
-/* Factor that undoes the loss scale. */
+/* Returns the factor that undoes the loss scale. */
 static __device__ inline float inverse_of(float scale)
 {
 	return (float)(1 / (double)scale);
@@ -35,7 +35,7 @@ static __device__ inline float inverse_of(float scale)
 
 enum { NORM_BLOCKS = 256, NORM_SHARE = 16 };
 
-/* The number of blocks, and so the order of the sum, depends only on [count]. */
+/* Returns the number of blocks. It depends only on [count], and so does the order of the sum. */
 static size_t norm_blocks(size_t count)
 {
 	size_t blocks = launch_blocks((count + NORM_SHARE - 1) / NORM_SHARE);
@@ -43,9 +43,7 @@ static size_t norm_blocks(size_t count)
 	return blocks < NORM_BLOCKS ? blocks : (size_t)NORM_BLOCKS;
 }
 
-/*
- * Sums the squares of the gradients, and counts the threads that found a value that is not finite.
- */
+/* Sums the squares of the gradients, and counts the threads that found an infinite value or NaN. */
 static __global__ void norm_parts(const float *gradients, size_t count,
 				  const struct kernel_state *state, struct partial_pair *parts,
 				  unsigned *ticket, struct kernel_norm2 *norm2)
@@ -160,7 +158,7 @@ static __device__ inline void add_decay(const struct optim_numbers &numbers, str
 		at.gradient = fmaf(at.value, numbers.decay, at.gradient);
 }
 
-/* Updates slot [slot], which is a running mean of squares of [factor]. */
+/* Updates slot number [slot], a running mean of the squares of [factor]. */
 static __device__ inline void mean(const struct optim_numbers &numbers, int slot,
 				   struct element &at, float factor)
 {
@@ -231,7 +229,7 @@ struct rule_adadelta {
 /* --- Step ---------------------------------------------------------------------------------------- */
 
 struct step {
-	struct optim_numbers numbers; /* all numbers except the members of struct kernel_pace */
+	struct optim_numbers numbers; /* all members but those of struct kernel_pace are set */
 	struct kernel_end end;
 	float *values;
 	const float *gradients;
@@ -240,8 +238,8 @@ struct step {
 };
 
 /*
- * The factor of clip_grad_norm_, at most 1. If the norm is NaN, the factor is NaN, so that the
- * error stays visible.
+ * Returns the factor of PyTorch's clip_grad_norm_, at most 1. If the norm is NaN, the factor is
+ * NaN, so that the error stays visible.
  */
 static __device__ inline float clip_factor(const struct step &step)
 {
@@ -270,7 +268,7 @@ template <class RULE, typename T> static __global__ void optimize(struct step st
 		UNROLL
 		for (int s = 0; s < RULE::SLOTS; s++)
 			slot[s] = pack_load<V>(step.slots[s] + at);
-		/* Computed here, while the loads are under way. */
+		/* These values are computed here, while the loads above are in progress. */
 		inverse = inverse_of(now.state.scale);
 		factor = clip_factor(step);
 		numbers.rate = pace.rate;

@@ -3,10 +3,10 @@
  * partial.cuh - sums over many blocks in one launch: the last block adds the parts of all blocks
  *
  * The input is divided into [parts] parts. Each part stores a row of [columns] partial sums, in
- * double precision. Parts are divided into groups. The block of a group that finishes last adds the
- * group's rows. The last of these blocks adds the sums of the groups. Any block may be the last,
- * but the terms and their order are fixed, so the bits are always the same. No block waits for
- * another block, so the blocks need not run at the same time.
+ * double precision. Parts are divided into groups. In each group, the block that finishes last adds
+ * the group's rows. Of these blocks, the one that finishes last adds the sums of the groups. Any
+ * block may be the last, but the terms and their order are fixed, so the bits are always the same.
+ * No block waits for another block, so the blocks need not run at the same time.
  */
 #ifndef TRAIN_CUDA_PARTIAL_CUH
 #define TRAIN_CUDA_PARTIAL_CUH
@@ -43,7 +43,7 @@ static inline unsigned partial_members(unsigned parts)
 	return members;
 }
 
-/* Bytes of scratch memory for at most [parts]. */
+/* Returns the bytes of scratch memory for at most [parts] parts. */
 static inline size_t partial_bytes(size_t parts, size_t columns)
 {
 	return (parts + PARTIAL_GROUPS) * columns * sizeof(double);
@@ -68,7 +68,7 @@ static __device__ inline unsigned partial_groups(const struct partial *partial)
 	return (partial->parts + partial->members - 1) / partial->members;
 }
 
-/* Sum of [count] numbers of a column of [rows]. */
+/* Returns the sum of a column of [rows] over [count] rows. */
 static __device__ inline double partial_column(const double *rows, size_t columns, size_t column,
 					       unsigned count)
 {
@@ -81,8 +81,8 @@ static __device__ inline double partial_column(const double *rows, size_t column
 }
 
 /*
- * Returns whether this block is the last one. All threads must call this function, after writing
- * the row of [part]. In the last block, partial_total() then returns the sum of each column.
+ * Returns whether this block is the last one. All threads must call this function after the row of
+ * [part] was written. In the last block, partial_total() then returns the sum of each column.
  */
 static __device__ inline bool partial_last(const struct partial *partial, unsigned part)
 {
@@ -109,9 +109,9 @@ static __device__ inline double partial_total(const struct partial *partial, siz
 }
 
 /*
- * Sums the rows. The last block writes the sums of the first [split] columns to [to], and those of
- * the other columns to [others]. All threads must call this function, after writing the row of
- * [part].
+ * Sums the rows. The last block writes the sums of the first [split] columns to [to], and the other
+ * columns' sums to [others]. All threads must call this function after the row of [part] was
+ * written.
  */
 static __device__ inline void partial_sums(const struct partial *partial, unsigned part, float *to,
 					   size_t split = SIZE_MAX, float *others = NULL)
@@ -123,14 +123,14 @@ static __device__ inline void partial_sums(const struct partial *partial, unsign
 }
 
 /*
- * Sums within a block of LAUNCH_THREADS threads, in rows of [across] adjacent threads. Threads in a
- * row have different columns. Calls to(k, lane, sum) for each [lane] < [across], with the sum of
- * value [k] over thread [lane] of each row.
+ * Sums values of the threads of a block. A block has LAUNCH_THREADS threads, in rows of [across]
+ * adjacent threads. Threads in the same row have different columns. Calls to(k, lane, sum) for each
+ * [lane] < [across]. [sum] is the sum of value [k] over thread number [lane] of each row.
  */
 template <typename S, int N, typename TO>
 static __device__ inline void partial_block(const S (&values)[N], unsigned across, const TO &to)
 {
-	/* padded, so that columns start in different banks */
+	/* Rows of the array are padded, so that they start in different banks of shared memory. */
 	SHARED S all[N][LAUNCH_THREADS + 8];
 
 	UNROLL
@@ -160,8 +160,8 @@ struct partial_pair {
 };
 
 /*
- * Replaces [pair] by the sum over the threads of all blocks. Only the last block gets the sum, and
- * returns true. All threads must call this function.
+ * Sums [pair] over the threads of all blocks. Returns true in the last block, where [pair] gets the
+ * sum. All threads must call this function.
  */
 static __device__ inline bool partial_pair_sum(struct partial_pair *pair,
 					       struct partial_pair *blocks, unsigned *ticket)

@@ -2,7 +2,7 @@
 /*
  * plans.c - chooses the algorithms of convolutions and dense layers, the same on all ranks
  *
- * Rank 0 times cuDNN's first proposals while the other ranks wait, and all ranks use its choice.
+ * Rank 0 times cuDNN's first proposals while the other ranks wait. All ranks use rank 0's choice.
  * The choice is not stored: each start of ddp-train times the proposals again.
  */
 #include "config.h"
@@ -18,12 +18,12 @@
 
 /* --- Operations --------------------------------------------------------------------------------- */
 
-/* The plans of an operation, for layer_create(). */
+/* Chosen plans of an operation, in the form that layer_create() uses. */
 struct chosen {
 	int32_t passes[LAYER_PASSES];
 };
 
-/* Whether kernel_first() computes the layer. */
+/* Whether kernel_first() can compute the layer. */
 static bool is_thin(const struct layer_options *options)
 {
 	return options->first && options->bias && options->in == 1 &&
@@ -83,8 +83,8 @@ static int create_all(struct engine *engine, size_t memory, struct chosen *chose
 /* --- All ranks ---------------------------------------------------------------------------------- */
 
 /*
- * Sets [memory] to the minimum over all ranks of the GPU memory that a rank may use. With virtual
- * ranks there is no limit, since their plans must not depend on the number of ranks or on GPU
+ * Sets [memory] to the GPU memory that a rank may use, the minimum over all ranks. With virtual
+ * ranks there is no limit, because the plans must not depend on the number of ranks or on GPU
  * sharing.
  */
 static int agree_memory(struct engine *engine, size_t *memory, struct ddp_error *error)
@@ -101,7 +101,7 @@ static int agree_memory(struct engine *engine, size_t *memory, struct ddp_error 
 	return status < 0 ? ddp_error_set(error, status, "%s", ddp_error(setup->ddp)) : 0;
 }
 
-/* Calls create_all(), and reports a slow plan and the duration of the call. */
+/* Calls create_all(). Reports the duration of the call, and a slow plan if there is one. */
 static int choose_all(struct engine *engine, size_t memory, struct chosen *chosen,
 		      struct ddp_error *error)
 {

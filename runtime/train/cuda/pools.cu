@@ -3,12 +3,12 @@
  * pools.cu - pools, dropout, and max-pools followed by dropout
  *
  * All kernels are bound by memory. Each byte is read and written once. A thread accesses packs of
- * 16 bytes, and adjacent threads access adjacent packs. A max-pool reads size x size packs per
- * thread, four of them in flight at the same time. A dropout after the max-pool needs no further
- * memory access and no further launch. Small batches are bound by the launch.
+ * 16 bytes, and adjacent threads access adjacent packs. For a max-pool, a thread reads size x size
+ * packs, four of them at the same time. A dropout after the max-pool needs no further memory access
+ * and no further launch. For small batches, the kernels are bound by the launch.
  *
  * Indices have 32 bits, because a division of 64 bits takes five times as long. The engine rejects
- * batches with too many elements for this.
+ * batches that have too many elements for 32-bit indices.
  */
 #include "cuda-kernels.h"
 #include "gpu/launch.cuh"
@@ -18,12 +18,12 @@
 
 /* --- Windows ---------------------------------------------------------------------------------- */
 
-/* Window of a thread: its first channel and its position. */
+/* Position of a thread's window, and the first channel of the thread. */
 struct window {
 	uint32_t channel, row, column, image;
 };
 
-/* The window of result [place] of an image. */
+/* Returns the window for result number [place] of an image. */
 static __device__ inline struct window window_of(const struct kernel_pool *pool, uint32_t image,
 						 uint32_t place)
 {
@@ -33,7 +33,7 @@ static __device__ inline struct window window_of(const struct kernel_pool *pool,
 	return {place % channels, index / columns, index % columns, image};
 }
 
-/* Offset of pixel [y], [x] of the window. */
+/* Returns the offset of the window's pixel in row [y] and column [x]. */
 static __device__ inline size_t window_pixel(const struct kernel_pool *pool,
 					     const struct window *window, int y, int x)
 {
@@ -47,22 +47,22 @@ static __device__ inline size_t window_pixel(const struct kernel_pool *pool,
 /* --- Dropout ------------------------------------------------------------------------------------ */
 
 /*
- * A block draws the random numbers of a group of 128 elements once, while the data is being loaded.
- * One thread draws one plane. A block has at most as many planes as threads, and usually as many as
- * a warp has threads. A thread has V adjacent elements of a sample. Blocks have LAUNCH_THREADS
- * threads.
+ * Random numbers are drawn for groups of 128 elements, as several planes of bits. A block draws the
+ * numbers of its groups once, while the data is being loaded. One thread draws one plane. A block
+ * has at most as many planes as threads, and usually as many as a warp has threads. Each thread has
+ * V adjacent elements of a sample, and each block has LAUNCH_THREADS threads.
  */
 enum { GROUP = 128, PLANES = 16 }; /* see dropout.h */
 
 /* groups per block */
 template <int V> static constexpr uint32_t GROUPS = LAUNCH_THREADS *V / GROUP;
 
-/* Parameters of the random numbers. Groups are ordered by sample. */
+/* Parameters for drawing the random numbers. Groups of elements are numbered sample by sample. */
 struct draw {
 	struct kernel_dropout dropout;
 	const struct kernel_order *order;
 	const uint64_t *orders;
-	uint32_t samples, elements; /* samples in the batch; elements per sample */
+	uint32_t samples, elements; /* samples in the batch, and elements per sample */
 	uint32_t groups;	    /* groups per sample */
 };
 
@@ -108,8 +108,8 @@ template <int V> static __device__ inline struct share share_of(const struct dra
 }
 
 /*
- * Returns a mask of the thread's elements, the first one in bit 0. A bit is 1 if the element is
- * dropped. All threads must call this function.
+ * Returns a bit mask of the thread's elements. Bit 0 is for the first element. A bit is 1 if the
+ * element is dropped. All threads must call this function.
  */
 template <int V>
 static __device__ inline uint32_t share_dropped(const struct draw *draw, struct share share)
@@ -168,7 +168,7 @@ void kernel_dropout(void *stream, const struct kernel_dropout *dropout,
 
 /* --- Max-pool, optionally followed by dropout ---------------------------------------------------- */
 
-/* NaN is larger than all numbers, and the first of equal values is the maximum. */
+/* NaN counts as larger than all numbers, and the first of equal values is the maximum. */
 template <typename T, int V = PACK<T>>
 static __global__ void max_pool(struct kernel_pool pool, struct draw draw, const T *x, T *y,
 				uint8_t *which)
@@ -297,8 +297,8 @@ void kernel_max_pool_back(void *stream, const struct kernel_pool *pool, size_t b
 /* --- Average pool ----------------------------------------------------------------------------- */
 
 /*
- * A thread has one pack of channels of an image. It sums the pack over all rows or, with BACK,
- * writes it to all rows.
+ * Computes means over an image, or the backward pass. A thread has one pack of channels of an
+ * image. It sums the pack over all rows or, with BACK, writes the pack to all rows.
  */
 template <typename T, bool BACK, int V = PACK<T>>
 static __global__ void average_pool(uint32_t count, uint32_t rows, uint32_t channels, const T *from,

@@ -4,8 +4,8 @@
  *
  * For each element, one byte is read and two or four are written. A thread writes 16 bytes. For 512
  * images of CIFAR, 1.5 MB are read and 3 MB written, which takes less time than a launch. The
- * latency is that of two dependent loads, the index and the bytes. During these loads a thread
- * computes its crop, which is equal for all threads of an image.
+ * latency is that of two loads, of which the second (bytes) depends on the first (index). During
+ * these loads a thread computes its crop, which is equal for all threads of an image.
  */
 #include "cuda-kernels.h"
 #include "data/batch.h"
@@ -35,7 +35,7 @@ static __device__ inline struct crop crop_of(const struct kernel_images *images,
 	return crop;
 }
 
-/* Position of an element in an image (order H, W, C). */
+/* Position of an element in an image. Elements have the order H, W, C. */
 struct spot {
 	int row, column, channel;
 };
@@ -102,8 +102,8 @@ struct batch_memory {
 };
 
 /*
- * Loads all bytes of a thread first, so that their latencies overlap. One thread sets step->state,
- * which no other thread reads.
+ * A thread loads all its bytes before it uses them, so that their latencies overlap. One thread
+ * sets step->state, which no other thread reads.
  */
 template <typename T, int V = PACK<T>>
 static __global__ void gather(struct kernel_images images, struct kernel_step *step,

@@ -3,9 +3,9 @@
  * step.c - steps, evaluation, and copies of the model between host and device
  *
  * A step is enqueued, and its result is read some steps later. The host waits for the device only
- * to limit the number of steps under way. While it waits, it polls the results in host memory. If
- * no result arrives for a while, the host checks the device for errors, and then waits through
- * libddp, which has a time limit and names missing ranks.
+ * to limit the number of unfinished steps. While the host waits, it polls the results in host
+ * memory. If no result arrives for a while, the host checks the device for errors. Finally the host
+ * waits through libddp, which has a time limit and names missing ranks.
  */
 #include "config.h"
 
@@ -43,7 +43,7 @@ static int optimize(struct engine *engine, struct ddp_error *error)
 	return device_check(engine->device, "the optimizer", error);
 }
 
-/* Makes COMPUTE wait for the sums of all gradients. */
+/* Makes COMPUTE wait until all gradients are summed. */
 static int finish_sums(struct engine *engine, struct ddp_error *error)
 {
 	return cuda_fail(engine,
@@ -52,7 +52,7 @@ static int finish_sums(struct engine *engine, struct ddp_error *error)
 			 error);
 }
 
-/* Enqueues the kernels from the gathering of images to the gradients. */
+/* Enqueues the kernels of a step from the gathering of images to the gradients. */
 static int backwards(struct engine *engine, struct ddp_error *error)
 {
 	int status;
@@ -69,7 +69,7 @@ static int backwards(struct engine *engine, struct ddp_error *error)
 	return status == 0 && !engine->by_host ? finish_sums(engine, error) : status;
 }
 
-/* Enqueues a whole step on COMPUTE and REDUCE. */
+/* Enqueues all kernels and sums of a step on COMPUTE and REDUCE. */
 static int enqueue(struct engine *engine, struct ddp_error *error)
 {
 	int status = backwards(engine, error);
@@ -96,8 +96,8 @@ static int capture(struct engine *engine, struct ddp_error *error)
 }
 
 /*
- * Launches a step. The first step is enqueued without a graph: it makes libraries load and NCCL
- * connect, which is not possible during a capture.
+ * Launches a step. The first step is enqueued without a graph, so that libraries load and NCCL
+ * connects. Both are impossible during a capture.
  */
 static int launch(struct engine *engine, struct ddp_error *error)
 {
@@ -147,7 +147,7 @@ int cuda_wait(struct engine *engine, struct ddp_error *error)
 
 /*
  * Pauses a polling loop that started at [begin]. After one second, calls cuda_wait() instead and
- * returns 1: the result must have arrived then.
+ * returns 1. The result must have arrived by then.
  */
 static int pause_for(struct engine *engine, double begin, struct ddp_error *error)
 {
@@ -167,8 +167,8 @@ static int pause_for(struct engine *engine, double begin, struct ddp_error *erro
 }
 
 /*
- * Adds the result of a step. The gradients of a skipped step have overflowed, so its loss is added
- * only if it is finite.
+ * Adds the result of a step to engine->held. If the step was skipped, its gradients have
+ * overflowed, so its loss is added only if the loss is finite.
  */
 static void add_result(struct engine *engine, const struct kernel_result *result)
 {
@@ -249,7 +249,7 @@ static int catch_up(struct engine *engine, size_t most, struct ddp_error *error)
 
 /* --- Data of a step ----------------------------------------------------------------------------- */
 
-/* The state for the first step after a push, which is optimizer step [step]. */
+/* Returns the state for the first step after a push. That step is optimizer step [step]. */
 static struct kernel_state first_state(const struct engine *engine, uint64_t step)
 {
 	const struct ddp_scaler *scaler = engine->setup.scaler;
@@ -298,8 +298,8 @@ static int copy_gradients(struct engine *engine, bool up, struct ddp_error *erro
 }
 
 /*
- * Computes one virtual rank's gradients and adds them to the sums. Adds the time of the sums to
- * [reduce].
+ * Computes one virtual rank's gradients and adds them to the sums in host memory. Adds the duration
+ * of these sums to [reduce].
  */
 static int pass(struct engine *engine, double *reduce, struct ddp_error *error)
 {
@@ -310,8 +310,8 @@ static int pass(struct engine *engine, double *reduce, struct ddp_error *error)
 	status = backwards(engine, error);
 	engine->by_host = false;
 	/*
-	 * Wait with a time limit before the copy: a copy to memory that is not pinned waits in the
-	 * driver, without a limit.
+	 * Wait with a time limit before the copy, because a copy to memory that is not pinned waits
+	 * in the driver without a limit.
 	 */
 	if (status == 0)
 		status = cuda_wait(engine, error);
@@ -326,8 +326,8 @@ static int pass(struct engine *engine, double *reduce, struct ddp_error *error)
 }
 
 /*
- * Runs a step over [batch], which has the samples of the parts (virtual ranks) one after the other.
- * All parts can use the same slot (data.h), since pass() waits for the device.
+ * Runs a step over [batch], which has the samples of all virtual ranks, one virtual rank after the
+ * other. All virtual ranks can use the same slot (data.h), because pass() waits for the device.
  */
 static int begin_parts(struct engine *engine, const struct batch *batch,
 		       const struct data_step *step, double *reduce, struct ddp_error *error)
@@ -372,7 +372,7 @@ int cuda_step(struct engine *engine, const struct batch *batch, size_t global, u
 	memset(done, 0, sizeof(*done));
 	if (engine->pushed)
 		engine->updates = state.updates;
-	/* Without a loss scale no step is skipped, so the number of updates is known. */
+	/* Without a loss scale no step is skipped, so the number of optimizer steps is known. */
 	under_way = engine->launched - engine->results_read;
 	data.updates = engine->updates + (engine->scaling ? 0 : under_way);
 	data.unsure = engine->scaling ? under_way : 0;
@@ -406,7 +406,7 @@ int cuda_settle(struct engine *engine, struct engine_step *done, struct ddp_erro
 		return status;
 	return_results(engine, done);
 	done->seconds[ENGINE_COMPUTE] = ddp_seconds() - begin;
-	/* Update the scaler, unless no step was run since a push. */
+	/* Update the scaler, unless no step has run since the last push. */
 	if (engine->scaling && engine->last.sequence > 0 && !engine->pushed) {
 		engine->setup.scaler->scale = engine->last.scale;
 		engine->setup.scaler->good_steps = engine->last.good_steps;
@@ -416,7 +416,7 @@ int cuda_settle(struct engine *engine, struct engine_step *done, struct ddp_erro
 
 /* --- Push and pull ------------------------------------------------------------------------------ */
 
-/* Copies all arrays of the model to the device ([up]) or to the host. */
+/* Copies all arrays of the model to the host or, with [up], to the device. */
 static int copy_all(struct engine *engine, bool up, struct ddp_error *error)
 {
 	const struct model *model = engine->setup.model;
@@ -464,7 +464,7 @@ int cuda_push(struct engine *engine, struct ddp_error *error)
 	return break_engine(engine, push(engine, error));
 }
 
-/* Copies rank 0's running statistics to all ranks. */
+/* Copies BatchNorm's running statistics from rank 0 to all ranks. */
 static int share_buffers(struct engine *engine, struct ddp_error *error)
 {
 	const struct model *model = engine->setup.model;
@@ -512,7 +512,7 @@ static int forward(struct engine *engine, const struct batch *batch, struct ddp_
 	return cuda_forward(engine, error);
 }
 
-/* Copies the logits of the first [count] images to host memory, and waits. */
+/* Copies the logits of the first [count] images to host memory, and waits for the copy. */
 static int fetch(struct engine *engine, size_t count, struct ddp_error *error)
 {
 	const struct program_value *result = program_result(engine->program);

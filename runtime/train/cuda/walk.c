@@ -38,8 +38,8 @@ int cuda_fail(const struct engine *engine, int status, struct ddp_error *error)
 }
 
 /*
- * Reports to libddp that the gradient of [parameter] (-1: no parameter) is enqueued on COMPUTE.
- * With engine->by_host, does nothing.
+ * Reports to libddp that the gradient of [parameter] is enqueued on COMPUTE. Does nothing if
+ * [parameter] is -1 (no parameter) or if engine->by_host is set.
  */
 static int sum_ready(struct engine *engine, int parameter, struct ddp_error *error)
 {
@@ -66,8 +66,8 @@ void *cuda_value(const struct engine *engine, int index)
 }
 
 /*
- * Return the addresses of the gradient of value [index], of a parameter, and of a parameter's
- * gradient. Parameter -1 has the address NULL.
+ * gradient_of() returns the address of the gradient of value [index]. The two functions after it
+ * return the addresses of a parameter and of its gradient, or NULL for parameter -1.
  */
 static void *gradient_of(const struct engine *engine, int index)
 {
@@ -122,7 +122,7 @@ struct walk {
 	struct graph_shape in;
 	const void *x;
 	void *y;
-	size_t all, batch; /* number of elements of y, and of images */
+	size_t all, batch; /* number of elements of y, and number of images */
 	const struct kernel_order *order;
 	const uint64_t *orders;
 	struct kernel_scratch scratch;
@@ -159,7 +159,7 @@ static int copy(const struct walk *at, void *to, const void *from, size_t bytes,
 	return device_copy(at->engine->device, DEVICE_COMPUTE, to, from, bytes, error);
 }
 
-/* Reports the operation's parameters as ready, from the last to the first. */
+/* Reports the operation's parameters to libddp as ready, from the last to the first. */
 static int both_ready(struct engine *engine, const struct program_op *op, struct ddp_error *error)
 {
 	int status = sum_ready(engine, op->node->bias, error);
@@ -170,9 +170,9 @@ static int both_ready(struct engine *engine, const struct program_op *op, struct
 /* --- BatchNorm ---------------------------------------------------------------------------------- */
 
 /*
- * cpu/pass.c has the definitions. Exchanges between ranks are enqueued on COMPUTE, after the
- * gradient sums that are under way: a communicator runs one collective at a time, in the same order
- * on all ranks.
+ * BatchNorm is defined in cpu/pass.c. Its exchanges between ranks are enqueued on COMPUTE, and run
+ * after the gradient sums that were enqueued before. The reason is that a communicator runs one
+ * collective at a time, in the same order on all ranks.
  */
 static float *running(const struct engine *engine, int buffer)
 {
@@ -217,8 +217,8 @@ static int norm_forward(const struct walk *at, struct ddp_error *error)
 	int other = at->op->other, status = 0;
 
 	/*
-	 * Only virtual rank 0 updates the running statistics. It is on rank 0, which sends them to
-	 * all ranks.
+	 * Only virtual rank 0 updates the running statistics. Virtual rank 0 is on rank 0, which
+	 * sends the statistics to all ranks.
 	 */
 	if (engine->mode == PROGRAM_TRAIN && engine->part > 0)
 		to.running_mean = to.running_variance = NULL;
@@ -235,9 +235,9 @@ static int norm_forward(const struct walk *at, struct ddp_error *error)
 }
 
 /*
- * Sums BatchNorm's backward sums over all ranks. The result is in memory.sums, since the gradients
- * of scale and shift must stay sums of this rank. Runs after the sums that REDUCE has started in
- * this step.
+ * Sums the sums of BatchNorm's backward pass over all ranks. The result is in memory.sums, and the
+ * sums of this rank stay unchanged, because they are the gradients of scale and shift. Runs after
+ * the gradient sums that were enqueued on REDUCE in this step.
  */
 static int sum_over_ranks(const struct walk *at, const float **sums, struct ddp_error *error)
 {
@@ -248,7 +248,7 @@ static int sum_over_ranks(const struct walk *at, const float **sums, struct ddp_
 
 	if (*sums != all)
 		status = copy(at, all, *sums, count * sizeof(float), error);
-	/* During a capture, REDUCE must be part of the graph before COMPUTE can wait for it. */
+	/* During a capture, COMPUTE can wait for REDUCE only if REDUCE is part of the graph. */
 	if (status == 0 && !engine->by_call)
 		status = device_order(engine->device, DEVICE_REDUCE, DEVICE_COMPUTE, error);
 	if (status == 0 && !engine->by_call)
@@ -329,7 +329,7 @@ static int weights_backward(const struct walk *at, struct ddp_error *error)
 
 	status = layer_back_weights(at->unit->layer, at->x, at->dy, narrow ? narrow : gradient,
 				    sums, at->scratch.memory, error);
-	/* Convert to f32 for the sums over ranks and the optimizer. */
+	/* Convert the gradient to f32 for the sums over ranks and the optimizer. */
 	if (status == 0 && narrow)
 		kernel_widen(at->stream, narrow, gradient, model->graph->parameters[weight].count,
 			     at->type);
@@ -374,7 +374,7 @@ static struct kernel_pool pool_of(const struct walk *at)
 				    at->op->node->layer->size};
 }
 
-/* Forward pass of a max-pool. In training it includes a dropout after the pool. */
+/* Runs the forward pass of a max-pool. In training, this includes a dropout after the pool. */
 static void max_pool_forward(const struct walk *at)
 {
 	bool drops = at->op->dropout != PROGRAM_NONE && at->engine->mode == PROGRAM_TRAIN;
@@ -398,7 +398,7 @@ static void max_pool_backward(const struct walk *at)
 			     at->type);
 }
 
-/* Forward pass of dropout. In an evaluation it copies the input. */
+/* Runs the forward pass of a dropout. In an evaluation, a dropout copies its input. */
 static int dropout_forward(const struct walk *at, struct ddp_error *error)
 {
 	if (at->engine->mode == PROGRAM_TEST)

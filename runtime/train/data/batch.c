@@ -7,15 +7,15 @@
 #include "base/type.h"
 #include "batch.h"
 
-/* Normalised values of the pixel values 0 to 255, per channel. */
+/* Normalised values of the pixel values 0 to 255, for each channel. */
 union levels {
 	float f32[NET_CHANNELS][256];
 	uint16_t bf16[NET_CHANNELS][256];
 };
 
 /*
- * Computes the levels with the sequence of operations of torchvision's ToTensor and Normalize, so
- * that the bits are equal.
+ * Computes the normalised values with the same sequence of operations as torchvision's ToTensor and
+ * Normalize, so that the bits are equal.
  */
 static void levels_fill(union levels *levels, const struct net *net, enum ddp_type type)
 {

@@ -21,8 +21,8 @@ struct batch {
 enum { BATCH_LAYER_CROP = 0x10000 };
 
 /*
- * The random crop of sample [i] of [batch]: its offset (-pad to pad), and whether the image is
- * mirrored. The crop depends on seed, epoch and order only. Unless batch->augment is set, all
+ * Random crop of sample [i] of [batch]. [top] and [left] are the offset, -pad to pad. The crop
+ * depends on the seed, the epoch and the sample's order only. Unless batch->augment is set, all
  * members are zero.
  */
 struct batch_crop {
@@ -32,9 +32,9 @@ struct batch_crop {
 struct batch_crop batch_crop(const struct net *net, const struct batch *batch, size_t i);
 
 /*
- * Writes the images of [batch] as N, H, W, C, normalised with [net]'s mean and deviation. Pixels
- * outside of the image are black before the normalisation, as in torchvision. [type] is DDP_F32 or
- * DDP_BF16.
+ * Writes the images of [batch] in the order N, H, W, C, normalised with [net]'s mean and deviation.
+ * Pixels outside of the image are black before they are normalised, as in torchvision. [type] is
+ * DDP_F32 or DDP_BF16.
  */
 void batch_images(const struct net *net, struct set *set, const struct batch *batch, void *images,
 		  enum ddp_type type);

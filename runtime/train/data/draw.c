@@ -31,19 +31,19 @@ static uint32_t dice_word(struct dice *dice)
 	return dice->words[--dice->left];
 }
 
-/* An integer from 0 to [limit] - 1. */
+/* Returns a random integer from 0 to [limit] - 1. */
 static int dice_below(struct dice *dice, int limit)
 {
 	return (int)(((uint64_t)dice_word(dice) * (uint64_t)limit) >> 32);
 }
 
-/* Uniformly distributed between [low] and [high]. */
+/* Returns a random number between [low] and [high] with a uniform distribution. */
 static float dice_between(struct dice *dice, float low, float high)
 {
 	return low + (high - low) * ddp_random_uniform(dice_word(dice));
 }
 
-/* Between [low] and [high] with a triangular distribution. */
+/* Returns a random number between [low] and [high] with a triangular distribution. */
 static float dice_near(struct dice *dice, float low, float high)
 {
 	float sum = ddp_random_uniform(dice_word(dice)) + ddp_random_uniform(dice_word(dice));
@@ -52,8 +52,8 @@ static float dice_near(struct dice *dice, float low, float high)
 }
 
 /*
- * Writes [count] random bytes, a multiple of 16. They use a separate [layer] instead of the words
- * of [dice], so that each call of ddp_random() gives 16 bytes.
+ * Writes [count] random bytes. [count] must be a multiple of 16. The bytes are drawn with a [layer]
+ * of their own and not from the words of [dice], so that each call of ddp_random() gives 16 bytes.
  */
 static void dice_noise(const struct dice *dice, uint32_t layer, uint8_t *noise, uint32_t count)
 {
@@ -93,8 +93,8 @@ int draw_label(uint64_t seed, uint64_t index, int classes)
 enum { VARIANTS = 3, STROKES = 3 };
 
 /*
- * Handwritten shapes of the ten digits, as strokes with lines between points. x is 0 to 60, y is 0
- * (top) to 100.
+ * Handwritten shapes of the ten digits. A shape has up to three strokes, and a stroke is a list of
+ * points that lines connect. x is 0 to 60, y is 0 (top) to 100.
  */
 static const char *const glyphs[10][VARIANTS][STROKES] = {
 	{{"30,0 9,16 0,50 9,84 30,100 51,84 60,50 51,16 30,0"},
@@ -123,7 +123,7 @@ struct point {
 	float x, y;
 };
 
-/* An affine map from a glyph, whose middle is at 0, to pixels. */
+/* Affine map from the coordinates of a glyph, relative to its middle, to pixels. */
 struct map {
 	float xx, xy, x, yx, yy, y;
 };
@@ -190,8 +190,8 @@ static void canvas_stroke(canvas squares, const char *stroke, const struct map *
 }
 
 /*
- * Converts distances to pixels: lines with random width and soft edges on a noisy, nearly black
- * ground.
+ * Converts distances to pixels. Lines have a random width and soft edges. The background is noisy
+ * and nearly black.
  */
 static void canvas_ink(canvas squares, struct dice *dice, uint8_t *image)
 {
@@ -237,9 +237,9 @@ void draw_digit(uint64_t seed, uint64_t index, uint8_t *image)
 enum { COLORS = 3, CELLS = 4, CELL = DRAW_OBJECT / CELLS };
 
 /*
- * With contrasts of both signs, all classes have the same mean image, so a linear model is not
- * accurate. The largest contrast and the share of the noise add up to 1, so all values fit in a
- * byte.
+ * The contrast can be positive or negative, so that all classes have the same mean image, and a
+ * linear model is not accurate. The largest contrast and the share of the noise add up to 1, so
+ * that all values fit in a byte.
  */
 void draw_object(uint64_t seed, uint64_t index, int classes, uint8_t *image)
 {

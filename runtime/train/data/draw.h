@@ -2,13 +2,13 @@
 /*
  * draw.h - synthetic images, for runs without a data set
  *
- * Each image is a function of (seed, index). Digits in MNIST's format are strokes with a random
- * affine map and noise. Images in CIFAR's format have one pattern per class, with random shift,
- * contrast and noise. The images are difficult enough to show a wrong gradient: a linear model is
- * much less accurate than the networks.
+ * Each image is a function of the seed and the index. Digits in MNIST's format are strokes with a
+ * random affine map and noise. Images in CIFAR's format show their class's pattern with random
+ * shift, contrast and noise. The images are difficult enough to reveal a wrong gradient: a linear
+ * model is much less accurate than the networks.
  *
- * The bytes are equal on all machines: draw.c uses only functions of libm that round correctly, and
- * is compiled without fused multiply-add.
+ * The bytes are equal on all machines, because draw.c uses only functions of libm that round
+ * correctly, and is compiled without fused multiply-add.
  */
 #ifndef TRAIN_DRAW_H
 #define TRAIN_DRAW_H
@@ -22,23 +22,23 @@ enum {
 };
 
 /*
- * The class of sample [index]. The classes are in random order, and all classes are equally
+ * Returns the class of sample [index]. Classes have a random order, and all classes are equally
  * frequent.
  */
 int draw_label(uint64_t seed, uint64_t index, int classes);
 
 /*
- * The classes of all samples of block [block], which has [classes] samples. Block 0 starts at
- * sample 0.
+ * Writes the classes of all samples of block number [block] to [labels]. A block has [classes]
+ * samples. Block 0 starts at sample 0.
  */
 void draw_labels(uint64_t seed, uint64_t block, int classes, uint8_t *labels);
 
-/* Draws the digit draw_label(seed, index, 10) in 28 x 28 bytes. */
+/* Draws a digit into [image], 28 x 28 bytes. The digit is draw_label(seed, index, 10). */
 void draw_digit(uint64_t seed, uint64_t index, uint8_t *image);
 
 /*
- * Draws an object of class draw_label(seed, index, [classes]) in 3 x 32 x 32 bytes. [classes] is 10
- * or 100.
+ * Draws an object into [image], 3 x 32 x 32 bytes. The object's class is draw_label(seed, index,
+ * classes). [classes] must be 10 or 100.
  */
 void draw_object(uint64_t seed, uint64_t index, int classes, uint8_t *image);
 

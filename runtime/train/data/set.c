@@ -65,8 +65,8 @@ struct count_report {
 };
 
 /*
- * Calls ddp_agree() with [error]'s text. If this process has no other ranks, returns [status].
- * Collective.
+ * If the set is shared by several ranks, calls ddp_agree() with [status] and [error]'s text, so
+ * that an error on one rank becomes an error on all ranks. Otherwise returns [status]. Collective.
  */
 static int agree(struct set *set, int status, struct ddp_error *error)
 {
@@ -77,8 +77,8 @@ static int agree(struct set *set, int status, struct ddp_error *error)
 }
 
 /*
- * Returns 0 if all ranks have the same number, else an error that names the first rank that differs
- * from rank 0.
+ * Compares the numbers of all ranks. Returns 0 if they are equal, else an error that names the
+ * first rank whose number differs from that of rank 0.
  */
 static int compare(const struct count_report *reports, int size, const char *what,
 		   struct ddp_error *error)
@@ -95,7 +95,7 @@ static int compare(const struct count_report *reports, int size, const char *wha
 }
 
 /*
- * Fails on all ranks if [number], called [what] in the message, is not equal on all ranks.
+ * Fails on all ranks if [number] is not equal on all ranks. The error text calls the number [what].
  * Collective. Returns 0, DDP_ERR_MISMATCH or an error of ddp_all_gather().
  */
 static int compare_number(struct set *set, const char *what, uint64_t number,
@@ -119,8 +119,8 @@ static int compare_number(struct set *set, const char *what, uint64_t number,
 }
 
 /*
- * Allocates set->memory, [bytes] of zeros, shared by the ranks of a node. Collective. Returns 0,
- * DDP_ERR_MEMORY or an error of ddp_shared_create().
+ * Allocates [bytes] zeroed bytes that the ranks of a node share, and sets set->memory. Collective.
+ * Returns 0, DDP_ERR_MEMORY or an error of ddp_shared_create().
  */
 static int create_memory(struct set *set, size_t bytes, struct ddp_error *error)
 {
@@ -244,7 +244,7 @@ static const struct layout {
 			  2},
 };
 
-/* Versions of CIFAR for other programs, which are not supported. */
+/* Files and directories of CIFAR's versions for Python and MATLAB, which are not supported. */
 static const char *const unsupported[] = {
 	"cifar-10-batches-py",	  "cifar-10-python.tar.gz",  "cifar-10-batches-mat",
 	"cifar-10-matlab.tar.gz", "cifar-100-python",	     "cifar-100-python.tar.gz",
@@ -330,10 +330,10 @@ int set_detect(const char *directory, enum set_kind first, struct ddp_error *err
 			     directory);
 }
 
-/* Maps [file], whose path is set. If the file is empty, file->bytes stays NULL. */
+/* Maps [file] into memory. Its path must be set. If the file is empty, file->bytes stays NULL. */
 static int map_file(struct set_file *file, struct ddp_error *error)
 {
-	/* Without O_NONBLOCK, opening a FIFO would wait for a writer. */
+	/* With O_NONBLOCK, opening a FIFO does not wait for a writer. */
 	int fd = open(file->path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC), status = 0;
 	struct stat info;
 	void *map;
@@ -390,9 +390,9 @@ static uint32_t big_endian(const uint8_t *bytes)
 }
 
 /*
- * Checks an IDX file of bytes in [dimensions] dimensions. Each dimension except the first must have
- * size [side]. Sets [count] to the size of the first dimension, and [data] to the address after the
- * header.
+ * Checks the header of an IDX file that has bytes in [dimensions] dimensions. Each dimension except
+ * the first must have size [side]. Sets [count] to the size of the first dimension, and [data] to
+ * the address after the header.
  */
 static int check_header(const struct set_file *file, int dimensions, uint32_t side, uint32_t *count,
 			const uint8_t **data, struct ddp_error *error)
@@ -462,8 +462,8 @@ static int place_mnist(struct set *set, struct ddp_error *error)
 /* --- Published files: CIFAR -------------------------------------------------------------- */
 
 /*
- * Checks that the file has whole records (label bytes and an image), at least one and at most
- * [most].
+ * Checks that the file has whole records, at least one and at most [most]. A record is the label
+ * bytes and an image.
  */
 static int check_length(const struct set_file *file, uint64_t record, uint64_t most,
 			struct ddp_error *error)
@@ -586,7 +586,7 @@ const struct set_info *set_info(const struct set *set)
 	return &set->info;
 }
 
-/* Finds the part with sample [index], and makes [index] relative to it. */
+/* Finds the part that has sample [index], and makes [index] relative to the part's first sample. */
 static const struct set_part *part_of(const struct set *set, uint64_t *index)
 {
 	const struct set_part *part = set->parts;

@@ -2,11 +2,11 @@
 /*
  * set.h - labelled images, published or synthetic
  *
- * data/ reads or draws data sets and makes batches of them. It calls ddp.h and base/, and includes
- * net/net.h for the shapes of images. Start reading here, then batch.h.
+ * The directory data/ reads or draws data sets and makes batches of them. It calls ddp.h and base/,
+ * and includes net/net.h for the shapes of images. Start reading here, then batch.h.
  *
  * Images are bytes in planes (C, H, W), as in the published files. There is one copy per node:
- * files are mapped, and synthetic images are in memory that the node's ranks share.
+ * published files are mapped, and synthetic images are in memory that the node's ranks share.
  */
 #ifndef TRAIN_SET_H
 #define TRAIN_SET_H
@@ -33,39 +33,39 @@ struct set_info {
 };
 
 /*
- * Returns the kind of the data set in [directory], which is recognised by the names of the files.
- * Kind [first] is searched first. Returns DDP_ERR_FILE if no kind is found, with a text that names
- * the directory and the files searched for. Not collective: call this function on one rank and
- * broadcast the result. If another rank lacks the files, set_open() fails.
+ * Returns the kind of the data set in [directory], recognised by the names of the files. The search
+ * starts with kind [first]. If no kind is found, returns DDP_ERR_FILE with a text that names the
+ * directory and the files that were searched for. Not collective: each rank searches on its own. If
+ * the ranks have different files, set_open() fails.
  */
 int set_detect(const char *directory, enum set_kind first, struct ddp_error *error);
 
 /*
- * Bytes of memory for the images of a synthetic set of [samples]. Ranks that share memory have one
- * copy.
+ * Returns the bytes of memory that the images of a synthetic set of [samples] samples need. Ranks
+ * on the same node share one copy.
  */
 uint64_t set_drawn_bytes(enum set_kind kind, uint64_t samples);
 
 /*
- * Opens a set. MNIST's files can be spelled "train-images.idx3-ubyte", and can be in MNIST/raw.
- * CIFAR's binary files can be in the archive's subdirectory, and can have fewer samples than the
- * published files. A file that is missing, packed, too short, too long or of another kind is an
- * error. Its text is the same on all ranks, and names the file, the offset, the expected value and
- * the value found. Collective if options->ddp is set.
+ * Opens a set. MNIST's files may have names such as "train-images.idx3-ubyte", and may be in the
+ * subdirectory MNIST/raw. CIFAR's binary files may be in the archive's subdirectory, and may have
+ * fewer samples than the published files. It is an error if a file is missing, packed, too short,
+ * too long or of another kind. The error text is the same on all ranks, and names the file, the
+ * offset, the expected value and the value found. Collective if options->ddp is set.
  */
 int set_open(struct set **set, const struct set_options *options, struct ddp_error *error);
 
 /*
- * Must be called before ddp_destroy(), which frees the shared memory. Not collective. NULL is
- * legal.
+ * Closes the set. Must be called before ddp_destroy(), which frees the shared memory. Not
+ * collective. Does nothing for NULL.
  */
 void set_close(struct set *set);
 
 const struct set_info *set_info(const struct set *set);
 
 /*
- * The label and the image of sample [index]. An image has channels x height x width bytes and stays
- * valid until set_close(). A synthetic image is drawn on first use.
+ * Return the label and the image of sample [index]. An image has channels x height x width bytes
+ * and stays valid until set_close(). A synthetic image is drawn on first use.
  */
 int set_label(const struct set *set, uint64_t index);
 const uint8_t *set_image(struct set *set, uint64_t index);

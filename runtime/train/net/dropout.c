@@ -48,8 +48,8 @@ static void draw_group(const struct dropout *dropout, uint64_t order, uint32_t g
 }
 
 /*
- * Writes the low [count] bits (at most 32) of [bits] to [keep], from bit [at] on. These bits of
- * [keep] must be zero.
+ * Writes the low [count] bits (at most 32) of [bits] to [keep], starting with bit [at]. The written
+ * bits of [keep] must be zero before.
  */
 static void append(uint8_t *keep, size_t at, uint32_t bits, size_t count)
 {

@@ -6,10 +6,10 @@
  * layer and the element. It does not depend on the number of ranks, the batch size, the machine or
  * the engine. Every engine must draw the mask by these rules:
  *
- * The rate is T / 2^16 with an integer T (rounded; at least 1, at most 65535). Divide T by two
- * until it is odd: T = t x 2^z. Then t / 2^d, with d = 16 - z, is the rate in d binary digits. The
- * elements (H, W, C) of a sample are divided into groups of 128. Group g has d planes of 128 random
- * bits each:
+ * The rate is rounded to T / 2^16 with an integer T from 1 to 65535. T is divided by two until it
+ * is odd, which gives T = t x 2^z. With d = 16 - z, the rate is then t / 2^d, and has d binary
+ * digits. The elements of a sample, in the order H, W, C, are divided into groups of 128. Group g
+ * has d planes of 128 random bits each:
  *
  *   plane p = ddp_random(seed, epoch, order, layer, g x d + p)
  *
@@ -27,18 +27,18 @@
 struct dropout {
 	uint32_t limit; /* t */
 	int planes;	/* d */
-	float scale;	/* 1 / (1 - rate), with the rounded rate */
+	float scale;	/* 1 / (1 - rate), where rate is the rounded rate */
 	uint64_t seed, epoch;
 	uint32_t layer;
 };
 
-/* Sets limit, planes and scale for [rate], which is between 0 and 1. */
+/* Sets [limit], [planes] and [scale] for [rate], which must be between 0 and 1. */
 void dropout_set_rate(struct dropout *dropout, float rate);
 
 /*
- * Draws the masks of [count] elements of each sample in [orders]. Element e of sample i has bit k %
- * 8 of byte k / 8, with k = i x count + e. The bit is 1 if the element is kept. Bits after the last
- * element are 0.
+ * Draws the masks for [count] elements of each sample in [orders]. The bit of element e of sample i
+ * is bit k % 8 of byte k / 8, where k = i x count + e. The bit is 1 if the element is kept. Bits
+ * after the last element are 0.
  */
 void dropout_draw(const struct dropout *dropout, const uint64_t *orders, size_t samples,
 		  size_t count, uint8_t *keep);

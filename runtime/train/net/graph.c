@@ -60,8 +60,8 @@ static int add_buffer(struct graph *graph, int node, const char *suffix, int cou
 /* --- Shapes of each kind of layer -------------------------------------------------------- */
 
 /*
- * Each function sets the output shape of node [i] and adds the node's parameters. It returns false
- * if the layer does not fit its input.
+ * Each of these functions sets the output shape of node [i] and adds the node's parameters. It
+ * returns false if the layer does not fit its input.
  */
 
 static bool place_conv(struct graph *graph, size_t i)

@@ -62,12 +62,12 @@ struct graph {
 	size_t weights; /* elements of all parameters */
 };
 
-/* Number of elements of one image of [shape]. */
+/* Returns the number of elements of an image that has the given shape. */
 size_t graph_size(struct graph_shape shape);
 
 /*
- * Creates the graph of [net], which must outlive the graph. Returns 0, or DDP_ERR_ARGUMENT with a
- * text that names the layer where the table is inconsistent.
+ * Creates the graph of [net], which must stay valid as long as the graph. Returns 0, or
+ * DDP_ERR_ARGUMENT with a text that names the layer at which the table is inconsistent.
  */
 int graph_create(struct graph **graph, const struct net *net, struct ddp_error *error);
 void graph_destroy(struct graph *graph);

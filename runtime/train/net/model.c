@@ -15,10 +15,10 @@
 #include "graph.h"
 #include "model.h"
 
-/* alignment of arrays in bytes, equal to that of libddp's views */
+/* alignment of arrays in bytes, equal to the alignment of the gradients in libddp */
 enum { ALIGNMENT = 64 };
 
-/* Copies the error text of [ddp] to [error]. */
+/* Copies the error text of [ddp] to [error]. Returns [status]. */
 static int pass_on(const struct ddp *ddp, int status, struct ddp_error *error)
 {
 	return ddp_error_set(error, status, "%s", ddp_error(ddp));
@@ -32,8 +32,8 @@ static float *zeros(size_t count)
 /* --- Create ------------------------------------------------------------------------------ */
 
 /*
- * libddp fills buckets from the end of the list. The step vector is first in the list, so it is in
- * the bucket that is summed last.
+ * Creates the gradients. libddp fills buckets from the end of the list of parameters. The step
+ * vector is first in this list, so that it is in the bucket that is summed last.
  */
 static int create_gradients(struct model *model, struct ddp *ddp, enum ddp_type wire, bool device,
 			    size_t virtual_ranks, struct ddp_error *error)
@@ -111,7 +111,7 @@ int model_create(struct model **result, struct ddp *ddp, const struct graph *gra
 	return 0;
 }
 
-/* Shared arrays are freed by ddp_destroy(). */
+/* Frees an array, unless it is shared. ddp_destroy() frees shared arrays. */
 static void free_array(const struct model *model, float *array)
 {
 	if (!model->shared)
@@ -187,8 +187,8 @@ float *model_buffer(const struct model *model, size_t index)
 
 /*
  * Draws numbers from [-bound, bound) as Tensor.uniform_ does. The last multiplication and addition
- * are one fma, as in PyTorch's code for CPUs with AVX2. PyTorch's code for other CPUs rounds twice,
- * so its results differ by up to one ulp of [bound].
+ * are a fused multiply-add, as in PyTorch's code for CPUs with AVX2. PyTorch's code for other CPUs
+ * rounds twice, so its results differ by up to one unit in the last place of [bound].
  */
 static void draw(struct ddp_mt19937 *random, double bound, float *to, size_t count)
 {
@@ -216,8 +216,8 @@ static double weight_bound(size_t fan)
 }
 
 /*
- * Draws PyTorch's initial values of [parameter], in PyTorch's layout: kaiming_uniform(a=sqrt 5)
- * weights, uniform biases, ones and zeros for NORM.
+ * Draws PyTorch's initial values of [parameter], in PyTorch's layout. Weights are drawn by
+ * kaiming_uniform_(a=sqrt(5)), and biases uniformly. Scales of NORM are ones, and shifts are zeros.
  */
 static void draw_parameter(const struct graph_parameter *parameter, struct ddp_mt19937 *random,
 			   float *to)
@@ -256,8 +256,8 @@ static void transpose(float *to, const float *from, size_t outputs, size_t rows,
 }
 
 /*
- * With [out], converts each output from positions x channels (engines) to channels x positions
- * (PyTorch). Otherwise converts back.
+ * Converts the layout of a parameter. With [out], the layout of each output is converted from
+ * positions x channels (engines) to channels x positions (PyTorch). Otherwise it is converted back.
  */
 static void convert_layout(const struct graph *graph, size_t index, float *to, const float *from,
 			   bool out)
@@ -306,13 +306,13 @@ bool model_is_finite(const struct model *model)
 
 /* --- Tensors with PyTorch's names -------------------------------------------------------- */
 
-/* longest tensor name: "optimizer.1." and a parameter's name */
+/* size of the longest tensor name: "optimizer.1." and a parameter's name */
 enum { NAME = GRAPH_NAME + 16 };
 
 /*
- * Counts for a struct model_tensors. Its list has parameters, slots, buffers and counters
- * (num_batches_tracked), in this order. Its memory has all names, then all values except those of
- * the counters. All counters use tensors->steps.
+ * Numbers of tensors and elements in a struct model_tensors. The list has parameters, slots,
+ * buffers and counters (num_batches_tracked), in this order. The memory has all names, then all
+ * values except those of the counters. The data of all counters is tensors->steps.
  */
 struct plan {
 	size_t parameters, slots, buffers, counters;
@@ -335,7 +335,7 @@ static struct plan plan_of(const struct model *model, bool optimizer)
 
 /* --- List of tensors --------------------------------------------------------------------- */
 
-/* Position at which the next tensor, its name and its data are added. */
+/* Addresses at which the next tensor, its name and its data are added. */
 struct cursor {
 	struct ddp_tensor *tensor;
 	char *name;
@@ -473,7 +473,7 @@ void model_tensors_import(const struct model_tensors *tensors, struct model *mod
 
 enum { SHAPE_TEXT = 128 };
 
-/* Formats the shape of [tensor]: "[32, 1, 3, 3]". */
+/* Writes the shape of [tensor] to [text], such as "[32, 1, 3, 3]". Returns [text]. */
 static const char *shape_text(char *text, const struct ddp_tensor *tensor)
 {
 	size_t at = 0;
@@ -487,8 +487,8 @@ static const char *shape_text(char *text, const struct ddp_tensor *tensor)
 }
 
 /*
- * Returns whether the file was saved from the DistributedDataParallel wrapper, whose names have the
- * prefix "module.".
+ * Whether [file] has tensor [name] with the prefix "module.". This happens if the
+ * DistributedDataParallel wrapper was saved and not the module in it.
  */
 static bool is_wrapped(const struct ddp_tensors *file, const char *name)
 {
@@ -536,7 +536,7 @@ int model_read(struct model *model, const char *path, struct ddp_error *error)
 	for (size_t i = 0; status == 0 && i < tensors.count; i++) {
 		const struct ddp_tensor *want = &tensors.list[i], *found;
 
-		/* num_batches_tracked is optional, since some programs do not write it. */
+		/* num_batches_tracked is optional, because some programs do not write it. */
 		if (want->data == &tensors.steps) {
 			found = ddp_tensors_find(file, want->name);
 			if (found && found->type == DDP_I64 && ddp_tensor_count(found) == 1)

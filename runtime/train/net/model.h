@@ -2,17 +2,17 @@
 /*
  * model.h - a network's parameters, gradients, optimizer state and buffers in host memory
  *
- * All arrays that have one value per parameter element use libddp's layout of the gradients
- * (ddp_gradients_all()), so that an optimizer step is one loop over flat arrays. The CPU engine
- * trains in this memory. The GPU engine copies the model from this memory (push) and back to it
- * (pull).
+ * All arrays that have one value per parameter element use the layout in which libddp stores the
+ * gradients (ddp_gradients_all()), so that an optimizer step is one loop over flat arrays. The CPU
+ * engine trains in this memory. The GPU engine copies the model from this memory (push) and back to
+ * it (pull).
  *
  * SHARED. If all ranks share memory, model_share() makes one copy of values and optimizer slots for
- * all of them. Each rank updates one part of the copy (model_part()). Once all ranks have updated
+ * all ranks. Each rank updates one part of the copy (model_part()). Once all ranks have updated
  * their parts, each rank reads the other parts.
  *
- * STEP VECTOR. The gradients are followed by a small vector that is summed with them in every step.
- * It carries stop requests, the loss, hits and samples.
+ * STEP VECTOR. A small vector follows the gradients and is summed with them in every step. It has
+ * the number of stop requests, the loss, the hits and the number of samples.
  */
 #ifndef TRAIN_MODEL_H
 #define TRAIN_MODEL_H
@@ -21,7 +21,7 @@
 
 enum model_step {
 	MODEL_STOP, /* number of ranks that want to stop */
-	MODEL_LOSS, /* sum over samples; 0 if the engine does not set it */
+	MODEL_LOSS, /* sum over samples, or 0 if the engine does not set it */
 	MODEL_HITS,
 	MODEL_SAMPLES,
 	MODEL_STEP_SIZE = 16
@@ -86,10 +86,10 @@ float *model_gradient(const struct model *model, size_t index);
 float *model_buffer(const struct model *model, size_t index);
 
 /*
- * The model as tensors with PyTorch's names and layout, for files: parameters, buffers and, with
- * [optimizer], the slots ("optimizer.0.conv1.weight"). All counters such as
- * "bn1.num_batches_tracked" are one value, [steps]. Their tensors point to it, so the struct must
- * not be moved. After a file was loaded, [steps] has the file's value.
+ * The model as tensors with PyTorch's names and layout, for files. The tensors are the parameters,
+ * the buffers and, if created with [optimizer], the slots ("optimizer.0.conv1.weight"). All
+ * counters such as "bn1.num_batches_tracked" have the same value. Their tensors point to [steps],
+ * so this struct must not be moved. After a file was loaded, [steps] has the file's value.
  */
 struct model_tensors {
 	struct ddp_tensor *list;
@@ -102,16 +102,16 @@ void model_tensors_create(struct model_tensors *tensors, const struct model *mod
 void model_tensors_destroy(struct model_tensors *tensors);
 
 /*
- * Copy the model to the tensors (export) or the tensors to the model (import). [steps]: steps of
- * the training so far.
+ * model_tensors_export() copies the model to the tensors, and model_tensors_import() copies the
+ * tensors to the model. [steps] is the number of steps of the training so far.
  */
 void model_tensors_export(struct model_tensors *tensors, const struct model *model, int64_t steps);
 void model_tensors_import(const struct model_tensors *tensors, struct model *model, int64_t steps);
 
 /*
- * Reads parameters and buffers from a safetensors file with PyTorch's names, on every rank. Tensors
- * that the model does not have are ignored. Returns 0, or an error that names the file and the
- * tensor that is missing or has another shape or type. After an error the model is unchanged.
+ * Reads parameters and buffers from a safetensors file with PyTorch's names, on every rank. Ignores
+ * tensors that the model does not have. Returns 0, or an error that names the file and the tensor
+ * that is missing or has another shape or type. If an error is returned, the model has not changed.
  */
 int model_read(struct model *model, const char *path, struct ddp_error *error);
 

@@ -50,7 +50,7 @@ static const struct net mnist = {
 	{                        \
 		.kind = NET_RELU \
 	}
-/* Sum of the preceding layer and the layer [distance] back. */
+/* Layer that adds the preceding layer and the layer [distance] layers back. */
 #define ADD(distance)                              \
 	{                                          \
 		.kind = NET_ADD, .other = distance \
@@ -60,12 +60,12 @@ static const struct net mnist = {
 	CONV(block ".conv1", channels, 3, step, 1), NORM(block ".bn1"), RELU, \
 		CONV(block ".conv2", channels, 3, 1, 1), NORM(block ".bn2")
 
-/* torchvision's BasicBlock: adds the block's input to its result. */
+/* torchvision's BasicBlock, which adds the block's input to its result. */
 #define BLOCK(block, channels) BRANCH(block, channels, 1), ADD(6), RELU
 
 /*
- * BasicBlock that halves the image. A 1 x 1 convolution converts the block's input (six layers
- * back) to the new shape.
+ * BasicBlock that halves the image's height and width. A 1 x 1 convolution converts the block's
+ * input, which is six layers back, to the new shape.
  */
 #define BLOCK_HALVING(block, channels)          \
 	BRANCH(block, channels, 2),             \
@@ -96,7 +96,7 @@ static const struct net_layer cifar_layers[] = {
 static const float cifar100_mean[NET_CHANNELS] = {0.5071f, 0.4865f, 0.4409f},
 		   cifar100_deviation[NET_CHANNELS] = {0.2673f, 0.2564f, 0.2762f};
 
-/* [mean] and [deviation] are those of CIFAR-10. */
+/* [mean] and [deviation] are the values for CIFAR-10. */
 static const struct net cifar = {
 	.name = "cifar",
 	.channels = 3,

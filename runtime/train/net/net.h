@@ -2,13 +2,13 @@
 /*
  * net.h - networks as tables of layers
  *
- * For all engines, net/ defines the networks, keeps their parameters in host memory, and plans
- * their operations. It calls ddp.h and base/. Start reading here, then graph.h, model.h and
- * program.h.
+ * For all engines, the directory net/ defines the networks, keeps their parameters in host memory,
+ * and plans their operations. It calls ddp.h and base/. Start reading here, then graph.h, model.h
+ * and program.h.
  *
  * A table lists the layers with the names of PyTorch's modules, and says which layers each one
  * reads. graph.h derives shapes and parameters from the table, and engines compile the graph. To
- * add a network, add a table and its name to net.c.
+ * add a network, add its table to net.c, and a pointer to it to the list of networks there.
  */
 #ifndef TRAIN_NET_H
 #define TRAIN_NET_H
@@ -55,8 +55,8 @@ struct net {
 };
 
 /*
- * Creates the network [name] with [classes] classes (0: the network's default). Returns NULL if
- * there is no such network. Free the result with net_destroy().
+ * Creates the network [name] with [classes] classes, or with its default number if [classes] is 0.
+ * Returns NULL if the network does not exist. Free the result with net_destroy().
  */
 struct net *net_create(const char *name, int classes);
 void net_destroy(struct net *net);

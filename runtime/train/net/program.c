@@ -28,7 +28,7 @@ static bool is_used(const struct program_area *area, enum program_mode mode)
 	return area->first[mode] <= area->last[mode];
 }
 
-/* offset of an area that is not placed; larger than every offset */
+/* offset of an area that is not placed yet; larger than every offset */
 static const size_t unplaced = SIZE_MAX;
 
 static bool overlaps(const struct program_area *a, const struct program_area *b,
@@ -57,7 +57,7 @@ static size_t obstacle(const struct program *program, const struct program_area 
 
 /*
  * Returns the lowest offset at which [area] overlaps no placed area. If a placed area overlaps, the
- * search continues at the end of that area, since no earlier offset is possible.
+ * search continues at the end of that area, because no earlier offset is possible.
  */
 static size_t find_offset(const struct program *program, const struct program_area *area,
 			  enum program_mode mode, size_t images)
@@ -121,8 +121,8 @@ size_t program_place_both(struct program *program, size_t batch, size_t test_bat
 /*
  * A ReLU or dropout that is a separate operation is computed in place if no other operation reads
  * its input. All element-wise operations of the backward pass are in place, too. If two operations
- * produce a gradient of the same value, the one that runs first in the backward pass writes the
- * gradient, and the other one adds to it.
+ * compute a gradient of the same value, the operation that runs first in the backward pass writes
+ * its gradient, and the other operation adds its own to that.
  */
 
 static int program_area(struct program *program, size_t bytes, size_t fixed)
@@ -301,8 +301,8 @@ int program_gradient(const struct program *program, const struct program_op *op)
 /* --- Gradients ------------------------------------------------------------------------------ */
 
 /*
- * Assigns [area] or a new area to the gradient of [value]. Returns true if the gradient already has
- * an area, to which the operation must add.
+ * Assigns [area], or a new area if [area] is PROGRAM_NONE, to the gradient of [value]. If the
+ * gradient already has an area, returns true, and the operation must add to the gradient.
  */
 static bool assign_gradient(struct program *program, int value, int area)
 {
@@ -348,8 +348,8 @@ static void connect_gradients(struct program *program)
 }
 
 /*
- * If two gradients of a BatchNorm's output would be added, leave the later one in its own area:
- * BatchNorm's backward pass adds them.
+ * If two gradients of a BatchNorm's output would be added, leaves the gradient that is computed
+ * later in its own area. BatchNorm's backward pass then adds the two.
  */
 static void leave_second_gradients(struct program *program)
 {
@@ -419,7 +419,7 @@ static void touch_list(struct program *program, const struct program_op *op, int
 		touch(program, program->ops[op->dropout].keep, PROGRAM_TRAIN, time);
 }
 
-/* Marks the areas that the backward pass of [op] uses. */
+/* Marks the areas that the backward pass of [op] uses as used at [time]. */
 static void touch_back(struct program *program, const struct program_op *op, int time)
 {
 	if (op->kind == PROGRAM_MATH || op->kind == PROGRAM_NORM)
@@ -537,8 +537,8 @@ static void find_readers(struct builder *builder)
 }
 
 /*
- * Returns the only node that reads [node], if its kind is [kind] and it is not part of another
- * operation, else PROGRAM_NONE.
+ * Returns the node that reads [node] if it is the only one, its kind is [kind] and it is not yet
+ * part of another operation. Otherwise returns PROGRAM_NONE.
  */
 static int next_of(const struct builder *builder, int node, enum net_kind kind)
 {
@@ -622,8 +622,8 @@ static int add_value(struct program *program, struct graph_shape shape)
 }
 
 /*
- * The second input of the addition that is fused with BatchNorm [head]. [last] is the last node of
- * the operation.
+ * Returns the second input of the addition that is fused with BatchNorm [head], or PROGRAM_NONE.
+ * [last] is the last node of the operation.
  */
 static int addend(const struct builder *builder, int head, int last)
 {

@@ -4,12 +4,12 @@
  *
  * An operation is one node of the graph, or several nodes that are computed together: a convolution
  * and its ReLU, or BatchNorm with an addition and a ReLU. Operations run from the first to the last
- * (forward), then from the last to the first (backward). An area is memory for one value or
- * gradient. Areas that are not in use at the same time can overlap. The values of a partial batch
- * are at the start of their area.
+ * (forward), then from the last to the first (backward). An area is memory for one value or one
+ * gradient. Areas that are not in use at the same time can overlap. If a batch has fewer images
+ * than the area has space for, its values are at the start of the area.
  *
- * LISTS. After a max-pool most gradients of a convolution's output are zero. An engine can compute
- * the convolution's backward pass from a list of the nonzero ones.
+ * LISTS. If a max-pool follows a convolution, most gradients of the convolution's output are zero.
+ * An engine can then compute the convolution's backward pass from a list of the nonzero gradients.
  */
 #ifndef TRAIN_PROGRAM_H
 #define TRAIN_PROGRAM_H
@@ -35,19 +35,19 @@ struct program_area {
 struct program_value {
 	size_t elements;    /* elements per image */
 	int readers;	    /* number of operations that read this value */
-	bool wanted;	    /* its gradient is needed */
+	bool wanted;	    /* whether the gradient of this value is needed */
 	int data, gradient; /* areas */
 	/*
-	 * Area of a second gradient, or PROGRAM_NONE. The operation that made the value adds the
-	 * second gradient to the first.
+	 * Area of a second gradient, or PROGRAM_NONE. The operation that computes the value adds
+	 * the second gradient to the first in its backward pass.
 	 */
 	int second;
 };
 
 enum program_kind {
-	PROGRAM_MATH, /* convolution or dense layer [+ ReLU] */
-	PROGRAM_NORM, /* BatchNorm [+ addition] [+ ReLU] */
-	PROGRAM_ADD,  /* addition [+ ReLU] */
+	PROGRAM_MATH, /* convolution or dense layer, optionally with a ReLU */
+	PROGRAM_NORM, /* BatchNorm, optionally with an addition and a ReLU */
+	PROGRAM_ADD,  /* addition, optionally with a ReLU */
 	PROGRAM_RELU,
 	PROGRAM_MAX_POOL,
 	PROGRAM_AVERAGE_POOL,
@@ -117,8 +117,8 @@ struct program {
 	int area_count;
 	size_t alignment; /* alignment of areas in bytes */
 	/*
-	 * Areas. Labels are i32. Logits and their gradients are f32 with program_options.wide, else
-	 * in the network's type.
+	 * Indices of areas. Labels are i32. Logits and their gradients are f32 if
+	 * program_options.wide was set, else in the network's type.
 	 */
 	int labels, logits, logit_gradients;
 };
@@ -163,12 +163,12 @@ size_t program_place_both(struct program *program, size_t batch, size_t test_bat
 			  size_t *piece);
 
 /*
- * The value whose gradient the backward pass of [op] reads: the output of [op] or, with a list, the
- * output of the last operation that the list covers.
+ * Returns the value whose gradient the backward pass of [op] reads. This is the output of [op] or,
+ * with a list, the output of the last operation that the list covers.
  */
 int program_gradient(const struct program *program, const struct program_op *op);
 
-/* The output of the last operation. */
+/* Returns the output of the last operation. */
 const struct program_value *program_result(const struct program *program);
 
 #endif /* TRAIN_PROGRAM_H */

@@ -122,9 +122,9 @@ static dnnl_status_t skip_implementation(dnnl_primitive_desc_t *result, const ch
 }
 #else
 /*
- * Picks the first implementation whose name is not r->skip. Implementations are compared by name,
- * not by number, because the iterator of version 2.6 returns those in oneDNN's primitive cache
- * twice.
+ * Selects the first implementation whose name is not r->skip. Implementations are compared by name
+ * and not by number, because the iterator of oneDNN 2.6 returns the implementations in oneDNN's
+ * primitive cache twice.
  */
 static dnnl_status_t pick(dnnl_primitive_desc_t *result, dnnl_engine_t engine,
 			  const_dnnl_op_desc_t operation, const struct request *r,
@@ -204,7 +204,7 @@ static dnnl_status_t append_relu(dnnl_post_ops_t operations)
 	return dnnl_post_ops_append_eltwise(operations, 1.0f, dnnl_eltwise_relu, 0.0f, 0.0f);
 }
 
-/* Nothing to do in version 2: pick() has skipped the implementation. */
+/* Does nothing in version 2, where pick() has already skipped the implementation. */
 static dnnl_status_t skip_implementation(dnnl_primitive_desc_t *result, const char *skip)
 {
 	(void)result;

@@ -2,12 +2,12 @@
 /*
  * dnnl.h - common interface to oneDNN 2 and 3
  *
- * onednn/ is the module ddp_onednn.so, which implements struct math of cpu/math.h. It calls base/
- * and oneDNN. Start reading in onednn.c, then primitive.h.
+ * The directory onednn/ is the module ddp_onednn.so, which implements struct math of cpu/math.h. It
+ * calls base/ and oneDNN. Start reading in onednn.c, then primitive.h.
  *
  * Memory descriptors are structs in version 2 and objects in version 3. Primitive descriptors are
- * made in two steps in version 2, in one step in version 3. Only dnnl.h and dnnl.c depend on the
- * version.
+ * created in two steps in version 2 and in one step in version 3. Only dnnl.h and dnnl.c depend on
+ * the version.
  */
 #ifndef TRAIN_ONEDNN_DNNL_H
 #define TRAIN_ONEDNN_DNNL_H
@@ -23,7 +23,7 @@ typedef const_dnnl_memory_desc_t descriptor_t;
 typedef const dnnl_memory_desc_t *descriptor_t;
 #endif
 
-/* Parameters of a memory descriptor. If [dimensions] is 0, there is no descriptor. */
+/* Parameters of a memory descriptor. 0 [dimensions] mean that there is no descriptor. */
 struct form {
 	int dimensions;
 	dnnl_dims_t sizes;
@@ -31,7 +31,7 @@ struct form {
 	dnnl_format_tag_t tag;
 };
 
-/* A memory descriptor. All bytes are zero if there is none. */
+/* A memory descriptor, or all bytes zero if there is none. */
 struct descriptor {
 	dnnl_memory_desc_t it;
 };

@@ -56,8 +56,8 @@ size_t im2col_scratch(const struct im2col *im2col)
 }
 
 /*
- * The part of a window's row that lies inside the image. Elements [from] to [to] of the row are the
- * image's elements from [at] on. Empty if to <= from.
+ * The part of a window's row that is inside the image. Elements [from] to [to] - 1 of the window's
+ * row are elements of the image, starting with element [at]. If to <= from, the part is empty.
  */
 struct run {
 	int from, to;

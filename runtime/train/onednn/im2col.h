@@ -3,9 +3,9 @@
  * im2col.h - a convolution as a dense layer
  *
  * Each output pixel becomes a row of all elements in its window, in the order of the weights (H, W,
- * I). The convolution is then a matrix product. If images are small and weights large, this is
- * faster than oneDNN's convolutions, although elements that several windows share are copied
- * several times.
+ * I). The convolution is then a matrix product. Elements that several windows share are copied
+ * several times. If images are small and weights large, this is still faster than oneDNN's
+ * convolutions.
  */
 #ifndef TRAIN_ONEDNN_IM2COL_H
 #define TRAIN_ONEDNN_IM2COL_H

@@ -3,8 +3,8 @@
  * onednn.c - module for convolutions and dense layers with oneDNN
  *
  * Each pass of a layer has variants (algorithms) to choose from. For each number of images, a pass
- * has a job: a primitive, and the conversions of its arrays. The caller's arrays have plain
- * layouts. If the primitive uses other layouts, or rows of windows instead of images (im2col), the
+ * has a job, which is a primitive and the conversions of its arrays. The caller's arrays have plain
+ * layouts. If the primitive needs other layouts, or rows of windows instead of images (im2col), the
  * job converts inputs and outputs in scratch memory.
  */
 #include "config.h"
@@ -24,16 +24,16 @@ enum {
 	VARIANTS = 8, /* maximum per pass */
 	VARIANT_NAME = 16,
 	/*
-	 * maximum jobs per pass; training, evaluation and their remainders have different numbers
-	 * of images
+	 * Maximum jobs per pass. Several are needed, because training, evaluation and their last
+	 * batches have different numbers of images.
 	 */
 	JOBS = 6,
 	ALIGN = 64
 };
 
 /*
- * A kind of variant. Its variants are oneDNN's first implementations of that kind, at most [most]
- * (1 or 2).
+ * A kind of variant. The variants of a kind are the first implementations that oneDNN has for it,
+ * at most [most] (1 or 2).
  */
 struct family {
 	const char *name;
@@ -43,8 +43,8 @@ struct family {
 };
 
 /*
- * Dense layers keep the caller's layout: oneDNN's own layout saves less time than a reorder of the
- * weights costs (measured in f32 and bf16 with 64 images).
+ * Variants are tried in this order. Dense layers keep the caller's layout, because a reorder of the
+ * weights takes more time than oneDNN's own layout saves (measured in f32 and bf16 with 64 images).
  */
 static const struct family families[] = {
 	{"direct", false, false, false, false, true, 2},
@@ -125,8 +125,8 @@ static struct primitive_options variant_options(const struct variant *variant,
 	if (family->columns) {
 		*columns = im2col_begin(&options);
 		/*
-		 * Gradients of weights stay in the caller's layout, which is as fast and saves a
-		 * reorder.
+		 * Gradients of weights stay in the caller's layout. It is as fast as oneDNN's own
+		 * layout and saves a reorder.
 		 */
 		options.any_weights = pass != MATH_BACK_WEIGHTS;
 	}
@@ -134,8 +134,8 @@ static struct primitive_options variant_options(const struct variant *variant,
 }
 
 /*
- * Fills the next variant of [found] from [family]. With [skip], it differs from the preceding
- * variant.
+ * Fills the next element of found->variants with a variant of [family]. With [skip], chooses
+ * another implementation than that of the preceding variant.
  */
 static int variant_find(struct pass *found, const struct family *family, bool skip,
 			const struct math_options *layer, enum math_pass pass,
@@ -174,7 +174,7 @@ static bool is_known(const struct pass *found)
 }
 
 /*
- * Finds the variants of [pass] of [layer]. The first variant is the exact one. Returns 0 or, if
+ * Finds the variants for [pass] of [layer]. The first variant is the exact one. Returns 0 or, if
  * there is no variant, the error of the first attempt.
  */
 static int variants_find(struct pass *found, const struct math_options *layer, enum math_pass pass,
@@ -186,7 +186,7 @@ static int variants_find(struct pass *found, const struct math_options *layer, e
 		const struct family *family = &families[i];
 		bool first = found->variant_count == 0;
 
-		/* A dense layer needs one variant only. */
+		/* A dense layer needs only one variant. */
 		if (family->dense != layer->dense || (layer->dense && !first))
 			continue;
 		for (int number = 0; number < family->most; number++) {
@@ -228,7 +228,7 @@ static void scratch_free(void)
 	scratch.size = 0;
 }
 
-/* Returns at least [size] bytes. */
+/* Returns scratch memory of at least [size] bytes. */
 static char *scratch_get(size_t size)
 {
 	if (scratch.size < size || !scratch.data) {
@@ -300,7 +300,7 @@ static int copy_refresh(struct copy *copy, const float *weights, char *own, stru
 
 /* --- Jobs -------------------------------------------------------------------------------- */
 
-/* Reserves [bytes] of scratch memory for [array]. */
+/* Reserves [bytes] bytes of the job's scratch memory for [array]. */
 static void job_place(struct job *job, enum array array, size_t bytes)
 {
 	job->offsets[array] = job->bytes;
@@ -308,8 +308,8 @@ static void job_place(struct job *job, enum array array, size_t bytes)
 }
 
 /*
- * Creates the conversions and divides the scratch memory: the primitives' scratchpad first, then
- * the converted arrays.
+ * Creates the conversions and divides the scratch memory. The scratchpad that the primitives share
+ * comes first, then the converted arrays.
  */
 static int job_fill(struct job *job, struct math_layer *layer, struct ddp_error *error)
 {
@@ -430,7 +430,7 @@ static void threads_set(const struct math_layer *layer)
 		omp_set_num_threads(layer->options.threads > 0 ? layer->options.threads : 1);
 }
 
-/* Destroys all jobs after the first [keep]. */
+/* Destroys all jobs after the first [keep] jobs. */
 static void jobs_trim(struct math_layer *layer, struct pass *pass, int keep)
 {
 	struct job **link = &pass->jobs;
@@ -576,8 +576,8 @@ static int layer_back_weights(struct math_layer *layer, size_t count, const void
 /* --- Module -------------------------------------------------------------------------------- */
 
 /*
- * Whether all passes of a typical convolution use native instructions for [type]. Without these,
- * bf16 is emulated with f32 arithmetic, which is slower than f32.
+ * Whether all passes of a typical convolution use native instructions for [type]. Without native
+ * instructions, bf16 is emulated with f32 arithmetic, and is slower than f32.
  */
 static bool is_native(enum ddp_type type, struct primitive_offer *offer)
 {

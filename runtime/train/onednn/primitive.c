@@ -115,7 +115,7 @@ static struct form form_images(const struct primitive_options *options, int chan
 			     .tag = options->layer.dense ? dnnl_nc : dnnl_nhwc};
 }
 
-/* The caller's layout of [array]. */
+/* Returns the layout of the caller's [array]. */
 static struct form form_plain(const struct primitive_options *options, enum array array)
 {
 	const struct math_options *layer = &options->layer;
@@ -143,7 +143,7 @@ static struct form form_plain(const struct primitive_options *options, enum arra
 	return form;
 }
 
-/* The layout of [array] in the request for the primitive. */
+/* Returns the layout of [array] that is requested from oneDNN. */
 static struct form form_asked(const struct primitive_options *options, enum array array)
 {
 	struct form form = form_plain(options, array);
@@ -157,8 +157,8 @@ static struct form form_asked(const struct primitive_options *options, enum arra
 }
 
 /*
- * Creates the descriptor of the pass in [options]. Backward passes need the forward pass's
- * descriptor as hint.
+ * Creates the descriptor of the pass in [options]. For a backward pass, oneDNN needs the forward
+ * pass's descriptor as [hint].
  */
 static dnnl_status_t ask(dnnl_primitive_desc_t *result, const struct primitive_options *options,
 			 dnnl_primitive_desc_t hint)
@@ -223,7 +223,7 @@ struct role {
 	int index;
 };
 
-/* oneDNN's argument number and query for each array. */
+/* oneDNN's argument number for each array, and the query for the array's descriptor. */
 #define SCRATCH [ARRAY_SCRATCH] = {DNNL_ARG_SCRATCHPAD, dnnl_query_scratchpad_md, 0}
 static const struct role roles[MATH_PASSES][ARRAYS] = {
 	[MATH_FORWARD] = {[ARRAY_X] = {DNNL_ARG_SRC, dnnl_query_src_md, 0},

@@ -3,7 +3,7 @@
  * primitive.h - creates and runs oneDNN's primitives for one pass of a layer
  *
  * A primitive computes one pass of a layer for a fixed number of images. Only one thread may use a
- * primitive at a time. It has oneDNN's memory objects, but owns no data.
+ * primitive at a time. A primitive has oneDNN's memory objects, but the caller owns the data.
  */
 #ifndef TRAIN_ONEDNN_PRIMITIVE_H
 #define TRAIN_ONEDNN_PRIMITIVE_H
@@ -26,9 +26,9 @@ struct primitive_options {
 struct primitive;
 
 /*
- * Creates a primitive. Returns 0; DDP_ERR_UNSUPPORTED if oneDNN has no implementation other than a
- * reference one; DDP_ERR_MEMORY; or DDP_ERR_ENGINE. Error texts have the primitive, its shape and
- * oneDNN's text.
+ * Creates a primitive. Returns 0 or an error: DDP_ERR_UNSUPPORTED if oneDNN has no implementation
+ * other than a reference one, DDP_ERR_MEMORY, or DDP_ERR_ENGINE. Error texts name the primitive and
+ * its shape, and have oneDNN's text.
  */
 int primitive_create(struct primitive **primitive, const struct primitive_options *options,
 		     struct ddp_error *error);
@@ -39,21 +39,21 @@ void primitive_destroy(struct primitive *primitive);
 /* Properties of the implementation that oneDNN would use. */
 struct primitive_offer {
 	char name[PRIMITIVE_NAME]; /* "brgconv:avx512_core" */
-	bool plain;		   /* input and output have the caller's layout */
+	bool plain;		   /* whether input and output have the caller's layout */
 };
 
 /*
- * Finds the implementation. This is faster than creating the primitive. Returns 0 or an error of
- * primitive_create().
+ * Finds the implementation that oneDNN would use. This is faster than creating the primitive.
+ * Returns 0 or an error of primitive_create().
  */
 int primitive_probe(const struct primitive_options *options, struct primitive_offer *offer,
 		    struct ddp_error *error);
 
 /*
- * With [enter], creates the primitive that converts [array] from the caller's layout (plain;
- * weights in f32) to the layout that primitive [of] uses. Otherwise creates the primitive that
- * converts it back. If the layouts are equal, sets [primitive] to NULL. Returns 0 or an error of
- * primitive_create().
+ * With [enter], creates the primitive that converts [array] from the caller's layout to the layout
+ * that primitive [of] uses. Without [enter], creates the primitive that converts it back. In the
+ * caller's layout, weights are f32. If both layouts are equal, sets [primitive] to NULL. Returns 0
+ * or an error of primitive_create().
  */
 int primitive_reorder(struct primitive **primitive, const struct primitive *of, enum array array,
 		      bool enter, struct ddp_error *error);

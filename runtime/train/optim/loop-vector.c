@@ -2,7 +2,7 @@
 /*
  * loop-vector.c - optimizer steps for one instruction set
  *
- * This file is compiled with -ffp-contract=off, so that each operator rounds.
+ * This file is compiled with -ffp-contract=off, so that the result of each operator is rounded.
  */
 #include "config.h"
 

@@ -2,7 +2,7 @@
 /*
  * loop.h - optimizer steps over flat arrays, for each instruction set
  *
- * All instruction sets give equal bits. Each operation rounds as in PyTorch's kernels for
+ * All instruction sets give equal bits. Each operation is rounded as in PyTorch's kernels for
  * processors with fused multiply-add. The arrays are the arguments of optim_step().
  */
 #ifndef TRAIN_OPTIM_LOOP_H
@@ -24,9 +24,9 @@ struct optim_numbers {
 };
 
 /*
- * Computes the numbers for [step] in double, as Python does, and rounds each to f32, as PyTorch
- * does when it applies the number to a tensor. Only shrink, root and rate depend on [step] and
- * [rate].
+ * Computes the numbers for step [step] in double, as Python does. Then rounds each number to f32,
+ * as PyTorch does when it applies the number to a tensor. Only [shrink], [root] and the member
+ * [rate] depend on the arguments [step] and [rate].
  */
 struct optim_numbers optim_numbers_of(const struct optim *optim, uint64_t step, double rate);
 

@@ -67,7 +67,7 @@ void optim_step(const struct optim *optim, uint64_t step, double rate, float *va
 	const struct optim_loops *loops;
 	enum ddp_simd simd;
 
-	/* No error is requested here: an invalid DDP_SIMD was already reported. */
+	/* An invalid DDP_SIMD was reported earlier, so no error text is requested here. */
 	ddp_simd_choose(&simd, NULL);
 	loops = optim_loops[simd];
 	switch (optim->kind) {
@@ -87,7 +87,7 @@ void optim_step(const struct optim *optim, uint64_t step, double rate, float *va
 
 /* --- Schedules --------------------------------------------------------------------------- */
 
-/* Multiplies repeatedly, since pow() would round differently. */
+/* Multiplies repeatedly, because pow() would round differently. */
 static double step_rate(const struct schedule *schedule, unsigned epoch)
 {
 	double rate = schedule->rate;
@@ -116,7 +116,7 @@ static double epoch_rate(const struct schedule *schedule, unsigned epoch)
 double schedule_rate(const struct schedule *schedule, unsigned epoch, uint64_t step, uint64_t steps)
 {
 	double rate = epoch_rate(schedule, epoch);
-	/* Count up to the end of the step, so that the first step has a rate above zero. */
+	/* Count up to the end of this step, so that the first step has a rate above zero. */
 	double done = epoch + (steps > 0 ? (double)(step + 1) / (double)steps : 0);
 
 	return done < schedule->warmup ? rate * done / schedule->warmup : rate;

@@ -78,8 +78,8 @@ static void put_field(struct live *live, enum field field, size_t width)
 }
 
 /*
- * Chooses the fields that fit into [columns], and sets their [widths] (0: not shown). Returns the
- * number of columns that they need.
+ * Chooses the fields that fit into [columns] columns. Sets [widths] to their widths, or to 0 for
+ * fields that are not shown. Returns the number of columns that the chosen fields need.
  */
 static size_t choose(struct live *live, size_t columns, size_t widths[FIELDS])
 {
@@ -89,7 +89,7 @@ static size_t choose(struct live *live, size_t columns, size_t widths[FIELDS])
 		enum field field = by_weight[i];
 		size_t width = ddp_text_columns(live->fields[field]), gap = used ? GAP : 0;
 
-		/* The last field can shrink, as no other field is after it. */
+		/* The last field can shrink, because no other field follows it. */
 		if (width > 0 && width < live->widths[field] && field != SLOWEST)
 			width = live->widths[field];
 		live->widths[field] = width;
@@ -109,7 +109,7 @@ static size_t choose(struct live *live, size_t columns, size_t widths[FIELDS])
 	return used;
 }
 
-/* Composes the line in at most [columns]. Returns the columns used. */
+/* Composes the line with at most [columns] columns. Returns the number of columns used. */
 static size_t compose(struct live *live, size_t columns)
 {
 	size_t widths[FIELDS], used = choose(live, columns, widths);
@@ -156,7 +156,7 @@ static size_t usable_columns(void)
 	return width > 3 ? (size_t)(width > WIDEST ? WIDEST : width) - 3 : 0;
 }
 
-/* Returns false for a background process group, which must not write to the terminal. */
+/* Whether this process may write to the terminal. A background process group must not. */
 static bool live_allowed(void)
 {
 	pid_t group = tcgetpgrp(STDERR_FILENO);
@@ -205,7 +205,7 @@ void live_hide(struct live *live)
 #define FIELD(live, which, ...) \
 	snprintf((live)->fields[which], sizeof((live)->fields[which]), __VA_ARGS__)
 
-/* Finds the slowest rank by averages over the last few intervals. */
+/* Finds the slowest rank from averages over the last few intervals, and sets its field. */
 static void set_slowest(struct live *live, const struct report_work *work)
 {
 	struct ddp_text node = {.data = NULL};
@@ -223,7 +223,7 @@ static void set_slowest(struct live *live, const struct report_work *work)
 	most = live->work[slowest];
 	if (!(sum > 0) || !isfinite(sum))
 		return;
-	/* by how much the slowest rank's time exceeds the mean of the other ranks */
+	/* fraction by which the slowest rank's time exceeds the mean of the other ranks' times */
 	excess = most * (live->run->ranks - 1) / fmax(sum - most, 1e-12) - 1;
 	ddp_text_plain(&node, live->run->places[slowest].node);
 	FIELD(live, SLOWEST, "slowest %.64s:%d (+%.0f %%)", node.data ? node.data : "", slowest,
@@ -236,7 +236,7 @@ static void set_left(struct live *live, const struct report_interval *interval)
 {
 	uint64_t steps = live->run->end > interval->total ? live->run->end - interval->total : 0;
 	uint64_t own = interval->steps - interval->step, whole = live->run->steps;
-	/* one after this epoch, and one after each later epoch until the end */
+	/* number of evaluations left: one after this epoch, and one after each later epoch */
 	uint64_t evaluations =
 		1 + (steps > own && whole > 0 ? (steps - own + whole - 1) / whole : 0);
 	uint64_t since = interval->total > live->total ? interval->total - live->total : 1;

@@ -2,7 +2,7 @@
 /*
  * page.c - the run as one self-contained HTML file
  *
- * The file is page.html with its style and script inlined. In the middle are the data: JSON lines
+ * The file is page.html with its style and script inlined. In the middle are the data, JSON lines
  * as in stream.c, which the script draws. The size of the file is limited: if there are too many
  * steps, adjacent points are merged, and only the newest epochs and log lines are kept.
  */
@@ -19,9 +19,9 @@
 #include "sink.h"
 
 enum {
-	POINTS = 512, /* points, each with one or more merged steps */
-	RANKS = 64,   /* maximum ranks whose speeds are kept separately */
-	LINES = 200,  /* maximum lines about epochs, and maximum log lines */
+	POINTS = 512, /* maximum number of points; steps can be merged into one point */
+	RANKS = 64,   /* maximum number of ranks whose speeds are kept separately */
+	LINES = 200,  /* maximum number of lines about epochs, and of log lines */
 	LIMIT = 16 << 20,
 };
 
@@ -41,12 +41,12 @@ struct page {
 	const char *path;
 	const struct report_run *run;
 	char *line;	/* stream_run()'s line */
-	double *sorted; /* space for the speed of each rank */
+	double *sorted; /* array for sorting the speeds of all ranks */
 	struct kept epochs, says;
 	struct point points[POINTS];
 	size_t used;
 	uint64_t merge;	     /* intervals per point */
-	uint64_t last_count; /* intervals in the last point */
+	uint64_t last_count; /* number of intervals in the last point */
 };
 
 /* --- Events ----------------------------------------------------------------------------- */
@@ -103,8 +103,8 @@ static int ascending(const void *a, const void *b)
 }
 
 /*
- * Sets the speed of each rank. The time in which a rank waits for other ranks is not counted, since
- * times with waiting are equal on all ranks.
+ * Sets the speed of each rank from its own work. The time in which a rank waits for other ranks is
+ * not counted: with it, the times of all ranks would be equal.
  */
 static void set_speeds(struct page *page, struct point *point, const struct report_work *work)
 {
@@ -224,7 +224,7 @@ int page_write(struct page *page, const struct ddp_text *line, bool last, struct
 
 /* --- Data of an earlier page, for a resumed run ----------------------------------------- */
 
-/* The number of [key] in [line]; NaN if it is null or missing. */
+/* Returns the number of [key] in [line], or NaN if it is null or missing. */
 static double field(const char *line, const char *end, const char *key)
 {
 	char name[32];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * report.c - passes events to the sinks (outputs); prints the log's lines and the final table
+ * report.c - passes events to the sinks (outputs), and prints the log's lines and the final table
  *
- * stream.c writes JSON, page.c the HTML page, live.c the live line.
+ * stream.c writes JSON, page.c writes the HTML page, and live.c writes the live line.
  */
 #include "config.h"
 
@@ -43,9 +43,9 @@ struct report {
 
 /* --- Lines for people ---------------------------------------------------------------- */
 
-enum { WIDEST = 100 }; /* maximum columns of the table */
+enum { WIDEST = 100 }; /* maximum number of columns of the final table */
 
-/* Control characters are escaped. */
+/* Adds [line], with control characters escaped. */
 static void print_line(struct ddp_text *out, const char *line)
 {
 	ddp_text_plain(out, line);
@@ -99,7 +99,7 @@ static void print_test(struct ddp_text *out, const struct report_epoch *epoch)
 		     show_seconds(epoch->evaluation).text);
 }
 
-/* [part] is the sum of the epoch's intervals. */
+/* Adds the lines about an epoch. [part] is the sum of the epoch's intervals. */
 static void print_epoch(struct ddp_text *out, const struct report_epoch *epoch,
 			const struct report_interval *part)
 {
@@ -171,7 +171,7 @@ static void print_table(struct ddp_text *out, const struct report_run *run, doub
 
 		add_row(&cells, ddp_show("%d", rank).text, &run->places[rank], one, seconds,
 			training);
-		/* samples and memory are sums over the ranks, times are means */
+		/* Samples and memory are added up over the ranks. Times are averaged. */
 		for (int phase = 0; phase < ENGINE_PHASES; phase++)
 			all.seconds[phase] += one->seconds[phase] / run->ranks;
 		all.evaluation += one->evaluation / run->ranks;
@@ -260,8 +260,8 @@ static void print_warning(struct report *report, const char *line)
 }
 
 /*
- * Handles the [status] of a call to [sink]; the error text is in report->why. Prints a warning at
- * the sink's first error.
+ * Handles [status], the result of a call to [sink]. The error text is in report->why. Prints a
+ * warning at the first error of each sink.
  */
 static void report_check(struct report *report, enum sink sink, int status)
 {
@@ -313,7 +313,7 @@ static int report_page(struct report *report, const struct report_end *end)
 
 /* --- TensorBoard --------------------------------------------------------------------- */
 
-/* Fraction of [phase] in the time that all ranks spent in steps. */
+/* Returns the fraction of [phase] in the total time that all ranks spent in steps. */
 static double share(const struct report_work *work, int ranks, int phase)
 {
 	double part = 0, all = 0;
@@ -444,8 +444,8 @@ int report_close(struct report *report, struct ddp_error *error)
 /* --- Events -------------------------------------------------------------------------- */
 
 /*
- * Whether to print a line: about LINES per epoch, at least one per minute, and one at the first and
- * the last step of each epoch.
+ * Whether a line about [interval] is due. There are about LINES lines per epoch, at least one per
+ * minute, and one at the first and the last step of each epoch.
  */
 static bool line_is_due(const struct report *report, const struct report_interval *interval)
 {

@@ -2,22 +2,22 @@
 /*
  * report.h - output about a training: live line, log, table, HTML page, JSON and TensorBoard files
  *
- * report/ calls base/ and ddp.h's event files. Start reading in report.c; sink.h declares the
- * outputs (sinks).
+ * The directory report/ calls base/ and ddp.h's event files. Start reading in report.c. sink.h
+ * declares the outputs (sinks).
  *
- * Only rank 0 has a report. NULL is legal in all functions except report_open(). The trainer
+ * Only rank 0 has a report. All functions except report_open() do nothing for NULL. The trainer
  * reports events. Each sink (terminal, plain lines, JSON lines, TensorBoard, HTML page) formats the
  * events.
  *
- * Lines are written to stdout, the live line and warnings to stderr. If a sink cannot write (full
- * disk), one warning is printed on stderr. The sink tries again at the next event, and the training
- * continues.
+ * Lines are written to stdout, the live line and warnings to stderr. If a sink cannot write, for
+ * example because the disk is full, one warning is printed on stderr. The sink tries again at the
+ * next event, and the training continues.
  *
  * Speed is the number of samples of all ranks per second of training, without evaluation and
- * checkpoints. Accuracies (top1, top5) are fractions, 0 to 1. Values that are not finite are
+ * checkpoints. Accuracies (top1, top5) are fractions from 0 to 1. Values that are not finite are
  * printed as nan or inf, and as null in JSON.
  *
- * An interval is the time between two progress reports, about a second; see throughput.h.
+ * An interval is the time between two progress reports, about a second (see throughput.h).
  */
 #ifndef TRAIN_REPORT_H
 #define TRAIN_REPORT_H
@@ -28,19 +28,19 @@ struct report;
 
 /* File names must stay valid until the report is closed. */
 struct report_options {
-	/* --log-json FILE; "-": stdout, which then has no other lines; "": none */
+	/* FILE of --log-json, or "" without it. "-" is stdout, which then has no other lines. */
 	const char *json;
-	const char *page;   /* --report FILE; "": none */
-	const char *events; /* directory of event files; "": none */
-	bool live;	    /* show a live line on stderr */
+	const char *page;   /* FILE of --report, or "" without it */
+	const char *events; /* directory of event files, or "" for none */
+	bool live;	    /* show the live line on stderr */
 	bool quiet;	    /* print only warnings and the final table */
-	bool append;	    /* a resumed run: append to the JSON file and the page */
-	bool finished;	    /* nothing is left to train: keep the page if it shows the end */
-	bool every;	    /* print every interval; otherwise about twenty lines per epoch */
+	bool append;	    /* append to the JSON file and the page, because the run is resumed */
+	bool finished;	    /* nothing is left to train, so keep the page if it shows the end */
+	bool every;	    /* print a line for every interval, not about twenty per epoch */
 };
 
 struct report_pair {
-	const char *key, *value; /* configuration, in the order of the option table */
+	const char *key, *value; /* name and value of a setting, in the order of the option table */
 };
 
 /* Location of a rank. */
@@ -50,17 +50,17 @@ struct report_place {
 	int threads;
 };
 
-/* Work of a rank, in the last interval or in the whole run. */
+/* Work that a rank has done, in the last interval or in the whole run. */
 struct report_work {
 	double seconds[ENGINE_PHASES];
 	double evaluation; /* seconds in evaluations */
 	uint64_t samples;
-	uint64_t resident;   /* peak memory so far, in bytes */
-	uint64_t next_steps; /* rank 0's number of steps in the next interval */
+	uint64_t resident;   /* peak use of memory so far, in bytes */
+	uint64_t next_steps; /* number of steps in the next interval; set by rank 0 */
 };
 
 struct report_run {
-	const char *title; /* "mnist: 1,199,882 parameters, 60,000 drawn digits" */
+	const char *title; /* text such as "mnist: 1,199,882 parameters, 60,000 drawn digits" */
 	const char *command;
 	const char *engine; /* "cpu: oneDNN 2.6.3, AVX-512" */
 	const char *job;
@@ -68,13 +68,13 @@ struct report_run {
 	const struct report_pair *configuration;
 	size_t configuration_count;
 	unsigned epochs;
-	uint64_t steps; /* steps of a whole epoch */
-	size_t batch;	/* samples per step, of all ranks */
-	uint64_t begin; /* step at which this run resumes; 0: new */
-	uint64_t end;	/* step at which it ends */
+	uint64_t steps; /* number of steps in a whole epoch */
+	size_t batch;	/* number of samples per step, of all ranks together */
+	uint64_t begin; /* number of the step at which this run resumes, or 0 for a new run */
+	uint64_t end;	/* number of the step at which this run ends */
 	/*
-	 * Arrays by rank, which must stay valid until the report is closed. [work] is the sum since
-	 * the start of the run.
+	 * Arrays with an element for each rank. They must stay valid until the report is closed.
+	 * [work] has the sums since the start of the run.
 	 */
 	const struct report_place *places;
 	const struct report_work *work;
@@ -125,19 +125,19 @@ int report_open(struct report **report, const struct report_options *options,
 		const struct report_run *run, struct ddp_error *error);
 void report_interval(struct report *report, const struct report_interval *interval);
 
-/* Reports the end of an epoch. Called after the epoch's last interval. */
+/* Reports the end of an epoch. Must be called after the epoch's last interval was reported. */
 void report_epoch(struct report *report, const struct report_epoch *epoch);
 
-/* Adds a line to the log: a checkpoint, a resume. */
+/* Adds a line to the log, for example about a checkpoint or a resume. */
 void report_log(struct report *report, const char *format, ...) DDP_FORMAT(2, 3);
 
-/* Prints a warning on stderr, even with [quiet], and adds it to the log. */
+/* Prints a warning on stderr, even if options.quiet is set, and adds it to the log. */
 void report_warn(struct report *report, const char *format, ...) DDP_FORMAT(2, 3);
 void report_end(struct report *report, const struct report_end *end);
 
 /*
  * Closes the report. If report_end() was not called before, the page and the JSON file look as
- * after a crash. Returns 0 or the status of the first write error, with its text in [error]. The
+ * after a crash. Returns 0, or the status of the first write error with its text in [error]. That
  * error was already printed.
  */
 int report_close(struct report *report, struct ddp_error *error);

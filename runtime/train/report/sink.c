@@ -46,7 +46,7 @@ struct ddp_shown show_percent(double fraction)
 	return isnan(fraction) ? ddp_show("nan") : ddp_show("%.2f %%", 100 * fraction);
 }
 
-/* Rounds to an integer from 0 to a hundred years. */
+/* Rounds [seconds] to an integer, limited to the range from 0 to a hundred years. */
 static long whole(double seconds)
 {
 	return seconds > 0 ? (long)(fmin(seconds, 3.2e9) + 0.5) : 0;

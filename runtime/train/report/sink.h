@@ -46,7 +46,7 @@ void live_close(struct live *live);
 
 /* --- stream.c: the run as JSON lines ----------------------------------------------------- */
 
-/* Each function adds one line to [out]. */
+/* Each of these functions adds one line to [out]. */
 void stream_run(struct ddp_text *out, const struct report_run *run);
 void stream_interval(struct ddp_text *out, const struct report_run *run,
 		     const struct report_interval *interval);
@@ -80,13 +80,13 @@ int stream_close(struct stream *stream, struct ddp_error *error);
 
 struct page;
 
-/* Whether the file [path] is the page of a finished training. */
+/* Whether the file [path] is a page that shows the end of a finished training. */
 bool page_is_finished(const char *path);
 
 /*
- * [path] and [run] must stay valid until page_close(). [line] is the output of stream_run(). With
- * [append], keeps the data of an existing page up to the step at which [run] resumes. The other
- * functions accept NULL as [page].
+ * page_open() creates the page. [path] and [run] must stay valid until page_close(). [line] is the
+ * output of stream_run(). With [append], keeps the data of an existing page up to the step at which
+ * [run] resumes. The other functions accept NULL as [page].
  */
 struct page *page_open(const char *path, bool append, const struct report_run *run,
 		       const struct ddp_text *line);

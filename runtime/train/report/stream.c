@@ -2,8 +2,8 @@
 /*
  * stream.c - the run as JSON, one object per line, with unrounded numbers
  *
- * --log-json writes all lines. An HTML page (page.c) has the same lines, except that adjacent steps
- * are merged.
+ * --log-json writes all lines. An HTML page (page.c) has the same lines, but adjacent steps can be
+ * merged there.
  */
 #include "config.h"
 
@@ -203,9 +203,9 @@ static int open_file(struct stream *stream, bool append)
 		return stream->fd;
 	}
 	/*
-	 * Open a regular file also for reading, to find an incomplete line. Open a FIFO for writing
-	 * only: otherwise this run would count as a reader, and writes would block after the real
-	 * reader has ended.
+	 * A regular file is opened for reading too, to find an incomplete line. A FIFO is opened
+	 * for writing only: if this run could also read from the FIFO, writes would block after the
+	 * real reader has ended.
 	 */
 	fifo = stat(stream->path, &info) == 0 && S_ISFIFO(info.st_mode);
 	stream->fd = open(stream->path,
