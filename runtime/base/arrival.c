@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* arrival.c - parse the ranks' records, and compare in which collective each rank was */
+/* arrival.c - parse the ranks' records, and find ranks that did not reach the last collective */
 #include "config.h"
 
 #include <inttypes.h>
@@ -68,8 +68,8 @@ const struct ddp_arrival *ddp_arrival_compare(struct ddp_arrival *all, int size)
 }
 
 /*
- * Write the missing ranks to [text], for example "3, 5 and 2 more". Returns the number of missing
- * ranks.
+ * Write the numbers of the missing ranks to [text], for example "3, 5 and 2 more". Returns how many
+ * ranks are missing.
  */
 static int name_missing(const struct ddp_arrival *all, int size, char *text, size_t capacity)
 {
@@ -102,8 +102,8 @@ static size_t operation(const struct ddp_arrival *arrival, const char **word)
 }
 
 /*
- * Returns a rank whose last collective has the same number as that of [most] but another operation,
- * or -1 if there is none.
+ * Returns a rank whose last collective has the same number as the last collective of rank [most],
+ * but another operation. Returns -1 if every rank has the same operation.
  */
 static int find_other(const struct ddp_arrival *all, int size, const struct ddp_arrival *most)
 {

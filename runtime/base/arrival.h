@@ -4,8 +4,8 @@
  *
  * comm/recorder.c writes a record, rank-<rank>, when a rank fails or is ended by a signal. A rank
  * without a record was killed, or hangs outside of a collective. Such a rank did not reach the
- * collective in which most other ranks wait. run/decode-dumps.py derives the same from PyTorch's
- * flight recorder.
+ * collective in which most other ranks wait. run/decode-dumps.py finds the missing ranks in the
+ * same way in dumps of PyTorch's flight recorder.
  */
 #ifndef DDP_BASE_ARRIVAL_H
 #define DDP_BASE_ARRIVAL_H
@@ -16,10 +16,10 @@
 
 struct ddp_arrival {
 	bool there;	   /* the rank left a record */
-	uint64_t world;	   /* number of the world, larger for later worlds; 0: unknown */
-	uint64_t sequence; /* number of the last collective, 0: none */
+	uint64_t world;	   /* number of the world, larger for later worlds; 0 if unknown */
+	uint64_t sequence; /* number of the last collective, or 0 if there was none */
 	bool waits;	   /* the last collective had not ended successfully */
-	/* the rank did not reach the collective; set by ddp_arrival_compare() */
+	/* the rank did not reach the last collective; set by ddp_arrival_compare() */
 	bool missing;
 	bool outside; /* the comparison ignores this rank */
 	long pid;
@@ -34,17 +34,17 @@ struct ddp_arrival {
 void ddp_arrival_read(char *text, struct ddp_arrival *arrival);
 
 /*
- * Clear the records in [all] that an earlier world has left, if the step ran several programs in
- * turn. Records without a world's number are kept.
+ * Clear all records in [all] that do not belong to the last world. Records of earlier worlds exist
+ * if the step ran several programs in turn. Records without a world's number are kept.
  */
 void ddp_arrival_keep_last_world(struct ddp_arrival *all, int size);
 
 /*
  * Find the furthest collective in which a rank waits, and set [missing] for the ranks that did not
- * reach it. If some ranks have no record, these are the missing ones: a rank in an earlier
- * collective may only be waiting for them. If all have one, the ranks in earlier collectives are
- * missing.
- * Returns a rank that waits in the furthest collective, or NULL.
+ * reach it. If some ranks have no record, exactly these ranks are missing, since a rank in an
+ * earlier collective may only be waiting for them. If all ranks have a record, the ranks in earlier
+ * collectives are missing.
+ * Returns a rank that waits in the furthest collective, or NULL if no rank waits.
  */
 const struct ddp_arrival *ddp_arrival_compare(struct ddp_arrival *all, int size);
 

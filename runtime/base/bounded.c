@@ -15,10 +15,10 @@
 struct ddp_bounded {
 	pthread_t thread;
 	atomic_bool done;
-	/* number of users: the thread and the caller; the last one frees the structure */
+	/* number of users: the thread and the caller; the last user frees the structure */
 	atomic_int holders;
 	void (*call)(void *arguments);
-	/* gets a copy of the arguments after the call; NULL: not needed */
+	/* buffer that gets a copy of the arguments after the call, or NULL if no copy is needed */
 	void *results;
 	size_t size;
 	max_align_t arguments[];
@@ -151,7 +151,7 @@ _Noreturn void ddp_flush_and_exit(int exit_status)
 	struct ddp_poll poll = {0};
 	pthread_t thread;
 
-	/* If no thread can be started, flush in this one, although that could block. */
+	/* If no thread can be started, flush in this thread, although that could block. */
 	if (ddp_thread_start(&thread, flush_all, &flushed) != 0)
 		(void)flush_all(&flushed);
 	while (!atomic_load(&flushed) && ddp_watch_poll(&watch, &poll, NULL) == 0)

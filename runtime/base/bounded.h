@@ -2,8 +2,8 @@
 /*
  * bounded.h - call functions that may never return
  *
- * A call of a library runs in its own thread, on a copy of its arguments. So the caller can stop
- * waiting and abandon the call.
+ * The library function is called in a separate thread, on a copy of its arguments. So the caller
+ * can stop waiting and abandon the call.
  */
 #ifndef DDP_BASE_BOUNDED_H
 #define DDP_BASE_BOUNDED_H

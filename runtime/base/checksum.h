@@ -14,7 +14,7 @@
  */
 uint32_t ddp_crc32c(uint32_t crc, const void *data, size_t size);
 
-/* As ddp_crc32c(), bit by bit. For CPUs without the instruction, and as a reference in tests. */
+/* Like ddp_crc32c(), but computed bit by bit: for CPUs without the instruction, and for tests. */
 uint32_t ddp_crc32c_plain(uint32_t crc, const void *data, size_t size);
 
 /* Returns the 64-bit FNV-1a hash, continued from [hash]; start with DDP_HASH_INIT. */

@@ -20,7 +20,7 @@ run_child(char *const argv[], const struct ddp_command *how, int out, int err, p
 	int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	sigset_t none;
 
-	/* End this process when its parent ends, since then nobody waits for this process. */
+	/* If the parent ends, end this process, too, because no process would wait for it. */
 	prctl(PR_SET_PDEATHSIG, SIGTERM);
 	setpgid(0, 0);
 	sigemptyset(&none);
@@ -64,8 +64,8 @@ static bool read_until(struct pollfd from[2], double end, size_t most,
 }
 
 /*
- * Wait for the child. After the time limit, send SIGTERM, on which srun cancels its step, then
- * SIGKILL.
+ * Wait for the child. After the time limit, send SIGTERM, and after the grace time SIGKILL. On
+ * SIGTERM, srun cancels its step.
  */
 static int end_child(pid_t child, struct pollfd from[2], const struct ddp_command *how,
 		     struct ddp_command_said *result)
@@ -109,7 +109,7 @@ void ddp_command_run(char *const argv[], const struct ddp_command *how,
 		struct pollfd from[2] = {{.fd = out[0], .events = POLLIN},
 					 {.fd = err[0], .events = POLLIN}};
 
-		/* set by both processes, because either may run first */
+		/* both processes set the child's process group, because either may run first */
 		setpgid(child, child);
 		close(out[1]);
 		close(err[1]);

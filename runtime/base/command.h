@@ -7,8 +7,8 @@
 
 struct ddp_command {
 	double limit; /* seconds until SIGTERM */
-	double grace; /* seconds from SIGTERM to SIGKILL */
-	size_t most;  /* maximum bytes captured from each stream; 0: all */
+	double grace; /* seconds between SIGTERM and SIGKILL after the time limit */
+	size_t most;  /* maximum bytes captured from each stream, or 0 for no limit */
 	bool merged;  /* standard error goes to the same pipe as standard output */
 	/* called in the child before the program starts; may be NULL */
 	void (*prepare)(void);

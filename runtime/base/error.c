@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* error.c - texts of statuses, exit statuses, and struct ddp_error */
+/* error.c - texts for statuses and exit statuses, and functions that set struct ddp_error */
 #include "config.h"
 
 #include <errno.h>

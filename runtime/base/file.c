@@ -145,7 +145,7 @@ static const char *find_target(const char *path, char target[PATH_MAX], struct d
 	}
 	/*
 	 * [path] is /dev/stdout, or another link to the file of stdout or stderr. If that file were
-	 * replaced, programs that read the log would still have the old one.
+	 * replaced, programs that have the log open would not see the new file.
 	 */
 	if (linked && S_ISREG(info.st_mode) && ddp_file_output(&info) >= 0) {
 		ddp_error_set(error, DDP_ERR_FILE, "cannot write %s: it is stdout or stderr", path);
@@ -189,7 +189,7 @@ bool ddp_file_is_temporary(const char *suffix, bool *dead)
 	*dead = false;
 	if (strncmp(suffix, ".tmp.", prefix) != 0)
 		return false;
-	/* Earlier releases wrote only one number, so [dead] stays false. */
+	/* suffixes of earlier releases have only one number, so [dead] stays false */
 	digits = strspn(suffix + prefix, "0123456789abcdef");
 	if (digits > 0 && !suffix[prefix + digits])
 		return true;
@@ -269,7 +269,7 @@ int ddp_file_read_at(int fd, void *data, size_t size, uint64_t offset)
 
 		if (count < 0 && errno == EINTR)
 			continue;
-		/* the file ends early, perhaps because it was truncated */
+		/* The file ends earlier than expected, perhaps because it was truncated. */
 		if (count == 0)
 			errno = ENODATA;
 		if (count <= 0)

@@ -23,19 +23,19 @@
 int ddp_file_write(const char *path, const struct iovec *parts, int count, unsigned mode, bool sync,
 		   struct ddp_error *error);
 
-/* As ddp_file_write(), for the file [name] in [directory], with mode 0600 and without sync. */
+/* Like ddp_file_write(), but writes file [name] in [directory], with mode 0600 and without sync. */
 int ddp_file_write_text(const char *directory, const char *name, const struct ddp_text *text,
 			struct ddp_error *error);
 
 /*
  * Returns whether [suffix], the end of a file's name, marks a temporary file of ddp_file_write().
- * Sets [dead] if the process that wrote it has certainly ended. This is not known of processes on
- * other nodes or in other containers.
+ * Sets [dead] to true if the process that wrote the file has certainly ended. For processes on
+ * other nodes or in other containers, this is unknown, and [dead] is false.
  */
 bool ddp_file_is_temporary(const char *suffix, bool *dead);
 
 /*
- * Returns the descriptor, stdout or stderr, that is open on the file with properties [info]; -1 if
+ * Returns which descriptor, stdout or stderr, is open on the file with properties [info]; or -1 if
  * neither is.
  */
 int ddp_file_output(const struct stat *info);
@@ -59,8 +59,8 @@ int ddp_file_write_all(int fd, const char *data, size_t size);
 int ddp_file_read_at(int fd, void *data, size_t size, uint64_t offset);
 
 /*
- * Read all of [path], at most [limit] bytes, into memory that the caller frees. A zero byte, which
- * [size] does not count, follows the data.
+ * Read all of [path], at most [limit] bytes, into memory that the caller frees. After the data, a
+ * zero byte is stored, which [size] does not count.
  * Returns 0; 1 if the file does not exist (ENOENT or ESTALE); DDP_ERR_FILE; DDP_ERR_FORMAT if the
  * file is larger or not a plain file; DDP_ERR_MEMORY.
  */
@@ -83,15 +83,15 @@ void ddp_file_change_directory(const char *path, const char *name);
 int ddp_file_mkdirs(const char *path, unsigned mode, struct ddp_error *error);
 
 /*
- * Call this at program start. For each standard stream that is closed, it opens /dev/null
- * read-only, so that no file opened later becomes stdout. A write to the stream fails with EBADF,
- * as a write to a closed stream does.
+ * Open /dev/null read-only for each standard stream that is closed, so that no file that is opened
+ * later becomes stdout. A write to such a stream fails with EBADF, as a write to a closed stream
+ * does. Call this at program start.
  */
 void ddp_stdio_open(void);
 
 /*
- * Flush stdout at the end of [program].
- * Returns 0, or -1 after a message on stderr if any output was lost.
+ * Flush stdout at the end of [program]. If output was lost, print a message on stderr.
+ * Returns 0, or -1 if output was lost.
  */
 int ddp_stdio_flush(const char *program);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fork.c - handlers of fork(): count generations of processes, and close sockets in the child */
+/* fork.c - fork() handlers, which count process generations and close sockets in the child */
 #include "config.h"
 
 #include "fork.h"
@@ -12,8 +12,8 @@
 unsigned int ddp_fork_number;
 
 /*
- * Held from the creation of a socket until it is in [sockets], so that no fork() happens in
- * between.
+ * Lock that is held from the creation of a socket until the socket is in [sockets], so that no
+ * fork() happens in between.
  */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int *sockets;

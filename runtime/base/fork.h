@@ -11,17 +11,17 @@
 
 #include <sys/socket.h>
 
-/* Returns a number that differs between this process and each of its ancestors. */
+/* Returns a number that is different in this process and in each of its ancestors. */
 unsigned int ddp_fork_generation(void);
 
-/* Result of ddp_fork_generation(), once this process or an ancestor has called it. */
+/* The result of ddp_fork_generation(), valid once this process or an ancestor has called it. */
 extern unsigned int ddp_fork_number;
 
 /*
- * As socket() and accept4(), with SOCK_CLOEXEC and SOCK_NONBLOCK, for sockets that a forked child
- * closes at once. Otherwise a connection would outlive this process, and the peer would detect the
- * end of this process only at its time limit. ddp_fork_close_socket() closes such a socket of this
- * process; in a child it does nothing for a socket of the parent.
+ * Like socket() and accept4(), with SOCK_CLOEXEC and SOCK_NONBLOCK. In addition, a forked child
+ * closes these sockets at once. Otherwise a connection would outlive this process, and the peer
+ * would not detect the end of this process before the peer's time limit. ddp_fork_close_socket()
+ * closes such a socket; if it is called in a child for a socket of the parent, it does nothing.
  */
 int ddp_fork_socket(int domain, int type);
 int ddp_fork_accept(int listener, struct sockaddr *address, socklen_t *size);

@@ -139,8 +139,8 @@ int ddp_gpu_enter(int index)
 	if (cudaGetDevice(&previous) != cudaSuccess)
 		(void)cudaGetLastError();
 	/*
-	 * Call this even if [index] is the current device: the driver's functions need its context,
-	 * which a new thread lacks.
+	 * Make [index] current even if it is already: the driver's functions need its context in
+	 * this thread, and a new thread has none.
 	 */
 	(void)cudaSetDevice(index);
 #if CUDART_VERSION < 12000

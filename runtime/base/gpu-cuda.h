@@ -39,7 +39,7 @@ int ddp_gpu_error(const char *who, cudaError_t result, struct ddp_error *error, 
 	} while (0)
 
 /*
- * Count the visible GPUs without opening one.
+ * Count the visible GPUs, without creating a context on any.
  * Returns the number. If no GPU can be used, returns DDP_ERR_UNSUPPORTED with the reason: no
  * driver, an old driver, or no GPU.
  */

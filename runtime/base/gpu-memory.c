@@ -2,8 +2,8 @@
 /*
  * gpu-memory.c - calls to the driver's management library, NVML
  *
- * NVML is opened when it is needed, because a node without a driver lacks it. Its few types are
- * declared here, so its header is not needed.
+ * NVML is opened with dlopen() at the first use, because a node without a driver lacks it. The few
+ * types of NVML that are needed are declared here, so that its header is not needed.
  */
 #include "config.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gpu-memory.h - used and free memory of a GPU, and its state, by the GPU's UUID
+ * gpu-memory.h - memory use and health of a GPU that is identified by its UUID
  *
  * The functions call the driver's management library (NVML), which needs no context on the GPU.
  * They do not use CUDA.

@@ -12,8 +12,8 @@
 #include <string.h>
 
 /*
- * Replace "/.ddp/c-1.0.0-0123456789abcdef" in [text] by "/.ddp/c-1.0.0-*", which a shell can
- * expand.
+ * Replace a path such as "/.ddp/c-1.0.0-0123456789abcdef" in [text] by "/.ddp/c-1.0.0-*". A shell
+ * can expand the "*".
  */
 static inline void ddp_hide(char *text)
 {

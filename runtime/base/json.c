@@ -147,7 +147,7 @@ static size_t read_escape(struct ddp_json *json, char *out)
 	return 1;
 }
 
-/* Copy one character that is not escaped. Returns as read_unicode(). */
+/* Copy one character that is not escaped to [out]. Returns the same as read_unicode(). */
 static size_t read_plain(struct ddp_json *json, char *out)
 {
 	size_t length = ddp_utf8_length(json->at, (size_t)(json->end - json->at));
@@ -219,7 +219,7 @@ bool ddp_json_number(struct ddp_json *json, uint64_t *number)
 	return !json->wrong;
 }
 
-/* Append at least one digit to [value]. Returns the number of digits. */
+/* Read digits, at least one, and append them to [value]. Returns the number of digits. */
 static int read_digits(struct ddp_json *json, long double *value)
 {
 	int count = 0;
@@ -231,7 +231,7 @@ static int read_digits(struct ddp_json *json, long double *value)
 	return count;
 }
 
-/* As accept(), but without skipping white space. */
+/* Like accept(), but does not skip white space. */
 static bool accept_next(struct ddp_json *json, char byte)
 {
 	if (json->wrong || json->at == json->end || *json->at != byte)

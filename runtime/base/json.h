@@ -23,7 +23,7 @@
 
 struct ddp_json {
 	char *begin, *at, *end;
-	const char *wrong; /* text of the first error, constant; NULL: no error */
+	const char *wrong; /* constant text of the first error, or NULL if there was no error */
 };
 
 /* Start to parse [size] bytes of [text]. The parser modifies the text. */
@@ -36,28 +36,28 @@ bool ddp_json_fail(struct ddp_json *json, const char *wrong);
 bool ddp_json_open(struct ddp_json *json, char bracket);
 
 /*
- * Returns whether the object or array has another member. [first] is true for the first member. At
- * the end, reads the closing [bracket]: '}' or ']'.
+ * Returns whether the object or array has another member. [first] must be true before the first
+ * member, and false later. If there is no other member, reads the closing [bracket], '}' or ']'.
  */
 bool ddp_json_more(struct ddp_json *json, char bracket, bool first);
 
-/* Read a string. Returns it as UTF-8, stored in the text that is parsed; or NULL. */
+/* Read a string. Returns it as UTF-8, stored in the parsed text, or NULL after an error. */
 char *ddp_json_string(struct ddp_json *json);
 
 /* Read a string and the colon after it. */
 char *ddp_json_key(struct ddp_json *json);
 
-/* Read a number: ddp_json_number() an integer of at least 0, ddp_json_real() any number. */
+/* Read a number. ddp_json_number() accepts integers of at least 0, ddp_json_real() any number. */
 bool ddp_json_number(struct ddp_json *json, uint64_t *number);
 bool ddp_json_real(struct ddp_json *json, double *number);
 
-/* Returns the next byte after white space; 0 at the end or after an error. */
+/* Skip white space. Returns the next byte without reading it, or 0 at the end or after an error. */
 char ddp_json_peek(struct ddp_json *json);
 
-/* Skip one value of any type, with objects and arrays nested at most 64 deep. */
+/* Skip one value of any type. Objects and arrays in it may be nested at most 64 deep. */
 bool ddp_json_skip(struct ddp_json *json);
 
-/* Check that only white space follows. */
+/* Check that only white space is left to parse. */
 bool ddp_json_end(struct ddp_json *json);
 
 #endif /* DDP_BASE_JSON_H */

@@ -2,8 +2,8 @@
 /*
  * kernel-vector.c - reductions and conversions, compiled once per instruction set (vector.h)
  *
- * All instruction sets give the same bits. The arguments [type] and [op] of INLINE functions are
- * constants after inlining.
+ * The results are the same, bit by bit, with all instruction sets. The arguments [type] and [op] of
+ * INLINE functions are constants after inlining.
  */
 #include "config.h"
 
@@ -23,8 +23,8 @@ INLINE size_t stride_of(enum ddp_type type)
 }
 
 /*
- * Load one vector. Vectors of every type are passed as v_f32 and cast only for arithmetic. So all
- * loads and stores have the most frequent type, and no copies between registers are needed.
+ * Load one vector. Vectors of all types are passed as v_f32, and cast only for arithmetic. So all
+ * loads and stores use the most frequent type, and no copies between registers are needed.
  */
 INLINE v_f32 load(const char *from, enum ddp_type type)
 {
@@ -63,8 +63,8 @@ INLINE v_f32 sum(v_f32 a, v_f32 b, enum ddp_type type)
 }
 
 /*
- * MAX and MIN choose the later element if it is NaN or better than the earlier one. If the earlier
- * element is NaN, the comparison is false, so NaN stays.
+ * [a] is the earlier element, [b] the later one. MAX and MIN choose [b] if it is NaN or better than
+ * [a]. If [a] is NaN, the comparison is false, so [a] stays.
  */
 #define EXTREME(vector, bits)                                                        \
 	do {                                                                         \
@@ -123,9 +123,9 @@ INLINE void reduce_piece(void *const *to, int targets, const void *const *from, 
 }
 
 /*
- * Four vectors at a time hide the latency of loads. If all sources are also targets, most of their
- * cache lines are in other CPUs' caches, and will be written. Therefore they are prefetched for
- * writing: one transfer is cheaper than two.
+ * Reduce four vectors at a time, to hide the latency of loads. If all sources are also targets,
+ * most of their cache lines are in other CPUs' caches, and this function also writes them.
+ * Therefore they are prefetched for writing: that needs one transfer of each line instead of two.
  */
 INLINE void reduce(void *const *to, int targets, const void *const *from, int sources, size_t bytes,
 		   double scale, enum ddp_type type, enum ddp_op op)
@@ -194,8 +194,8 @@ INLINE void narrow(void *to, const float *from, size_t count, enum ddp_type type
 /* --- Order-independent sums ------------------------------------------------------------------- */
 
 /*
- * Returns, for each element, the larger of [most] and [bits], both without sign. Elements of [bits]
- * that are inf or NaN are ignored.
+ * Returns, for each element, the larger absolute value of [most] and [bits]. The sign bits of both
+ * are already 0. Elements of [bits] that are inf or NaN are ignored.
  */
 INLINE v_u32 larger_f32(v_u32 most, v_u32 bits)
 {
@@ -227,8 +227,8 @@ INLINE v_f32 larger(v_f32 most, v_f32 x, bool wide)
 }
 
 /*
- * Returns, for each element of a vector, the largest absolute value in all vectors of [from]. If
- * [copy], also copies [from] to [to].
+ * Returns a vector whose element i is the largest absolute value of all elements i of the vectors
+ * in [from]. If [copy] is true, also copies [from] to [to].
  */
 INLINE v_f32 largest_vector(char *to, const char *from, size_t bytes, bool copy, bool wide)
 {
@@ -289,7 +289,7 @@ INLINE void store_few(void *to, v_f64 value, bool wide)
 		*(v_f32_few_loose *)to = __builtin_convertvector(value, v_f32_few);
 }
 
-/* 1.5 x 2^52. Adding and then subtracting this number rounds numbers of up to 2^51 to integers. */
+/* 1.5 x 2^52. Adding and then subtracting it rounds a number of up to 2^51 to an integer. */
 #define WHOLE 0x1.8p52
 
 INLINE v_f64 whole(v_f64 value, const double factor[2])
@@ -321,8 +321,8 @@ INLINE void to_whole(double *to, const void *from, size_t count, const double fa
 }
 
 /*
- * Replace every NaN by one with fixed bits, since the bits of a sum's NaN depend on the order of
- * additions.
+ * Replace every NaN by the same NaN, since the bits of the NaN that a sum gives depend on the order
+ * of additions.
  */
 INLINE v_f64 canonical_nan(v_f64 value)
 {
@@ -374,8 +374,8 @@ static TARGET void leave(void *to, const double *from, size_t count, enum ddp_ty
 }
 
 /*
- * Add the elements at offset [at] of all sources, at most one vector of f64 each. [bytes] is their
- * size in memory. A partial vector is padded with zeros.
+ * Add the elements at offset [at] of all sources. Each source has [bytes] there, at most one vector
+ * of f64. A partial vector is padded with zeros.
  */
 INLINE void sum_few(void *const *to, int targets, const void *const *from, int sources, size_t at,
 		    size_t bytes, const double in[2], const double out[2], bool wide)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernel.c - kernels of an instruction set, and conversion between element types */
+/* kernel.c - choose the kernels for an instruction set, and convert between element types */
 #include "config.h"
 
 #include <string.h>
 
 #include "kernel.h"
 
-/* Elements per block. Conversions store f32 numbers in a buffer of this size. */
+/* Elements per block. Conversions have an intermediate buffer of so many f32 numbers. */
 enum { BLOCK = 256 };
 
 static const struct ddp_kernel_table *const tables[DDP_SIMD_COUNT] = {

@@ -10,10 +10,10 @@
 /*
  * For i < count: to[*][i] = (from[0][i] op from[1][i] ... op from[sources-1][i]) * scale, with the
  * same bits in all [targets] arrays. Sums are computed in this order. Sums of 16-bit types are
- * computed in f32 and rounded (to nearest, even) once at the end. A [scale] of 1 does nothing; MAX,
- * MIN and integer types ignore it. MAX and MIN return NaN if any source is NaN, as PyTorch does.
- * to[t] may be one of from[]; otherwise the arrays must not overlap. [sources] and [targets] are at
- * least 1.
+ * computed in f32 and rounded (to nearest, even) once at the end. A [scale] of 1 does not change
+ * the result. MAX, MIN and integer types ignore [scale]. MAX and MIN return NaN if any source is
+ * NaN, as PyTorch does. to[t] may be one of from[]; otherwise the arrays must not overlap.
+ * [sources] and [targets] are at least 1.
  */
 typedef void ddp_kernel(void *const *to, int targets, const void *const *from, int sources,
 			size_t count, double scale);
@@ -44,8 +44,8 @@ struct ddp_kernel_table {
 		      const double factor[2]);
 
 	/*
-	 * Does enter() for all [sources], in any order, and leave() of their sum to all [targets],
-	 * in one pass.
+	 * Does in one pass what enter() for all [sources], in any order, and then leave() of their
+	 * sum to all [targets] would do. [in] has the factors of enter(), [out] those of leave().
 	 */
 	void (*whole)(void *const *to, int targets, const void *const *from, int sources,
 		      size_t count, enum ddp_type type, const double in[2], const double out[2]);

@@ -12,8 +12,8 @@
 enum { DDP_HASH_SIZE = 32 };
 
 /*
- * Write the BLAKE2s-256 hash of [size] bytes of [data] to [hash]. [key] has 32 bytes; NULL: hash
- * without a key.
+ * Write the BLAKE2s-256 hash of [size] bytes of [data] to [hash]. [key] has 32 bytes, or is NULL
+ * for a hash without a key.
  */
 void ddp_keyed_hash(const uint8_t key[DDP_HASH_SIZE], const void *data, size_t size,
 		    uint8_t hash[static DDP_HASH_SIZE]);

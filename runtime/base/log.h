@@ -29,7 +29,7 @@ int ddp_log_open(struct ddp_log *log, struct ddp_error *error);
 /* Change the start of all further lines to "ddp[rank@host]: ". */
 void ddp_log_name(struct ddp_log *log, int rank, const char *host);
 
-/* Returns whether a line of [level] about [subsystem] would be printed. Takes little time. */
+/* Returns whether a line of [level] about [subsystem] would be printed. This check is fast. */
 bool ddp_log_wants(const struct ddp_log *log, enum ddp_level level, const char *subsystem);
 
 /* Print a line if ddp_log_wants() returns true for it. */

@@ -28,7 +28,7 @@ struct ddp_module_head {
 
 /*
  * Open module [name], and check that its table has [kind], [version] and [size]. Modules are never
- * closed, since engines leave threads and handlers behind.
+ * closed, since threads and handlers of an engine may still exist after its last use.
  * Returns the table; or NULL with DDP_ERR_UNSUPPORTED and a text with the file, the reason and the
  * remedy.
  */

@@ -2,9 +2,9 @@
 /*
  * mps.h - detect NVIDIA's Multi-Process Service (MPS) and its limits
  *
- * Header only, because it is used by libddp's programs and by the plugin, which does not link
- * libddp. CUDA detects an MPS daemon in the same way. If there is none, CUDA runs programs without
- * MPS and prints nothing.
+ * All functions are in this header, because they are used by libddp's programs and by the plugin,
+ * which does not link libddp. CUDA detects an MPS daemon in the same way. If there is none, CUDA
+ * runs programs without MPS and prints nothing.
  */
 #ifndef DDP_BASE_MPS_H
 #define DDP_BASE_MPS_H
@@ -24,8 +24,8 @@
 #define DDP_MPS_MEMORY "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
 
 enum ddp_mps_state {
-	DDP_MPS_NONE,	/* no daemon that this user can connect to */
-	DDP_MPS_STALE,	/* a daemon has ended and left its socket */
+	DDP_MPS_NONE,	/* there is no daemon that this user can connect to */
+	DDP_MPS_STALE,	/* a socket exists, but the daemon has ended */
 	DDP_MPS_SERVES, /* a daemon is listening */
 };
 
@@ -49,7 +49,7 @@ static inline enum ddp_mps_state ddp_mps_ask(const char *path)
 	int fd, why = 0;
 
 	if (strlen(path) >= sizeof(address.sun_path))
-		return DDP_MPS_NONE; /* CUDA could not connect either */
+		return DDP_MPS_NONE; /* CUDA could not connect to this path either */
 	strcpy(address.sun_path, path);
 	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
@@ -89,7 +89,7 @@ static inline enum ddp_mps_state ddp_mps_look(const char *directory)
 	return S_ISSOCK(st.st_mode) ? ddp_mps_ask(path) : DDP_MPS_NONE;
 }
 
-/* Parse CUDA_MPS_ACTIVE_THREAD_PERCENTAGE. Returns the percentage; 0: no limit. */
+/* Parse CUDA_MPS_ACTIVE_THREAD_PERCENTAGE. Returns the percentage, or 0 if there is no limit. */
 static inline double ddp_mps_threads(const char *text)
 {
 	char *end;
@@ -100,7 +100,7 @@ static inline double ddp_mps_threads(const char *text)
 
 /*
  * Find the memory limit of [device] in [text], the value of CUDA_MPS_PINNED_DEVICE_MEM_LIMIT, such
- * as "0=4G,1=512M". Write it to [limit], such as "4G"; "" if there is none.
+ * as "0=4G,1=512M". Write the limit, such as "4G", to [limit], or "" if there is none.
  */
 static inline void ddp_mps_memory(const char *text, int device, char *limit, size_t size)
 {

@@ -46,9 +46,9 @@ static void philox(const uint32_t counter[4], const uint32_t key[2], uint32_t ou
 }
 
 /*
- * The key is the seed. Two words of the counter are block and layer; the other two words hold 40
- * bits of the order and 24 bits of the epoch. Larger values, from a trillion samples or 16 million
- * epochs on, change the key.
+ * The key of Philox is the seed. Its counter has four words: block, layer, and two words that hold
+ * the low 40 bits of the order and the low 24 bits of the epoch. The higher bits, which are 0 below
+ * a trillion samples and 16 million epochs, are mixed into the key.
  */
 void ddp_random(uint64_t seed, uint64_t epoch, uint64_t order, uint32_t layer, uint32_t block,
 		uint32_t out[4])

@@ -2,7 +2,7 @@
 /*
  * random.h - the Mersenne Twister, compatible with PyTorch's CPU generator
  *
- * If the numbers must not depend on the order of calls, use ddp_random() of ddp.h.
+ * Each number depends on the calls before. Use ddp_random() of ddp.h for numbers that do not.
  */
 #ifndef DDP_BASE_RANDOM_H
 #define DDP_BASE_RANDOM_H

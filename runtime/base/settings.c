@@ -42,7 +42,7 @@ const char *ddp_setting_get(enum ddp_setting setting)
 	return value ? value : info->value;
 }
 
-/* Parse a decimal number. The decimal point is "." in every locale. */
+/* Parse a decimal number. The decimal point is always ".", also if the locale has another. */
 static bool read_decimal(const char *text, double *value)
 {
 	locale_t plain = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);

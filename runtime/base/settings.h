@@ -22,7 +22,7 @@ struct ddp_setting_info {
  */
 const char *ddp_getenv(const char *name, ...) __attribute__((sentinel));
 
-/* Returns the constant row of [setting]: name, default, text. */
+/* Returns the row of [setting] in the table of settings: name, default and text. */
 const struct ddp_setting_info *ddp_setting_info(enum ddp_setting setting);
 
 /*
@@ -38,8 +38,8 @@ const char *ddp_setting_get(enum ddp_setting setting);
 int ddp_setting_seconds(enum ddp_setting setting, double *seconds, struct ddp_error *error);
 
 /*
- * Set [index] to the position of the value of [setting] in the NULL-terminated list [words]; -1 if
- * the value is "".
+ * Find the value of [setting] in the NULL-terminated list [words], and set [index] to its position,
+ * or to -1 if the value is "".
  * Returns 0, or DDP_ERR_ENVIRONMENT with a text that lists the words.
  */
 int ddp_setting_word(enum ddp_setting setting, const char *const *words, int *index,

@@ -37,7 +37,7 @@ void ddp_text_put(struct ddp_text *text, const char *bytes, size_t size)
 {
 	if (!grow(text, size))
 		return;
-	if (size > 0) /* if it is 0, [bytes] can be NULL */
+	if (size > 0) /* [bytes] can be NULL if [size] is 0 */
 		memcpy(text->data + text->size, bytes, size);
 	text->size += size;
 	text->data[text->size] = '\0';
@@ -134,8 +134,8 @@ void ddp_text_json_number(struct ddp_text *text, double number)
 /* --- JSON ------------------------------------------------------------------------------------ */
 
 /*
- * Adds no comma after a blank or a newline, since a caller that adds one of them also adds the
- * comma.
+ * Add a comma if needed, and [key] if there is one. After a blank or a newline no comma is added: a
+ * caller that adds one of these adds the comma before it.
  */
 static void begin_value(struct ddp_text *text, const char *key)
 {

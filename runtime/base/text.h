@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * text.h - growing strings, JSON output, sanitizing of texts from other programs, numbers and
- * tables for terminals
+ * text.h - growing strings, JSON output, cleaning of texts from other programs, and numbers and
+ * tables for people
  */
 #ifndef DDP_BASE_TEXT_H
 #define DDP_BASE_TEXT_H
@@ -13,11 +13,11 @@
 
 #include "ddp.h"
 
-/* A growing string; initialize it with zeros. It is zero-terminated once text was added. */
+/* A growing string. Initialize it with zeros. [data] is zero-terminated once text was added. */
 struct ddp_text {
 	char *data;
 	size_t size, capacity;
-	bool failed; /* memory was short, and later additions are missing */
+	bool failed; /* memory was short, so [data] lacks this and all later additions */
 };
 
 void ddp_text_add(struct ddp_text *text, const char *format, ...) DDP_FORMAT(2, 3);
@@ -53,8 +53,8 @@ void ddp_put_count(struct ddp_text *text, const char *key, uint64_t count);
 void ddp_put_bool(struct ddp_text *text, const char *key, bool value);
 
 /*
- * A short text that a function returns by value, for use in an expression: ddp_show_count(x).text
- * is valid until the expression ends.
+ * A short text that a function returns by value, for use in an expression. For example, the pointer
+ * ddp_show_bytes(x).text is valid until the end of the full expression.
  */
 struct ddp_shown {
 	char text[40];
@@ -74,8 +74,8 @@ void ddp_list_numbers(bool (*has)(const void *set, int number), const void *set,
 void ddp_list_cpus(const cpu_set_t *set, char *text, size_t size);
 
 /*
- * Print [length] bytes of [text], starting in [column]. Lines are wrapped at 79 columns; further
- * lines are indented by [indent].
+ * Print [length] bytes of [text]. The cursor is in [column] before. Lines are wrapped at 79
+ * columns; further lines are indented by [indent].
  * Returns the column after the last word.
  */
 int ddp_print_words(int column, int indent, const char *text, size_t length);
@@ -87,7 +87,7 @@ struct ddp_table_column {
 	const char *head; /* heading; blanks in it widen the column */
 	bool words;	  /* true for words, left-aligned; false for numbers, right-aligned */
 	/*
-	 * minimum width, if columns are cut because the table is too wide; 0: never cut this column
+	 * minimum width to which the column may be cut if the table is too wide; 0 to never cut it
 	 */
 	size_t least;
 };

@@ -16,9 +16,9 @@ const char *ddp_type_name(uint32_t type);
 const char *ddp_op_name(uint32_t op);
 
 /*
- * Kinds of calls, which the ranks compare. The first four are collectives. LEAVE is the last
- * barrier, in ddp_destroy(). A rank that rejects the arguments of a function makes a call of the
- * function's REFUSED kind instead.
+ * Kinds of calls. The ranks compare the kinds of their calls to find differences. The first four
+ * kinds are collectives. LEAVE is the last barrier, in ddp_destroy(). A rank that rejects the
+ * arguments of a function makes a call of the function's REFUSED kind instead.
  */
 #define DDP_CALL_MAP(X)                                       \
 	X(BARRIER, "barrier")                                 \
@@ -39,7 +39,7 @@ const char *ddp_op_name(uint32_t op);
 	X(REFUSED_GRADIENTS_FINISH, "ddp_gradients_finish")
 
 enum ddp_call_kind {
-	DDP_CALL_OTHER, /* a call that is none of the following */
+	DDP_CALL_OTHER, /* a call of another kind than the following */
 #define DDP_CALL_ENUM(name, text) DDP_CALL_##name,
 	DDP_CALL_MAP(DDP_CALL_ENUM)
 #undef DDP_CALL_ENUM
@@ -61,7 +61,7 @@ static inline bool ddp_call_is_refusal(uint32_t kind)
 	return kind >= DDP_CALL_REFUSED_ALL_REDUCE && kind < DDP_CALL_KINDS;
 }
 
-/* Returns the nearest bf16 number; ties go to even, and NaN stays NaN. */
+/* Returns the bf16 number nearest to [value]. Ties go to even, and NaN stays NaN. */
 static inline uint16_t ddp_to_bf16(float value)
 {
 	uint32_t bits;

@@ -37,7 +37,7 @@
 #define SIMD_NAME "plain"
 #endif
 
-/* Machines other than x86 have only the plain table. */
+/* For machines other than x86, only the plain table exists. */
 #if DDP_SIMD_X86 && VECTOR > 16
 #include <immintrin.h>
 #define TARGET __attribute__((target(INSTRUCTIONS)))
@@ -53,8 +53,8 @@
 #define LOOSE(bytes) __attribute__((vector_size(bytes), aligned(1), may_alias))
 
 /*
- * Hide the value of [pointer] from the compiler, so that it computes all addresses from this one
- * pointer.
+ * Hide the origin of [pointer] from the compiler, so that the compiler computes all addresses that
+ * are derived from it from this one pointer.
  */
 #define KEEP(pointer) __asm__("" : "+r"(pointer))
 
@@ -173,8 +173,8 @@ INLINE uint32_t bits_of(v_i32 mask)
 }
 
 /*
- * Store the elements of [value] whose bit is 1, contiguously. Can write LANES elements, so the
- * memory after the selected elements is undefined.
+ * Store those elements of [value] contiguously whose bit in [bits] is 1. This can write up to LANES
+ * elements, so the memory after the selected elements is undefined.
  */
 INLINE void compress(void *to, v_i32 value, uint32_t bits)
 {
@@ -190,7 +190,7 @@ INLINE void compress(void *to, v_i32 value, uint32_t bits)
 INLINE void transpose(v_i32 vectors[LANES])
 {
 #if SIMD_AVX512
-	/* Exchange halves, then quarters, then eighths of the 16 vectors. */
+	/* Exchange halves of the 16 vectors, then quarters, then eighths. */
 	__m512i *from = (__m512i *)vectors, to[16];
 
 	UNROLL
@@ -291,8 +291,8 @@ INLINE void store_f16(void *to, v_f32 value)
 	v_u32 sign = (bits >> 16) & 0x8000, magnitude = bits & 0x7fffffff;
 	v_u32 normal = (magnitude + 0xfff + ((magnitude >> 13) & 1) - (112u << 23)) >> 13;
 	/*
-	 * The last bit of 0.5f has the weight of the last bit of a denormal half. So the addition
-	 * rounds to even.
+	 * The addition rounds to even, because the last bit of 0.5f has the same weight as the last
+	 * bit of a denormal half.
 	 */
 	v_u32 denormal = (v_u32)((v_f32)magnitude + 0.5f) - 0x3f000000;
 	v_u32 quiet = 0x7e00 | ((magnitude >> 13) & 0x3ff);

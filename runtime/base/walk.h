@@ -2,8 +2,8 @@
 /*
  * walk.h - open a directory whose path only root and this user can change
  *
- * Header only, because it is used by libddp and by the plugin, which does not link libddp. The rule
- * is that of ssh's StrictModes:
+ * All functions are in this header, because both libddp and the plugin use them, and the plugin
+ * does not link libddp. The rule is that of ssh's StrictModes:
  *
  *   - Each directory from the root on must belong to root or to this user.
  *   - No other user may write to it, unless its sticky bit prevents users from renaming entries of
@@ -33,13 +33,13 @@ enum { DDP_WALK_LINKS = 16 }; /* maximum number of links in a path */
 
 struct ddp_walk {
 	bool make; /* create missing directories, with mode 0700 */
-	/* [made] counts the created directories, [links] the followed links */
+	/* [made] is the number of directories created, [links] the number of links followed */
 	unsigned made, links;
 	char at[PATH_MAX];	  /* the current path, for messages */
 	char why[PATH_MAX + 256]; /* the error message */
 };
 
-/* Record an error. Returns -1 with errno [number]. */
+/* Write a formatted error message to walk->why. Returns -1 with errno set to [number]. */
 static inline int __attribute__((format(printf, 3, 4)))
 ddp_walk_fail(struct ddp_walk *walk, int number, const char *format, ...)
 {
@@ -53,9 +53,9 @@ ddp_walk_fail(struct ddp_walk *walk, int number, const char *format, ...)
 }
 
 /*
- * Returns whether all users can be distinguished. In a container with a user namespace, files of
- * root and of all unmapped users have the same owner. That owner is trusted there, because the
- * plugin has checked the path outside of the container.
+ * Returns whether each user has a distinct owner number here. In a container with a user namespace,
+ * files of root and of all unmapped users have the same owner, 65534. That owner is then trusted,
+ * because the plugin has checked the path outside of the container.
  */
 static inline bool ddp_walk_knows_all(void)
 {
@@ -105,7 +105,7 @@ static inline int ddp_walk_check(struct ddp_walk *walk, int fd)
 	return -1;
 }
 
-/* Append [name] to walk->at. Returns the previous length, or -1. */
+/* Append [name] to walk->at. Returns the length that walk->at had before, or -1 on failure. */
 static inline int ddp_walk_name(struct ddp_walk *walk, const char *name, size_t length)
 {
 	size_t used = strlen(walk->at);
@@ -156,7 +156,7 @@ static inline int ddp_walk_link(struct ddp_walk *walk, int at, const char *name,
 	return fd;
 }
 
-/* Open the directory [name] in [at]. Returns a descriptor, or -1 with errno. */
+/* Open the directory [name] in [at], or the target of a link. Returns a descriptor, or -1. */
 static inline int ddp_walk_step(struct ddp_walk *walk, int at, const char *name)
 {
 	/* O_DIRECTORY makes an automounter mount the directory. */
@@ -182,8 +182,8 @@ static inline int ddp_walk_step(struct ddp_walk *walk, int at, const char *name)
 }
 
 /*
- * Open the directory [path], relative to [at], which stays open. Returns a descriptor, or -1 with
- * errno.
+ * Open the directory [path]. If it is relative, it is relative to [at], which stays open. Returns a
+ * descriptor, or -1 with errno set.
  */
 static inline int ddp_walk_path(struct ddp_walk *walk, int at, const char *path)
 {
@@ -248,8 +248,8 @@ static inline int ddp_walk_open(struct ddp_walk *walk, const char *path)
 }
 
 /*
- * Open the parent directory of [path], as ddp_walk_open() does, and set [name] to the last
- * component of [path]; "" for the root.
+ * Open the parent directory of [path] like ddp_walk_open(). Set [name] to the last component of
+ * [path], or to "" if [path] is the root.
  */
 static inline int ddp_walk_above(struct ddp_walk *walk, const char *path,
 				 char name[static NAME_MAX + 1])

@@ -45,7 +45,7 @@ double ddp_date(const struct timespec *time)
 _Static_assert(DDP_WATCH_PERIOD <= LONGEST_AWAKE / 2, "sleeps count in full, also on a busy host");
 
 struct ddp_clock {
-	uint64_t checked;     /* time of the last check, as in ddp_now() */
+	uint64_t checked;     /* time of the last check, a value of ddp_now() */
 	uint64_t awake;	      /* awake time at the last check */
 	unsigned int blocked; /* depth of nested calls of ddp_watch_block() */
 	atomic_uint *suspensions;
@@ -117,9 +117,9 @@ struct ddp_watch ddp_watch_later(const struct ddp_watch *watch, double seconds)
 }
 
 /*
- * Returns the clock of [watch]. The first call starts the watch, and therefore casts const away.
- * The time since the thread's last check was outside of waits, so it is not counted as a
- * suspension.
+ * Returns the clock of [watch]. The first call starts the watch, and for this it casts const away.
+ * Before that call the thread was not waiting. So a long time since its last check is not counted
+ * as a suspension.
  */
 static struct ddp_clock *clock_of(const struct ddp_watch *watch)
 {

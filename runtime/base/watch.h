@@ -79,13 +79,13 @@ uint64_t ddp_watch_now(const struct ddp_watch *watch);
 int ddp_watch_check(const struct ddp_watch *watch, struct ddp_error *error);
 
 /*
- * Sleep for [nanoseconds], but not longer than DDP_WATCH_PERIOD, nor past a deadline that is still
- * ahead.
+ * Sleep for [nanoseconds], but at most for DDP_WATCH_PERIOD, and at most until the deadline if it
+ * has not passed.
  */
 void ddp_watch_sleep(const struct ddp_watch *watch, uint64_t nanoseconds);
 
 /*
- * For a loop that polls a device: call ddp_watch_poll() after each poll that found nothing. The
+ * Call ddp_watch_poll() in a loop that polls a device, after each poll that found nothing. The
  * first calls return at once; later calls sleep longer and longer, up to a millisecond. [poll] must
  * be all zero before the loop. The poll itself is allowed to block in a driver.
  * Returns the result of ddp_watch_check(), which is called twice per DDP_WATCH_PERIOD.

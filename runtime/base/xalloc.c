@@ -22,13 +22,13 @@ void ddp_xalloc_tell(void (*call)(struct ddp *ddp, const char *format, ...), str
 	abort_handle = ddp;
 }
 
-/* Returns whether an object of this size can exist; a larger one is not even tried. */
+/* Returns whether an array of this size can exist. If not, nothing is allocated. */
 static bool fits(size_t count, size_t size)
 {
 	return size == 0 || count <= PTRDIFF_MAX / size;
 }
 
-/* End the program as ddp_exit() does, without exit handlers, which may hang. */
+/* End the program like ddp_exit(): without exit handlers, which may hang. */
 static _Noreturn void end(size_t count, size_t size, const char *what)
 {
 	char text[256];
@@ -44,7 +44,7 @@ static _Noreturn void end(size_t count, size_t size, const char *what)
 
 void *ddp_xcalloc(size_t count, size_t size, const char *what)
 {
-	/* Allocate at least one byte, since calloc(0) may return NULL. */
+	/* Allocate at least one byte, since calloc() of size 0 may return NULL. */
 	void *memory = fits(count, size) ? calloc(count ? count : 1, size ? size : 1) : NULL;
 
 	if (!memory)

@@ -34,9 +34,9 @@ void *ddp_xaligned(size_t bytes, const char *what) __attribute__((malloc, return
 char *ddp_xstrdup(const char *text, const char *what) __attribute__((malloc, returns_nonnull));
 
 /*
- * Set the function that is called as call(ddp, "%s", text) before the program ends. It is
- * ddp_abort(), so that the other ranks report the reason; NULL: none. Each module has its own copy
- * of xalloc.c, for which the function must be set separately.
+ * Set the function that is called as call(ddp, "%s", text) before the program ends. Pass
+ * ddp_abort(), so that the other ranks report the reason, or NULL for none. Each module has its own
+ * copy of xalloc.c, for which the function must be set separately.
  */
 void ddp_xalloc_tell(void (*call)(struct ddp *ddp, const char *format, ...), struct ddp *ddp);
 

@@ -51,8 +51,8 @@ static size_t part_of(const struct ddp *ddp, size_t bytes)
 }
 
 /*
- * [status] is the result of creating this group's region. Returns 0 if all groups have created
- * theirs; else an error on all ranks.
+ * Agree on the results of creating the groups' regions. [status] is the result of this group.
+ * Returns 0 if all groups have created their regions; otherwise returns an error on all ranks.
  */
 static int agree_on_region(struct ddp *ddp, int status)
 {
@@ -61,7 +61,7 @@ static int agree_on_region(struct ddp *ddp, int status)
 	return ddp_agree(ddp, status, ddp->error.text);
 }
 
-/* Set [memory] to this member's part; if [shared], to the start of the whole allocation. */
+/* Create an arena. Set [memory] to this member's part; if [shared], to the start of the arena. */
 static int create_arena(struct ddp *ddp, size_t bytes, bool shared, void **memory)
 {
 	struct ddp_arena *arena;
@@ -154,15 +154,15 @@ void ddp_arenas_free(struct ddp *ddp)
 /* --- Collectives ------------------------------------------------------------------------- */
 
 /*
- * Every collective has two levels: among the members of a group, and between the groups, in columns
- * (topology.h).
+ * Every collective has two levels: one exchange among the members of each group, and one between
+ * the groups, in columns (topology.h).
  *
  * If rank A waits for B, and B waits for a missing rank C, then B must time out before A: A would
  * report B as missing. Therefore waits for other groups have a longer limit than waits within a
  * group. A rank that waits for other groups also announces this to its group (ddp_group_away()).
  */
 
-/* Seconds by which waits for other groups have a longer limit than waits within the group. */
+/* Seconds by which the limit of waits for other groups exceeds that of waits within the group. */
 #define GRACE_WIDE 1.0
 
 struct step {
@@ -246,7 +246,7 @@ static int end(struct step *step, int status)
 	return status;
 }
 
-/* Call this before a wait for other groups. */
+/* Announce to this rank's group that this rank will now wait for other groups. */
 static void leave_group(struct step *step)
 {
 	ddp_group_away(step->ddp->group, true);
@@ -327,7 +327,7 @@ int ddp_refuse(struct ddp *ddp, enum ddp_call_kind kind, int status, const char 
 
 /* --- All-reduce -------------------------------------------------------------------------- */
 
-/* Reduce the vector in place, without slices. For worlds with one rank per group. */
+/* Reduce the vector in place, without slices. Used if each group has one rank. */
 static int reduce_alone(struct step *step, const void *send, void *recv, double scale)
 {
 	struct ddp *ddp = step->ddp;
@@ -415,8 +415,8 @@ int ddp_all_reduce(struct ddp *ddp, const void *send, void *recv, size_t count, 
 /* --- Broadcast --------------------------------------------------------------------------- */
 
 /*
- * Broadcast within root's group, then among the members 0 of all groups, then within the other
- * groups.
+ * Broadcast in three steps: within the root's group; then from member 0 of that group to member 0
+ * of each other group; then within the other groups.
  */
 static int broadcast(struct step *step, void *buffer, size_t bytes, int root)
 {
@@ -552,7 +552,7 @@ int ddp_agree(struct ddp *ddp, int status, const char *text)
 	status = ddp_broadcast(ddp, &verdict, sizeof(verdict), first);
 	if (status < 0)
 		return status;
-	if (least[1] == -least[2]) /* all ranks have the same text */
+	if (least[1] == -least[2]) /* all failed ranks have the same text */
 		return ddp_report(ddp, verdict.status, "%s", verdict.text);
 	return ddp_report(ddp, verdict.status, "%s: %.900s", ddp_rank_name(ddp, first),
 			  verdict.text);

@@ -88,8 +88,8 @@ int ddp_compare(struct ddp *ddp, const char *what, const struct ddp_items *items
 	if (status == 0)
 		status = ddp_broadcast(ddp, other, sizeof(other), differing);
 	/*
-	 * All ranks must have both texts before a rank returns: that rank reports the error, which
-	 * ends the other ranks' collectives.
+	 * A rank that returns reports the error, which ends the collectives of the other ranks. So
+	 * no rank may return before all ranks have both texts.
 	 */
 	if (status == 0)
 		status = ddp_barrier(ddp);

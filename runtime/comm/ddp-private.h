@@ -101,9 +101,9 @@ struct ddp {
 /* --- join.c ------------------------------------------------------------------------------- */
 
 /*
- * Join the world by rendezvous method [method]. NULL: DDP_METHOD or, if it is unset, the first
- * method that works.
- * Returns 0; or a DDP_ERR_x, after which ddp_leave_world() cleans up.
+ * Join the world by the rendezvous method [method]. If [method] is NULL, use DDP_METHOD or, if that
+ * is unset, the first method that works.
+ * Returns 0, or a DDP_ERR_x. After an error, call ddp_leave_world() to clean up.
  */
 int ddp_join_world(struct ddp *ddp, const char *method);
 
@@ -117,7 +117,7 @@ int ddp_own_member(const struct ddp *ddp);
 /* Check that all ranks request the same size from function [what]. Collective. */
 int ddp_agree_size(struct ddp *ddp, const char *what, size_t bytes);
 
-/* ddp_barrier() with another name, so that no other call of a rank matches it. */
+/* Like ddp_barrier(), but with another name, so that it does not match another call of any rank. */
 int ddp_last_barrier(struct ddp *ddp);
 
 /* Free all arenas of [ddp]. Not collective. */
@@ -129,16 +129,16 @@ void ddp_arenas_free(struct ddp *ddp);
 #define DDP_SLOW_FIRST 100
 
 /*
- * Find the rank, of [size] ranks (2 or more), that spent the most time between collectives.
- * [median] gets the median of the other ranks' times.
- * Returns -1 if the rank exceeds the median by at most a tenth of the whole time, or if the whole
- * time is too short.
+ * Find the rank, of [size] ranks (2 or more), that spent the most time between collectives. Set
+ * [median] to the median of the other ranks' times.
+ * Returns that rank. Returns -1 if its time exceeds the median by at most a tenth of the whole
+ * time, or if the whole time is too short.
  */
 int ddp_slow_find(const struct ddp_pace *paces, int size, uint32_t *median);
 
 /*
- * Exchange the ranks' times between collectives. Rank 0 logs a slow rank. All ranks call this after
- * collective slow.next. Returns 0 or DDP_ERR_x.
+ * Exchange the times that the ranks spent between collectives. Rank 0 logs a slow rank. All ranks
+ * call this after the collective with the number slow.next. Returns 0 or DDP_ERR_x.
  */
 int ddp_slow_exchange(struct ddp *ddp);
 
@@ -157,27 +157,27 @@ const char *ddp_rank_name(void *owner, int rank);
 bool ddp_is_inherited(const struct ddp *ddp);
 
 /*
- * As ddp_fail_with() and ddp_report(), but the text is already in ddp->error. A [status] of 0 or
+ * Like ddp_fail_with() and ddp_report(), but the text is already in ddp->error. A [status] of 0 or
  * more means success. Neither function logs anything.
  */
 int ddp_fail_call(struct ddp *ddp, int status);
 int ddp_report_call(struct ddp *ddp, int status);
 
 /*
- * Exit with the exit status for [status], as ddp_flush_and_exit() does. Runs no atexit handlers or
- * destructors, since a broken engine might hang in one of them.
+ * Exit like ddp_flush_and_exit(), with the exit status for [status]. No atexit handlers or
+ * destructors run, since a broken engine might hang in one of them.
  */
 _Noreturn void ddp_leave(int status);
 
 /*
- * Log the error of [ddp], report it to the other ranks, write the failure record, and exit as
- * ddp_leave() does. A forked child only logs the error and exits.
+ * Log the error of [ddp], report it to the other ranks, write the failure record, and exit like
+ * ddp_leave(). A forked child only logs the error and exits.
  */
 _Noreturn void ddp_leave_failed(struct ddp *ddp);
 
 /*
- * Fail with [status] and [text] outside of any call, and exit as ddp_leave_failed() does. [owner]
- * is a struct ddp, which no other thread may use.
+ * Fail with [status] and [text] outside of any call, and exit like ddp_leave_failed(). [owner] is a
+ * struct ddp, which no other thread may use.
  */
 _Noreturn void ddp_end(void *owner, int status, const char *text);
 

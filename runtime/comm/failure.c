@@ -21,8 +21,8 @@
 #include "wide/exchange.h"
 
 /*
- * STOP_TIME: seconds to wait for the end of another thread's collective. STOP_PERIOD: nanoseconds
- * between two checks.
+ * STOP_TIME is how long to wait for the end of another thread's collective, in seconds. STOP_PERIOD
+ * is the time between two checks, in nanoseconds.
  */
 #define STOP_TIME 2
 #define STOP_PERIOD 500000
@@ -93,13 +93,13 @@ int ddp_check_peers(void *owner, struct ddp_error *error)
 	const char *reason;
 	int status = 0;
 
-	/* Answer probes of other groups during every wait. */
+	/* During every wait, answer the probes of other groups. */
 	if (ddp->host)
 		ddp->engine->progress(ddp->host, 0);
 	if (ddp->group) {
 		/*
-		 * If this rank has created the group's memory, other ranks of the node may still be
-		 * mapping it.
+		 * If this rank has created the group's memory, serve other ranks of the node, which
+		 * may still be mapping it.
 		 */
 		ddp_group_serve(ddp->group, 0);
 		status = ddp_group_aborted(ddp->group, error);
@@ -153,7 +153,7 @@ static void keep_record(struct ddp *ddp)
 		ddp_recorder_dump(ddp->recorder, ddp->error.text);
 }
 
-/* Format the text with which this rank aborts for [reason]. Any thread may call this. */
+/* Write to [text] what this rank publishes if it aborts for [reason]. Any thread may call this. */
 static void format_abort(const struct ddp *ddp, const char *reason, char text[DDP_ERROR_SIZE])
 {
 	char name[sizeof(ddp->rank_name)];
@@ -193,7 +193,7 @@ static void end_world(struct ddp *ddp)
 	publish_error(ddp, DDP_ERR_ABORTED, text);
 }
 
-/* End a public call with [status]. If [ends], an error ends the world. */
+/* End a public call with [status]. If [ends] is true, an error ends the world. */
 static int end_call(struct ddp *ddp, int status, bool ends)
 {
 	if (status >= 0)
@@ -220,7 +220,7 @@ int ddp_report_call(struct ddp *ddp, int status)
 	return end_call(ddp, status, ddp_is_peer_error(status));
 }
 
-/* Formats the text in a buffer first, since [arguments] can point into ddp->error. */
+/* Format the text in a separate buffer first, since [arguments] can point into ddp->error. */
 DDP_FORMAT(3, 0)
 static void set_error(struct ddp *ddp, int status, const char *format, va_list arguments)
 {
@@ -306,8 +306,8 @@ _Noreturn void ddp_leave(int status)
 }
 
 /*
- * Close the connections in such a way that queued notes are sent, and wait as long as the engine
- * requires.
+ * Close the connections to other groups. Queued notes are still sent, and this function waits as
+ * long as the engine needs for that.
  */
 static void flush_notes(struct ddp *ddp)
 {
@@ -320,7 +320,7 @@ _Noreturn void ddp_leave_failed(struct ddp *ddp)
 	const struct ddp_error own = ddp->error;
 	char text[DDP_ERROR_SIZE];
 
-	/* A forked child reports nothing to its parent's world. */
+	/* A forked child must not report its errors to the world of its parent. */
 	if (ddp_check_process(ddp) < 0) {
 		if (own.status < 0)
 			ddp_log_print(&ddp->log, DDP_LEVEL_ERROR, "failure", "%s", own.text);

@@ -2,12 +2,12 @@
 /*
  * join.c - how a rank joins the world
  *
- * 1. Only if nodes have several ranks: the first rank of each node, the leader, makes shared
+ * 1. If nodes have several ranks, the first rank of each node, the leader, makes shared
  *    memory. All ranks meet in the store, and the other ranks map the memory.
  * 2. All ranks publish a card, which says whether the rank shares memory and what its address is,
  *    and meet. If a rank of a node cannot share memory, no rank of that node does.
  * 3. The leaders read all cards. All ranks build the same topology from them.
- * 4. Only if a single node turns out to have several groups: all ranks publish an address, and
+ * 4. If there is a single node, but it has several groups, all ranks publish an address, and
  *    meet.
  * 5. The groups connect.
  */
@@ -126,8 +126,8 @@ static void group_options(struct ddp *ddp, const int *ranks, struct ddp_group_op
 }
 
 /*
- * Create the shared memory. The ranks have not met yet, so the ranks of the other members are not
- * known.
+ * Create the shared memory. The ranks have not met yet, so only this rank's number is known, and
+ * not those of the other members.
  */
 static int create_group(struct ddp *ddp)
 {
@@ -145,7 +145,7 @@ static int create_group(struct ddp *ddp)
 	return status;
 }
 
-/* Continue without shared memory, and return 0. If DDP_LOCAL=on, return the error instead. */
+/* Continue without shared memory, and return 0. If DDP_LOCAL is "on", return the error instead. */
 static int do_without_sharing(struct ddp *ddp)
 {
 	snprintf(ddp->not_shared, sizeof(ddp->not_shared), "%s", ddp->error.text);
@@ -160,8 +160,8 @@ static int do_without_sharing(struct ddp *ddp)
 }
 
 /*
- * On the leader of a node: create the shared memory and publish its ticket, or "" if there is no
- * memory.
+ * On the leader of a node, create the shared memory and publish its ticket. If there is no memory,
+ * publish "".
  */
 static int prepare_memory(struct ddp *ddp, const struct ddp_watch *watch)
 {
@@ -199,14 +199,14 @@ static int prepare_world(struct ddp *ddp, const struct ddp_watch *watch)
 }
 
 /*
- * Seconds that a rank which cannot join waits for the other ranks, so that they can read the
+ * A rank that cannot join waits so many seconds for the other ranks, so that they can read the
  * reason.
  */
 #define FAILED_WAIT 30.0
 
 /*
- * Call [prepare]. Publish this rank's card, with the text of any failure in it. Then meet the other
- * ranks.
+ * Call [prepare], and publish this rank's card. If [prepare] failed, the card contains the error's
+ * text. Then meet the other ranks.
  */
 static int publish_and_meet(struct ddp *ddp, const struct ddp_watch *watch,
 			    int (*prepare)(struct ddp *, const struct ddp_watch *))
@@ -258,7 +258,7 @@ static int get_card(struct ddp *ddp, int rank, struct ddp_card *card)
 
 struct mates {
 	int *ranks;
-	int apart; /* lowest local rank that does not share memory; -1 if all do */
+	int apart; /* lowest local rank that does not share memory, or -1 if all share memory */
 };
 
 /* If [rank] is on this node, add it to [mates]. Returns the number of ranks added, 0 or 1. */
@@ -278,9 +278,9 @@ static int add_mate(struct ddp *ddp, int rank, struct mates *mates, int *status)
 }
 
 /*
- * Find the ranks of this node. With Slurm's block distribution their numbers are close to this
- * rank's, so the search starts there and need not read all cards. The caller must always free
- * mates->ranks.
+ * Find the ranks of this node. With Slurm's block distribution, their numbers are close to this
+ * rank's number. So the search starts at this rank's number, and need not read all cards. The
+ * caller must always free mates->ranks.
  */
 static int find_mates(struct ddp *ddp, struct mates *mates)
 {
@@ -326,8 +326,8 @@ static int attach_group(struct ddp *ddp, const int *ranks, const struct ddp_watc
 }
 
 /*
- * Nanoseconds for which share_memory() serves the ranks that map this leader's memory. Later the
- * leader serves them while it waits in the store.
+ * Time during which share_memory() answers ranks that map this leader's memory, in nanoseconds.
+ * After that, the leader answers them while it waits in the store.
  */
 #define SERVE_TIME UINT64_C(500000000)
 
@@ -348,7 +348,7 @@ static int share_memory(struct ddp *ddp, const struct ddp_watch *watch)
 	return status;
 }
 
-/* Log why the ranks of this node do not share memory. One rank of the node logs it. */
+/* On one rank of the node, log why the ranks of this node do not share memory. */
 static void warn_not_shared(struct ddp *ddp, const struct mates *mates)
 {
 	struct ddp_log log = ddp->log;
@@ -366,7 +366,7 @@ static void warn_not_shared(struct ddp *ddp, const struct mates *mates)
 		      ddp_setting_get(DDP_SET_DDP_WIDE), reason);
 }
 
-/* If one rank of this node cannot share memory, put each rank of the node into a separate group. */
+/* If any rank of this node cannot share memory, put each rank of the node into a separate group. */
 static int settle_sharing(struct ddp *ddp)
 {
 	struct mates mates;
@@ -385,7 +385,7 @@ static int settle_sharing(struct ddp *ddp)
 	return status;
 }
 
-/* Meet the members of the group. Without shared memory this rank is the only member. */
+/* Meet the members of the group. If memory is not shared, this rank is the only member. */
 static int meet_group(struct ddp *ddp, const struct ddp_watch *watch)
 {
 	int status = ddp->sharing != DDP_SHARING_OFF ? settle_sharing(ddp) : 0;
@@ -397,7 +397,7 @@ static int meet_group(struct ddp *ddp, const struct ddp_watch *watch)
 
 /* --- World ------------------------------------------------------------------------------- */
 
-/* On the leader of a group: read the cards of all ranks. */
+/* On the leader of a group, read the cards of all ranks. */
 static int read_cards(struct ddp *ddp, struct ddp_card *cards)
 {
 	int status = 0;
@@ -416,8 +416,8 @@ static int broadcast_in_group(struct ddp *ddp, void *data, size_t bytes,
 }
 
 /*
- * The leader broadcasts all cards, or its error, to its group through shared memory. All members
- * then build the topology.
+ * The leader broadcasts all cards to its group through shared memory, or its error if it could not
+ * read them. Then all members build the topology.
  */
 static int find_topology(struct ddp *ddp, const struct ddp_watch *watch)
 {

@@ -30,7 +30,7 @@ struct entry {
 	uint64_t begun, ended; /* milliseconds since the recorder was created */
 	const char *name;
 	uint32_t type, op;
-	int32_t status; /* DDP_ERR_x or 0; 1 if the collective has not ended */
+	int32_t status; /* 0, a DDP_ERR_x, or 1 if the collective has not ended */
 };
 
 enum dump { DUMP_NONE, DUMP_RUNS, DUMP_DONE };
@@ -110,8 +110,8 @@ static void put_line(int fd, struct line *line)
 /* --- The ring ---------------------------------------------------------------------------- */
 
 /*
- * Returns the milliseconds of a clock that is fast (a few nanoseconds), coarse (some milliseconds)
- * and async-signal-safe.
+ * Returns the time of a monotonic clock in milliseconds. The clock is fast (a few nanoseconds per
+ * call), coarse (its resolution is some milliseconds) and async-signal-safe.
  */
 static uint64_t ticks(void)
 {
@@ -122,8 +122,8 @@ static uint64_t ticks(void)
 }
 
 /*
- * Returns whether only root and this user can replace the directory [records_root]. The result
- * stays valid, since nobody else can change the path later.
+ * Returns whether only root and this user can replace the directory [records_root]. If so, this
+ * remains true, since no other user can change the path later.
  */
 static bool is_safe_root(const char *records_root)
 {
@@ -255,8 +255,8 @@ struct ddp_pace ddp_recorder_pace(struct ddp_recorder *recorder)
 /* --- The record -------------------------------------------------------------------------- */
 
 /*
- * Write one line, such as "#17 all-reduce 1000 F32 sum, ...". base/arrival.h parses the part before
- * the comma.
+ * Write one line for [entry], such as "#17 all-reduce 1000 F32 sum, ...". base/arrival.c parses the
+ * part before the comma.
  */
 static void put_entry(int fd, const struct entry *entry)
 {
@@ -324,8 +324,8 @@ static void put_head(int fd, const struct ddp_recorder *recorder, const char *re
 }
 
 /*
- * Open directory [name] in [at] if it belongs to this user and no other user can write to it.
- * Async-signal-safe.
+ * Open the directory [name] in the directory [at]. It must belong to this user, and no other user
+ * may be able to write to it. Async-signal-safe.
  */
 static int open_own(int at, const char *name)
 {
@@ -340,7 +340,7 @@ static int open_own(int at, const char *name)
 }
 
 /*
- * Open the directory of the records, creating it if missing. Returns a descriptor, or -1.
+ * Open the directory of the records. Create it if it is missing. Returns a descriptor, or -1.
  * Async-signal-safe.
  */
 static int open_directory(const struct ddp_recorder *recorder)
@@ -379,8 +379,8 @@ static void write_record(struct ddp_recorder *recorder, const char *reason)
 }
 
 /*
- * All signals are blocked meanwhile, so that no signal ends this process before the record is
- * complete. If another thread gets a signal, it waits in wait_for_dump().
+ * All signals are blocked while the record is written, so that no signal ends this process before
+ * the record is complete. If another thread gets a signal, it waits in wait_for_dump().
  */
 void ddp_recorder_dump(struct ddp_recorder *recorder, const char *reason)
 {
@@ -405,7 +405,7 @@ static _Atomic(struct ddp_recorder *) term_slots[TERM_SLOTS];
 static struct sigaction term_before;
 static atomic_flag term_installed = ATOMIC_FLAG_INIT;
 
-/* Wait for another thread's ddp_recorder_dump(), at most for a second. */
+/* Wait until a ddp_recorder_dump() of another thread has finished, but at most for a second. */
 static void wait_for_dump(const struct ddp_recorder *recorder)
 {
 	for (int i = 0; i < 100 && atomic_load(&recorder->dump_state) == DUMP_RUNS; i++)
@@ -445,7 +445,7 @@ void ddp_recorder_on_term(struct ddp_recorder *recorder)
 	if (atomic_flag_test_and_set(&term_installed))
 		return;
 	sigaction(SIGTERM, NULL, &term_before);
-	/* If the program handles or ignores SIGTERM, do not change that. */
+	/* If the program handles or ignores SIGTERM, leave its action unchanged. */
 	if (term_before.sa_handler != SIG_DFL || (term_before.sa_flags & SA_SIGINFO))
 		return;
 	sigemptyset(&action.sa_mask);

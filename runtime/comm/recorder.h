@@ -2,10 +2,10 @@
 /*
  * recorder.h - record a rank's last collectives, and write them to a file when the rank fails
  *
- * The recorder is a ring buffer, which costs a few nanoseconds per call. ddp_recorder_dump() writes
- * it to <directory>/rank-<rank>, one line per collective, with async-signal-safe functions only.
- * This file is the rank's record. ddp-run reads all ranks' records and names the ranks that did not
- * reach a collective.
+ * The recorder is a ring buffer. Recording a call takes a few nanoseconds. ddp_recorder_dump()
+ * writes the ring to <directory>/rank-<rank>, one line per collective. It uses async-signal-safe
+ * functions only. This file is the rank's record. ddp-run reads all ranks' records and names the
+ * ranks that did not reach a collective.
  */
 #ifndef DDP_COMM_RECORDER_H
 #define DDP_COMM_RECORDER_H
@@ -21,18 +21,18 @@ struct ddp_pace {
 };
 
 /*
- * Create a recorder for [rank] of [size] ranks on [host]. [directory], for the records, is below
- * this user's ".ddp". No record is written if [directory] is "", if another user could replace it
- * (base/walk.h), or if there is only one rank.
+ * Create a recorder for [rank] of [size] ranks on [host]. [directory] is the directory for the
+ * records, below this user's ".ddp". No record is written if [directory] is "", if another user
+ * could replace the directory (base/walk.h), or if there is only one rank.
  * Returns NULL if memory is short.
  */
 struct ddp_recorder *ddp_recorder_create(const char *directory, const char *job, int rank, int size,
 					 const char *host);
 
 /*
- * Call this once the ranks have met. [world] is the same number on all ranks. A step can run
- * several programs one after the other; a later world has a larger number. The number is written to
- * records.
+ * Set the number of the world, which is the same on all ranks, once the ranks have met. A step can
+ * run several programs one after the other; the world of a later program has a larger number. The
+ * number is written to records.
  */
 void ddp_recorder_set_world(struct ddp_recorder *recorder, uint64_t world);
 
@@ -40,22 +40,22 @@ void ddp_recorder_set_world(struct ddp_recorder *recorder, uint64_t world);
 void ddp_recorder_destroy(struct ddp_recorder *recorder);
 
 /*
- * ddp_recorder_begin() records the start of [call], and ddp_recorder_end() its end with [status]. A
- * [status] of 0 is also a heartbeat.
+ * ddp_recorder_begin() records that [call] has started. ddp_recorder_end() records that it has
+ * ended with [status]; if [status] is 0, it also updates the heartbeat.
  */
 void ddp_recorder_begin(struct ddp_recorder *recorder, const struct ddp_call *call);
 void ddp_recorder_end(struct ddp_recorder *recorder, int status);
 
-/* Returns the times since the last call of ddp_recorder_pace(). */
+/* Returns the times that have passed since the previous call of ddp_recorder_pace(). */
 struct ddp_pace ddp_recorder_pace(struct ddp_recorder *recorder);
 
-/* Put the line "slow: [text]" into the record; "" removes the line. */
+/* Add the line "slow: [text]" to the record. If [text] is "", remove the line. */
 void ddp_recorder_set_slow(struct ddp_recorder *recorder, const char *text);
 
 /*
- * Set the path of the heartbeat file, which need not exist; "": no heartbeats. A heartbeat sets the
- * file's modification time, at most once a second. If the file cannot be written, heartbeats do
- * nothing. ddp_recorder_beat(NULL) does nothing.
+ * ddp_recorder_watch() sets the path of the heartbeat file, which need not exist; with "" there are
+ * no heartbeats. ddp_recorder_beat() sets the file's modification time, at most once a second. If
+ * the file cannot be written, or [recorder] is NULL, ddp_recorder_beat() does nothing.
  */
 void ddp_recorder_watch(struct ddp_recorder *recorder, const char *path);
 void ddp_recorder_beat(struct ddp_recorder *recorder);

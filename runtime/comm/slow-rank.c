@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * slow-rank.c - find and name a rank for which the others wait
+ * slow-rank.c - find the slow rank for which the other ranks wait, and log its name
  *
- * In synchronous training, a step takes the same time on all ranks. A slow rank spends this time
- * between collectives. The other ranks spend part of it in collectives, waiting for the slow rank.
- * Every few seconds the ranks exchange the times that they spent between collectives. NCCL's
+ * In synchronous training, a step takes the same time on all ranks. A slow rank spends most of this
+ * time between collectives. The other ranks spend part of it in collectives, waiting for the slow
+ * rank. Every few seconds the ranks exchange the times that they spent between collectives. NCCL's
  * collectives are not included, since their calls return at once.
  */
 #include "config.h"
@@ -19,10 +19,10 @@
 
 enum {
 	PERIOD = 5000,	/* milliseconds between two exchanges */
-	MINIMUM = 1000, /* milliseconds; shorter times are not evaluated */
+	MINIMUM = 1000, /* shortest interval that is evaluated, in milliseconds */
 	/* largest ratio between the numbers of collectives in two successive intervals */
 	GROWTH = 4,
-	/* successive exchanges that must find a slow rank on the same host before a warning */
+	/* number of successive exchanges that must find a slow rank on a host before a warning */
 	SUCCESSIVE = 2,
 	LOG_PERIOD = 600000, /* milliseconds between warnings */
 };
@@ -61,7 +61,7 @@ static const char *host_of(const struct ddp *ddp, int rank)
 	return ddp->topology->hosts[ddp->topology->places[rank].group];
 }
 
-/* On rank 0: log that [rank] is slow, and store the text for the failure record. */
+/* On rank 0, log that [rank] is slow, and store the text in rank 0's failure record. */
 static void log_slow_rank(struct ddp *ddp, int rank, const struct ddp_pace *pace, uint32_t median)
 {
 	struct ddp_slow *slow = &ddp->slow;
@@ -108,7 +108,7 @@ static void evaluate(struct ddp *ddp, const struct ddp_pace *paces)
 		log_slow_rank(ddp, rank, &paces[rank], median);
 }
 
-/* All ranks compute slow.next from the time of rank 0, so that all have the same number. */
+/* All ranks compute slow.next from rank 0's time, so that they get the same number. */
 int ddp_slow_exchange(struct ddp *ddp)
 {
 	struct ddp_pace *paces = ddp->slow.paces;

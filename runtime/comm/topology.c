@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* topology.c - divide the ranks into groups and columns, from their cards */
+/* topology.c - divide the ranks into groups and columns, using the cards that the ranks publish */
 #include "config.h"
 
 #include <stdlib.h>
@@ -74,8 +74,8 @@ static int check_card(const struct ddp_card *cards, int rank, int size, struct d
 }
 
 /*
- * Check that no two ranks have the same group and member, and that a group which shares memory has
- * all ranks of its node.
+ * Check that no two ranks have the same place, and that a group which shares memory has all ranks
+ * of its node.
  */
 static int check_places(const struct ddp_topology *topology, const struct ddp_card *cards,
 			const int *groups, struct ddp_error *error)

@@ -2,10 +2,10 @@
 /*
  * topology.h - groups and columns of ranks
  *
- * The ranks of a group share memory. A group has all ranks of a node; but if the ranks of a node do
- * not share memory, each rank is alone in its group. Member i of each group is in column i. There
- * are as many columns as the smallest group has members, so that every column has a member in every
- * group. No function does I/O.
+ * The ranks of a group share memory. If the ranks of a node share memory, they are one group;
+ * otherwise each rank is alone in its group. Member i of each group is in column i. There are as
+ * many columns as the smallest group has members, so that every column has a member in every group.
+ * No function of topology.c does I/O.
  */
 #ifndef DDP_COMM_TOPOLOGY_H
 #define DDP_COMM_TOPOLOGY_H
@@ -44,9 +44,9 @@ struct ddp_place {
 
 struct ddp_topology {
 	int size, groups, columns;
-	struct ddp_place *places;     /* group and member of each rank */
-	int32_t *first;		      /* groups + 1 elements: start of each group in [ranks] */
-	int32_t *ranks;		      /* world ranks, sorted by group, then by member */
+	struct ddp_place *places; /* group and member of each rank */
+	int32_t *first; /* index in [ranks] of each group's first rank; has groups + 1 elements */
+	int32_t *ranks; /* all ranks, sorted by group and, within a group, by member */
 	char (*hosts)[DDP_HOST_NAME]; /* host name of each group */
 };
 
@@ -69,8 +69,8 @@ struct ddp_topology *ddp_topology_allocate(int size, int groups);
 void ddp_topology_list(struct ddp_topology *topology);
 
 /*
- * Returns the number of [rank]'s node if nodes are counted in the order of their first ranks.
- * Launchers may number nodes in another order.
+ * Returns the number of [rank]'s node. Nodes are counted here in the order of their first ranks.
+ * The launcher may number nodes in another order.
  */
 int ddp_topology_node(const struct ddp_card *cards, int size, int rank);
 

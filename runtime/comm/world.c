@@ -49,7 +49,7 @@ static void free_kept(struct ddp *ddp)
 
 /* --- Identity ---------------------------------------------------------------------------- */
 
-/* Returns the number of GPUs on this machine, all of which a process outside of Slurm may use. */
+/* Returns the number of GPUs on this machine. A process outside of Slurm may use all of them. */
 static int count_devices(void)
 {
 	char path[32];
@@ -107,8 +107,8 @@ static void fill_world(struct ddp *ddp)
 }
 
 /*
- * Copy the caller's options to [options]. The caller may have been built with an older ddp.h, which
- * lacks the last members; these become 0.
+ * Copy the caller's options to [options]. The caller may have been built with an older ddp.h, whose
+ * struct lacks the last members. In this case the missing members become 0.
  */
 static int copy_options(struct ddp *ddp, const struct ddp_options *given,
 			struct ddp_options *options)
@@ -145,7 +145,7 @@ static int read_options(struct ddp *ddp, const struct ddp_options *options)
 	return ddp_simd_choose(&ddp->simd, &ddp->error);
 }
 
-/* Returns the rendezvous method; NULL if the environment chooses it. */
+/* Returns the rendezvous method that the options require, or NULL if the environment chooses it. */
 static const char *choose_method(const struct ddp_options *options)
 {
 	if (options->method || options->world_size == 0)
@@ -154,8 +154,8 @@ static const char *choose_method(const struct ddp_options *options)
 }
 
 /*
- * A requeued job keeps its job ID, so the number of the attempt is added to the directory of its
- * records.
+ * A requeued job keeps its job ID. Therefore the name of the records' directory also contains the
+ * number of the job's attempt.
  */
 static int open_recorder(struct ddp *ddp, bool signals)
 {
@@ -253,9 +253,9 @@ void ddp_destroy(struct ddp *ddp)
 
 	if (!ddp || ddp_is_inherited(ddp))
 		return;
-	/* After this barrier no rank uses the arenas, which are freed with the group. */
+	/* After this barrier no rank uses the arenas. They are freed together with the group. */
 	clean = ddp->joined && !ddp->lost && ddp_last_barrier(ddp) == 0;
-	/* Closing the device unpins arenas, so it comes first. */
+	/* Close the device before the arenas are freed, because closing it unpins them. */
 	if (ddp->device)
 		ddp->leave_device(ddp);
 	ddp_arenas_free(ddp);

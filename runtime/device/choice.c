@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* choice.c - find ranks whose devices NCCL would refuse, and choose NCCL or staged sums */
+/* choice.c - find ranks whose devices NCCL would refuse, and choose between NCCL and staged sums */
 #include "config.h"
 
 #include <stdio.h>
@@ -7,12 +7,12 @@
 
 #include "device-engine.h"
 
-/* The first version of NCCL with NCCL_MULTI_RANK_GPU_ENABLE. */
+/* The first version of NCCL that supports NCCL_MULTI_RANK_GPU_ENABLE. */
 enum { MULTI_RANK = 23003 };
 
 /*
- * Precision and argument of "%.*s" for a text in a struct ddp_gpu. The text comes from another
- * process, so it may lack a terminator.
+ * The two arguments of "%.*s", precision and text, for a text [member] of a struct ddp_gpu. The
+ * text comes from another process, so it may lack a terminator.
  */
 #define TEXT(member) (int)sizeof(member) - 1, member
 

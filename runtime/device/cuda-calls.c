@@ -16,8 +16,8 @@
 /* --- Which device, on which host ----------------------------------------------------------- */
 
 /*
- * Set the host's identity in [gpu]. Like NCCL, use NCCL_HOSTID, if it is set, in place of host
- * name and boot ID.
+ * Set the identity of the host in [gpu]. Like NCCL, use NCCL_HOSTID, if it is set, instead of the
+ * host's name and boot ID.
  */
 static void identify_host(struct ddp_gpu *gpu)
 {
@@ -104,8 +104,8 @@ cudaError_t ddp_cuda_query(cudaEvent_t event)
 }
 
 /*
- * The event can be destroyed as soon as a stream waits for it: CUDA keeps it until it has
- * completed. Creating or destroying an event does not invalidate a capture.
+ * The event can be destroyed as soon as a stream waits for it, because CUDA keeps the event until
+ * it has completed. Creating or destroying an event does not invalidate a capture.
  */
 int ddp_cuda_order(void *later, void *earlier, struct ddp_error *error)
 {
@@ -127,7 +127,7 @@ int ddp_cuda_order(void *later, void *earlier, struct ddp_error *error)
 
 /* --- Kernels ------------------------------------------------------------------------------- */
 
-/* These functions are missing if libddp was built without nvcc. */
+/* If libddp was built without nvcc, these functions do not exist, and their addresses are NULL. */
 #pragma weak ddp_wire_kernel_convert
 #pragma weak ddp_wire_kernel_count
 

@@ -7,10 +7,10 @@
 #include "device-engine.h"
 
 /*
- * Describe this host and device [index], which must be current, in [gpu]. The caller sets its
- * rank and the version of NCCL. Also create a stream of the highest priority and an event on the
- * device. After an error, the caller destroys those of the two that were created. Returns 0 or the
- * status of ddp_gpu_error() for [who].
+ * Describe this host and the device [index] in [gpu]. The device must be current. The caller sets
+ * the rank and the version of NCCL in [gpu]. Also create a stream of the highest priority and an
+ * event on the device. If this function fails, the caller destroys whichever of the two exists.
+ * Returns 0 or the status of ddp_gpu_error() for [who].
  */
 int ddp_cuda_open(const char *who, int index, struct ddp_gpu *gpu, cudaStream_t *stream,
 		  cudaEvent_t *event, struct ddp_error *error);
@@ -29,7 +29,7 @@ int ddp_cuda_record(const char *who, cudaEvent_t event, cudaStream_t stream,
  */
 cudaError_t ddp_cuda_query(cudaEvent_t event);
 
-/* Implementations of order(), convert() and count() in device-engine.h. */
+/* Implementations of the functions order(), convert() and count() of struct ddp_device_engine. */
 int ddp_cuda_order(void *later, void *earlier, struct ddp_error *error);
 int ddp_cuda_convert(void *stream, void *to, enum ddp_type to_type, const void *from,
 		     enum ddp_type from_type, size_t count, float factor, struct ddp_error *error);

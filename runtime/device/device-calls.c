@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * device-calls.c - ddp_init() and the functions ddp_device_*: call the device engine, and store its
- * errors in the handle
+ * device-calls.c - join the devices in ddp_init(), and implement the functions ddp_device_*() by
+ * calls to the device engine
  */
 #include "config.h"
 
@@ -14,12 +14,12 @@
 #include "device-engine.h"
 #include "device-sums.h"
 
-/* Time limit, in seconds, within which the streams of a lost world must become idle. */
+/* Time limit for ending the work on the streams of a lost world, in seconds. */
 #define ABORT_SECONDS 3.0
 
 /*
- * Combine the [status] of all ranks, so that all ranks continue or none does.
- * Returns 0 if [status] is 0 on all ranks; else, on all ranks, the error of one rank.
+ * Combine the [status] of all ranks, so that either all ranks continue or no rank does.
+ * Returns 0 if [status] is 0 on all ranks. Otherwise returns the error of one rank on all ranks.
  */
 static int agree(struct ddp *ddp, int status)
 {
@@ -29,10 +29,10 @@ static int agree(struct ddp *ddp, int status)
 /* --- Staging ------------------------------------------------------------------------------ */
 
 /*
- * Staged collectives copy data to pinned memory that the ranks of a node share, reduce it there by
- * the collectives for host memory, and copy it back. So the result has the same bits as in host
- * memory. Streams contain only this rank's own copies. A call of ddp.h returns when the result is
- * complete.
+ * A staged collective copies data to pinned memory that the ranks of a node share, reduces it there
+ * with the collectives for host memory, and copies the result back. So the result has the same bits
+ * as that of a collective on host memory. Streams contain only this rank's own copies. A call of
+ * ddp.h returns when the result is complete.
  */
 
 int ddp_device_arena(struct ddp *ddp, size_t bytes, void **memory)
@@ -78,8 +78,8 @@ int ddp_stage_return(struct ddp *ddp, const struct ddp_stage *stage, size_t at, 
 }
 
 /*
- * PIECE: bytes of a piece. PIECES: number of pieces in the buffer. While the host sums one piece,
- * the next is copied.
+ * PIECE is the size of a piece in bytes. PIECES is the number of pieces in the buffer. While the
+ * host sums one piece, the next piece is copied to the other place.
  */
 enum { PIECE = 2 << 20, PIECES = 2 };
 
@@ -94,9 +94,9 @@ static size_t least(size_t a, size_t b)
 }
 
 /*
- * Each wait_for() waits for two copies: of one piece to the host, and of the previous piece
- * back. After the last wait the result is complete, and later calls can use the pinned memory on
- * other streams.
+ * Each wait_for() waits for two copies: the copy of one piece to the host, and the copy of the
+ * previous piece back to the device. After the last wait the result is complete. Then later calls
+ * can use the pinned memory on other streams.
  */
 static int staged_all_reduce(struct ddp *ddp, const void *send, void *recv, size_t count,
 			     enum ddp_type type, enum ddp_op op, void *stream)
@@ -170,7 +170,7 @@ static int staged_all_gather(struct ddp *ddp, const void *send, void *recv, size
 }
 
 /*
- * Switch to staged collectives for ddp->device, which an earlier call opened with ddp_gpu.so.
+ * Prepare staged collectives for ddp->device, which an earlier call opened with ddp_gpu.so.
  * Collective.
  */
 static int prepare_staged(struct ddp *ddp)
@@ -208,8 +208,8 @@ static int open_engine(struct ddp *ddp, const char *name, struct ddp_gpu *gpu)
 }
 
 /*
- * Open this rank's device with engine "nccl". Without NCCL, open it with "gpu", which has no
- * collectives.
+ * Open this rank's device with the engine "nccl". If NCCL is missing, open it with the engine
+ * "gpu", which has no collectives.
  */
 static int open_device(struct ddp *ddp, struct ddp_gpu *gpu)
 {
@@ -238,8 +238,8 @@ static int open_device(struct ddp *ddp, struct ddp_gpu *gpu)
 }
 
 /*
- * Join the devices by NCCL. Called if each rank has its own device, or if NCCL lets ranks share
- * one.
+ * Connect the devices with NCCL. Called if each rank has its own device, or if NCCL allows ranks to
+ * share a device.
  */
 static int join_nccl(struct ddp *ddp)
 {
@@ -260,8 +260,8 @@ static int join_nccl(struct ddp *ddp)
 }
 
 /*
- * Use staged collectives, for the reason [why]. An engine that cannot pin memory, such as NCCL's,
- * is first replaced by "gpu".
+ * Use staged collectives, for the reason [why]. If the engine cannot pin memory, as the engine
+ * "nccl", replace it by the engine "gpu" first.
  */
 static int join_staged(struct ddp *ddp, const char *why)
 {
@@ -294,7 +294,7 @@ static int join_devices(struct ddp *ddp)
 	status = agree(ddp, status);
 	if (status == 0)
 		status = ddp_all_gather(ddp, &gpu, gpus, sizeof(gpu));
-	if (status == 0) /* all ranks get the same result and need not agree() on it */
+	if (status == 0) /* All ranks get the same result here, so they need not agree() on it. */
 		status = ddp_device_choose(gpus, size, why, sizeof(why), &ddp->error);
 	free(gpus);
 	if (status < 0)
@@ -304,8 +304,8 @@ static int join_devices(struct ddp *ddp)
 		 gpu.version / 10000, gpu.version / 100 % 100, gpu.version % 100, *why ? ", " : "",
 		 why);
 	/*
-	 * NVLS does not work if ranks share a GPU. NCCL 2.30 turns NVLS off only if the last two
-	 * ranks share one (hasMultiRankNvml in init.cc).
+	 * Turn off NVLS, which does not work if ranks share a GPU. NCCL 2.30 turns it off only if
+	 * the last two ranks share a GPU (hasMultiRankNvml in init.cc).
 	 */
 	if (status == 0 && *why)
 		setenv("NCCL_NVLS_ENABLE", "0", 0);
@@ -323,8 +323,8 @@ int ddp_device_join(struct ddp *ddp)
 	if (status == 0 && !ddp->device) {
 		status = join_devices(ddp);
 		/*
-		 * If one rank cannot use its device, all ranks close their devices and can continue
-		 * without them.
+		 * If any rank cannot use its device, all ranks close their devices. They can
+		 * continue without devices.
 		 */
 		if (status < 0 && ddp->device)
 			leave_device(ddp);
@@ -351,7 +351,7 @@ int ddp_init(struct ddp **ddp, const struct ddp_options *options)
 
 #define NEEDS_JOIN "device memory needs ddp_device_join(), or ddp_options.device at ddp_init"
 
-/* Begin a call that does not wait for other ranks. */
+/* Begin a call that does not wait for other ranks. Returns 0, or the handle's error. */
 static int begin(struct ddp *ddp)
 {
 	int status = ddp_begin_call(ddp);
@@ -359,7 +359,7 @@ static int begin(struct ddp *ddp)
 	return status < 0 || ddp->device ? status : ddp_report(ddp, DDP_ERR_STATE, NEEDS_JOIN);
 }
 
-/* Begin a collective. [valid] is true if its other arguments are valid. */
+/* Begin a collective. [valid] is true if the other arguments of the call are valid. */
 static int begin_collective(struct ddp *ddp, enum ddp_call_kind kind, void *stream, bool valid)
 {
 	int status = ddp_begin_call(ddp);
@@ -379,8 +379,8 @@ static int begin_collective(struct ddp *ddp, enum ddp_call_kind kind, void *stre
 }
 
 /*
- * As begin(), for calls after which the caller can free streams and memory. First aborts
- * collectives that will never end.
+ * Like begin(), for calls after which the caller can free streams and memory. First aborts
+ * collectives if they would not end, because the world is lost or one of them has failed.
  */
 static int begin_cleanup(struct ddp *ddp)
 {
@@ -461,7 +461,7 @@ int ddp_device_wait(struct ddp *ddp, void *stream)
 	if (status < 0)
 		return status;
 	status = wait_for(ddp, stream, NULL, 0);
-	/* DDP_ERR_STATE means that the stream is captured. The world continues. */
+	/* DDP_ERR_STATE means that the stream is being captured. Then the world continues. */
 	return status == DDP_ERR_STATE ? ddp_report_call(ddp, status) : end(ddp, status);
 }
 
@@ -479,8 +479,8 @@ int ddp_device_check(struct ddp *ddp)
 #define MIB(bytes) ((double)(bytes) / (1 << 20))
 
 /*
- * Check that [bytes] more fit into DDP_SHARE, this rank's part of the device. Only memory of
- * ddp_device_alloc() is counted.
+ * Check that [bytes] more would not exceed DDP_SHARE, this rank's share of the device's memory.
+ * Only memory of ddp_device_alloc() is counted.
  */
 static int check_share(struct ddp *ddp, size_t bytes)
 {
@@ -497,7 +497,7 @@ static int check_share(struct ddp *ddp, size_t bytes)
 		MIB(bytes), MIB(limit), ddp->identity.share, MIB(used));
 }
 
-/* Allocate memory on all ranks or on none. */
+/* Allocate memory on every rank. If that fails on one rank, it fails on all ranks. */
 static int alloc_all(struct ddp *ddp, size_t bytes, void **memory)
 {
 	const struct ddp_device_engine *engine = ddp->device_engine;

@@ -2,16 +2,16 @@
 /*
  * device-engine.h - interface of the engines that move device memory between ranks
  *
- * An engine is a module that fills in this table; device-calls.c opens it. Engines call base/,
- * gpu/, CUDA and NCCL, and the watch that they get. Start reading in gpu.c, the smaller engine;
- * nccl-engine.c uses NCCL.
+ * An engine is a module that fills in struct ddp_device_engine; device-calls.c opens it. Engines
+ * call base/, gpu/, CUDA and NCCL. They also call the check() of a watch that the caller passes.
+ * Start reading in gpu.c, the smaller engine; nccl-engine.c uses NCCL.
  *
- * ddp_nccl.so has all functions except pin(), copy() and captured(). ddp_gpu.so needs no NCCL, and
- * lacks identity(), connect(), the collectives, health() and abort(): device-calls.c builds
- * collectives from its copies and from the collectives of host memory.
+ * ddp_nccl.so has all functions except pin(), copy() and captured(). ddp_gpu.so works without NCCL.
+ * It lacks identity(), connect(), the collectives, health() and abort(). For ddp_gpu.so,
+ * device-calls.c implements collectives with its copy() and with the collectives on host memory.
  *
- * This header uses no CUDA types. A stream is a void pointer; NULL is the engine's own stream.
- * Functions enqueue their work and return; only wait() waits.
+ * This header uses no CUDA types. A stream is passed as a void pointer; NULL means the engine's own
+ * stream. Functions enqueue their work and return. Only wait() waits for enqueued work.
  */
 #ifndef DDP_DEVICE_ENGINE_H
 #define DDP_DEVICE_ENGINE_H
@@ -54,20 +54,20 @@ struct ddp_device_engine {
 	struct ddp_module_head head; /* kind "device" */
 
 	/*
-	 * Open device [index] and fill in [gpu], whose rank the caller has set. Does not
-	 * communicate with other ranks.
+	 * Open the device [index], and fill in [gpu] except the rank, which the caller has set.
+	 * Does not communicate with other ranks.
 	 */
 	int (*open)(struct ddp_device **device, struct ddp_gpu *gpu, int rank, int size, int index,
 		    const struct ddp_log *log, struct ddp_error *error);
 
-	/* On rank 0: create the identity with which all ranks call connect(). */
+	/* On rank 0, create the identity that all ranks pass to connect(). */
 	int (*identity)(struct ddp_device *device, uint8_t id[DDP_DEVICE_ID],
 			struct ddp_error *error);
 
 	/*
-	 * Create the communicator of ranks that have one device each (choice.c). Fails at the
-	 * watch's deadline. The watch's time limit also applies to later calls: such a call only
-	 * enqueues work, but can block inside the engine.
+	 * Create the communicator of all ranks. The ranks' devices must be different (choice.c).
+	 * Fails at the watch's deadline. The watch's time limit also applies to each later call
+	 * that enqueues work, because such a call can block inside the engine.
 	 */
 	int (*connect)(struct ddp_device *device, const uint8_t id[DDP_DEVICE_ID],
 		       const struct ddp_watch *watch, struct ddp_error *error);
@@ -81,9 +81,9 @@ struct ddp_device_engine {
 			  void *stream, struct ddp_error *error);
 
 	/*
-	 * alloc() returns zeroed device memory of this rank. free() accepts NULL. It sets [bytes]
-	 * to the size of the freed memory, or to 0 if the engine keeps the memory until close().
-	 * close() frees all remaining memory.
+	 * alloc() returns zeroed device memory of this rank. free() accepts NULL. free() sets
+	 * [bytes] to the size of the freed memory, or to 0 if the engine keeps the memory until
+	 * close(). close() frees all remaining memory.
 	 */
 	int (*alloc)(struct ddp_device *device, size_t bytes, void **memory,
 		     struct ddp_error *error);
@@ -95,11 +95,11 @@ struct ddp_device_engine {
 	/*
 	 * These functions need neither peers nor a communicator. They use streams of the calling
 	 * thread's device, and all can be captured into a CUDA graph.
-	 *  - order(): [later] waits for the work that is enqueued on [earlier] now.
-	 *  - convert(): convert [count] elements to another type, multiplied by [factor] in f32.
+	 *  - order() makes [later] wait for the work that is now enqueued on [earlier].
+	 *  - convert() converts [count] elements to another type, multiplied by [factor] in f32.
 	 *    One type is DDP_F32; the other is DDP_F32 or has 16 bits. If the types are equal, the
 	 *    conversion can be in place.
-	 *  - count(): increment [word], which is host memory that the device can access. Only one
+	 *  - count() increments [word], which is host memory that the device can access. Only one
 	 *    stream at a time is allowed to count in a word.
 	 */
 	int (*order)(void *later, void *earlier, struct ddp_error *error);
@@ -109,9 +109,9 @@ struct ddp_device_engine {
 	int (*count)(void *stream, uint64_t *word, struct ddp_error *error);
 
 	/*
-	 * ddp_gpu.so only. pin() maps host [memory] on the device, at the same address, until
-	 * close(). copy() copies between device and pinned memory, in either direction, and can be
-	 * captured.
+	 * Only ddp_gpu.so has pin() and copy(). pin() maps host [memory] on the device, at the same
+	 * address, until close(). copy() copies between device memory and pinned memory, in either
+	 * direction, and can be captured.
 	 */
 	int (*pin)(struct ddp_device *device, void *memory, size_t bytes, struct ddp_error *error);
 	int (*copy)(struct ddp_device *device, void *to, const void *from, size_t bytes,

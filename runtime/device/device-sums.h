@@ -9,16 +9,16 @@
  *  choice.c          the choice between NCCL and staging
  *  device-engine.h   interface of the engines, which are modules: nccl-engine.c and gpu.c
  *
- * device-engine.h describes streams, order(), convert(), count() and captured(). All functions but
- * the first two need ddp_device_join(). A function that returns an int returns 0 or a DDP_ERR_x,
- * with its text in the handle.
+ * device-engine.h describes streams, order(), convert(), count() and captured(). Call
+ * ddp_device_join() before all functions but the first two. A function that returns an int returns
+ * 0 or a DDP_ERR_x, with its text in the handle.
  */
 #ifndef DDP_DEVICE_SUMS_H
 #define DDP_DEVICE_SUMS_H
 
 #include "comm/comm.h"
 
-/* Returns the library's own stream; NULL before ddp_device_join(). */
+/* Returns the library's own stream, or NULL before ddp_device_join(). */
 void *ddp_device_stream(struct ddp *ddp);
 
 /* Make [later] wait for the work enqueued on [earlier]. Does nothing before ddp_device_join(). */
@@ -54,7 +54,7 @@ int ddp_stage_send(struct ddp *ddp, const struct ddp_stage *stage, size_t at, si
  */
 int ddp_stage_await(struct ddp *ddp, struct ddp_stage *stage, void *waited);
 
-/* Enqueue the copy of [bytes] at offset [at] back to the device. */
+/* Enqueue a copy of [bytes] at offset [at] from the host back to the device. */
 int ddp_stage_return(struct ddp *ddp, const struct ddp_stage *stage, size_t at, size_t bytes);
 
 #endif /* DDP_DEVICE_SUMS_H */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gpu.c - ddp_gpu.so: memory, streams and copies of one GPU, for sums that are staged through host
- * memory
+ * gpu.c - the engine ddp_gpu.so: memory, streams and copies of one GPU, for sums that are staged
+ * through host memory
  *
  * This engine does not use NCCL and has no peers, so nothing on its streams waits for another rank.
  */
@@ -29,12 +29,12 @@ struct ddp_device {
 	char who[48]; /* name for messages, such as "rank 1, device 0" */
 	cudaStream_t stream;
 	cudaEvent_t waited;	       /* used by wait() */
-	struct block *memory, *pinned; /* lists of device memory and of pinned host memory */
+	struct block *memory, *pinned; /* list of device memory, and list of pinned host memory */
 };
 
 #define TRY(device, ...) DDP_GPU_TRY((device)->who, __VA_ARGS__)
 
-/* Make the CUDA [call] while the device is current. The value is that of ddp_gpu_error(). */
+/* Make the CUDA [call] while the device is current. The value is the result of ddp_gpu_error(). */
 #define ON_DEVICE(device, call, ...)                                             \
 	__extension__({                                                          \
 		int was_ = ddp_gpu_enter((device)->index);                       \
@@ -112,7 +112,7 @@ static int free_memory(struct ddp_device *device, void *memory, size_t *bytes,
 	return ON_DEVICE(device, cudaFree(memory), error, "freeing memory");
 }
 
-/* Kernels write to this memory at the host's addresses, so the device must map it there. */
+/* Map the memory at the host's addresses on the device, since kernels use these addresses. */
 static int pin_now(struct ddp_device *device, void *memory, size_t bytes, struct ddp_error *error)
 {
 	const unsigned int flags = cudaHostRegisterPortable | cudaHostRegisterMapped;
@@ -157,8 +157,8 @@ static int copy(struct ddp_device *device, void *to, const void *from, size_t by
 /* --- Waiting ------------------------------------------------------------------------------- */
 
 /*
- * Wait until [word] has reached [value]; if [word] is NULL, until [event] has completed. It is an
- * error if [event] completes before [word] has reached [value].
+ * Wait until [word] has reached [value] or, if [word] is NULL, until [event] has completed. If
+ * [event] completes before [word] has reached [value], that is an error.
  */
 static int poll_event(struct ddp_device *device, cudaEvent_t event, const uint64_t *word,
 		      uint64_t value, const struct ddp_watch *watch, struct ddp_error *error)

@@ -29,28 +29,28 @@
 #include "cuda-calls.h"
 
 /*
- * Compares with the version of nccl.h. The version of the library at run time is
- * ddp_device.version.
+ * Returns whether the version of nccl.h is at least this one. This is the version at build time;
+ * ddp_device.version has the library's version at run time.
  */
 #define NCCL_HAS(major, minor, patch) (NCCL_VERSION_CODE >= NCCL_VERSION(major, minor, patch))
 
 enum {
-	/* oldest supported version of the library; configure checks the version of the headers */
+	/* oldest supported version of the library; configure checks the version of nccl.h */
 	OLDEST = 22403,
 	EVENTS = 64, /* maximum number of collectives that are observed at the same time */
-	/* bytes of the larger all-reduce in warm_up(); too many for a single message */
+	/* bytes of the larger all-reduce in warm_up(), for which NCCL needs several messages */
 	WARM_BYTES = 4 << 20,
 };
 
 /*
- * Time limits in seconds. A clean close waits for the other ranks of the node; an abort waits for
- * no rank.
+ * Time limits, in seconds, of closing and aborting the communicator and of freeing memory. Closing
+ * without an error waits for the other ranks of the node. An abort waits for no rank.
  */
 #define CLOSE_SECONDS 10.0
 #define ABORT_SECONDS 2.0
 #define FREE_SECONDS 10.0
 
-/* Nanoseconds between two runs of the watchdog. */
+/* Time between two checks of the watchdog, in nanoseconds. */
 #define PERIOD 100000000u
 
 _Static_assert(sizeof(ncclUniqueId) <= DDP_DEVICE_ID, "size of an NCCL identity");
@@ -58,18 +58,18 @@ _Static_assert(sizeof(ncclUniqueId) <= DDP_DEVICE_ID, "size of an NCCL identity"
 /* A collective that was enqueued and may not have ended yet. */
 struct work {
 	cudaEvent_t event;
-	uint64_t sequence; /* number of the collective; 0: none */
+	uint64_t sequence; /* number of the collective, or 0 if this entry is unused */
 	uint64_t since;
 	const char *name; /* name such as "all-reduce" */
 	size_t count;
-	const char *unit; /* unit of [count], such as "F32" or "bytes" */
+	const char *unit; /* unit of [count]: an element type such as "F32", or "bytes" */
 };
 
 struct memory {
 	struct memory *next;
 	void *base;
 	size_t bytes;
-	bool freed; /* free() was called; see [captured] */
+	bool freed; /* free() was called, but the memory is kept; see [captured] */
 };
 
 struct ddp_device {
@@ -137,9 +137,9 @@ static DDP_FORMAT(4, 5) int nccl_error(const struct ddp_device *device, ncclResu
 }
 
 /*
- * Store [status] and the text of [failure] as the device's failure, unless an earlier one is
+ * Store [status] and the text of [failure] as the device's failure, unless an earlier failure is
  * stored.
- * Returns [status], with the text in [error].
+ * Returns [status]. If [error] is not NULL, copies [failure] to it.
  */
 static int fail(struct ddp_device *device, int status, struct ddp_error *failure,
 		struct ddp_error *error)
@@ -155,8 +155,8 @@ static int fail(struct ddp_device *device, int status, struct ddp_error *failure
 }
 
 /*
- * ncclCommGetAsyncError() reads the communicator. The lock prevents an abort from freeing it
- * meanwhile.
+ * Check for a failure. The lock is held during ncclCommGetAsyncError(), because the call reads the
+ * communicator, and an abort would free it.
  */
 static int check_health(struct ddp_device *device, struct ddp_error *error)
 {
@@ -225,14 +225,14 @@ static bool abort_device(struct ddp_device *device, double seconds)
 
 /* --- Collectives --------------------------------------------------------------------------- */
 
-/* Text such as "all-reduce 3 of 100 F32". */
+/* Text such as "all-reduce 3 of 100 F32": collective number 3, of 100 elements of type F32. */
 #define WORK "%s %llu of %zu %s"
 #define WORK_OF(work) (work).name, (unsigned long long)(work).sequence, (work).count, (work).unit
 
 /*
- * Call this before a call into NCCL. Then the watchdog can abort that call: NCCL checks for an
- * abort while it waits. Returns the communicator. Returns NULL with 0 in [status] if there is
- * nothing to do, or NULL with the error in [status].
+ * Call this before a call into NCCL. Then the watchdog can abort that call, because NCCL checks for
+ * an abort while it waits. Returns the communicator. If there is nothing to do, returns NULL and
+ * sets [status] to 0. After an error, returns NULL and sets [status] to the error.
  */
 static ncclComm_t enter(struct ddp_device *device, const char *name, size_t count, const char *unit,
 			int *status, struct ddp_error *error)
@@ -289,7 +289,7 @@ static int observe(struct ddp_device *device, cudaStream_t stream, struct ddp_er
 	return 0;
 }
 
-/* Call this after a call into NCCL on [stream]; [result] is the call's result. */
+/* Call this after a call into NCCL on [stream]. [result] is what the call returned. */
 static int leave(struct ddp_device *device, cudaStream_t stream, ncclResult_t result,
 		 struct ddp_error *error)
 {
@@ -304,8 +304,8 @@ static int leave(struct ddp_device *device, cudaStream_t stream, ncclResult_t re
 	if (!status)
 		return 0;
 	/*
-	 * If the watchdog aborted the call, the abort's failure is already stored, and remains the
-	 * first.
+	 * If the watchdog has aborted the call, the watchdog's failure is already stored, and this
+	 * failure does not replace it.
 	 */
 	(void)fail(device, status, &failure, NULL);
 	return check_health(device, error);
@@ -383,7 +383,7 @@ static struct work find_oldest(struct ddp_device *device)
 	return oldest;
 }
 
-/* The deadline has passed: report which collective did not end. */
+/* Report which collective had not ended at the deadline. */
 static int report_late(struct ddp_device *device, const struct ddp_watch *watch,
 		       struct ddp_error *error)
 {
@@ -405,7 +405,7 @@ static int report_late(struct ddp_device *device, const struct ddp_watch *watch,
 			     (double)(ddp_now() - oldest.since) * 1e-9, watch->limit);
 }
 
-/* Wait until device->waited has completed. [error] must not be NULL. */
+/* Wait until the event device->waited has completed. [error] must not be NULL. */
 static int await_event(struct ddp_device *device, const struct ddp_watch *watch,
 		       struct ddp_error *error)
 {
@@ -449,7 +449,7 @@ static int wait_stream(struct ddp_device *device, void *stream, const uint64_t *
 
 /* --- The watchdog -------------------------------------------------------------------------- */
 
-/* Remove collectives that have ended from the table. Collectives in a CUDA graph have no event. */
+/* Remove collectives that have ended from the table. Collectives in a CUDA graph are not in it. */
 static void check_work(struct ddp_device *device)
 {
 	struct ddp_error failure = {0, ""};
@@ -476,15 +476,15 @@ static void check_work(struct ddp_device *device)
 	}
 }
 
-/* The call that the watchdog last found inside NCCL. */
+/* The call that the watchdog found inside NCCL at its last check. */
 struct observed {
 	uint64_t sequence; /* 0: none */
 	struct ddp_watch watch;
 };
 
 /*
- * Abort a call that takes longer than the limit. A call that only enqueues work can block if NCCL
- * must first connect ranks.
+ * Abort the call inside NCCL if it takes longer than the limit. Even a call that only enqueues work
+ * can block, if NCCL must first connect ranks.
  */
 static void check_call(struct ddp_device *device, struct observed *call)
 {
@@ -529,7 +529,7 @@ static void run_watchdog(void *arguments)
 /* --- Connecting ---------------------------------------------------------------------------- */
 
 struct joining {
-	struct ddp_device *device; /* the device outlives this call */
+	struct ddp_device *device; /* device, which is not freed before this call has returned */
 	ncclUniqueId id;
 	char *memory;
 	struct ddp_error error;
@@ -552,10 +552,10 @@ static int make_identity(struct ddp_device *device, uint8_t id[DDP_DEVICE_ID],
 }
 
 /*
- * Create the communicator. NCCL, or the user's NCCL_* variables, set the values that the
- * configuration leaves undefined. Graph mixing is among them and stays on by default, because
- * programs mix captured and other collectives. Calls are blocking, because non-blocking calls start
- * a thread for every collective.
+ * Create the communicator. Values that the configuration leaves undefined are set by NCCL, or by
+ * the user's NCCL_* variables. Graph mixing is one of these values. It stays on by default, because
+ * programs use captured and other collectives together. Calls are blocking, because with
+ * non-blocking calls NCCL starts a thread for every collective.
  */
 static int form(struct joining *joining, ncclComm_t *comm)
 {
@@ -578,9 +578,9 @@ static int form(struct joining *joining, ncclComm_t *comm)
 }
 
 /*
- * Run a first collective of each kind. In these calls NCCL connects the ranks. The calls have no
- * deadline of their own, but this thread has one. Later calls then only enqueue work, and a capture
- * finds the connections that it needs.
+ * Run one collective of each kind. In these calls NCCL connects the ranks. The calls have no
+ * deadline of their own, but this thread has one. Then later calls only enqueue work, and the
+ * connections exist before a capture needs them.
  */
 static int warm_up(struct joining *joining, ncclComm_t comm)
 {
@@ -606,9 +606,9 @@ static int warm_up(struct joining *joining, ncclComm_t comm)
 }
 
 /*
- * Runs in a thread, since NCCL waits for other ranks without a deadline. An abort can end the wait
- * after form(). Before that, there is no communicator for ncclCommAbort(), because a blocking
- * ncclCommInitRankConfig() has not returned one yet.
+ * Create the communicator and warm it up. This runs in a thread, since NCCL waits for other ranks
+ * without a deadline. Once form() has returned, an abort can end the wait. Before, ncclCommAbort()
+ * cannot be called: a blocking ncclCommInitRankConfig() has not returned a communicator yet.
  */
 static void join_ranks(void *arguments)
 {
@@ -621,7 +621,7 @@ static void join_ranks(void *arguments)
 	    form(joining, &comm) < 0)
 		return;
 	pthread_mutex_lock(&device->lock);
-	/* after a failure, such as a passed deadline, the communicator must not be used */
+	/* if a failure is stored, for example a missed deadline, do not use the communicator */
 	if (device->failure.status)
 		comm = NULL;
 	device->comm = comm;
@@ -824,7 +824,7 @@ static void end(void *arguments)
 	(void)cudaGetLastError();
 }
 
-/* Stop the threads. Returns true if none is left running. */
+/* Stop the threads. Returns true if all of them have ended. */
 static bool stop_threads(struct ddp_device *device)
 {
 	struct ddp_watch limit = ddp_watch_start(ABORT_SECONDS, NULL, NULL);
@@ -843,8 +843,8 @@ static bool stop_threads(struct ddp_device *device)
 }
 
 /*
- * After a failure, CUDA objects are not freed, because that could wait for a kernel that does not
- * end.
+ * Close the device. After a failure, CUDA objects are not freed, because freeing them could wait
+ * for a kernel that does not end.
  */
 static void close_device(struct ddp_device *device)
 {

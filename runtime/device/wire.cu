@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * wire.cu - convert gradients for transport between devices
+ * wire.cu - kernels that convert gradients for transport between devices
  *
- * The kernels are limited by memory bandwidth. Each thread converts V elements: 16 bytes of the
- * wider type.
+ * Memory bandwidth limits the kernels. Each thread converts V elements, which are 16 bytes in the
+ * larger of the two types.
  */
 #include "gpu/launch.cuh"
 #include "gpu/pack.cuh"

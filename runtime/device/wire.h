@@ -10,14 +10,14 @@ extern "C" {
 #endif
 
 /*
- * to[i] = from[i] * factor for i < count, computed in f32 and rounded to nearest even. One type is
- * DDP_F32; the other is DDP_F32 or has 16 bits. [to] may equal [from] if the types are equal. Both
- * are aligned to 16 bytes.
+ * Set to[i] to from[i] * factor for i < count, computed in f32 and rounded to nearest even. One
+ * type is DDP_F32; the other is DDP_F32 or has 16 bits. [to] may equal [from] if the types are
+ * equal. Both are aligned to 16 bytes.
  */
 void ddp_wire_kernel_convert(void *stream, void *to, enum ddp_type to_type, const void *from,
 			     enum ddp_type from_type, size_t count, float factor);
 
-/* Increment [word], which is host memory that the device maps. */
+/* Increment [word], which is host memory that is mapped on the device. */
 void ddp_wire_kernel_count(void *stream, uint64_t *word);
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* buckets.c - assign gradients to buckets, and offsets to their views */
+/* buckets.c - assign a bucket and an offset to each gradient */
 #include "config.h"
 
 #include <stdlib.h>
@@ -25,7 +25,7 @@ size_t ddp_buckets_assign(const size_t *bytes, size_t count, size_t first, size_
 	return empty ? open : open + 1;
 }
 
-/* Compute the bytes of each gradient, in the order in which they become ready. */
+/* Set [bytes] to the size of each gradient, in the order in which gradients become ready. */
 static int compute_bytes(const struct ddp_parameter *parameters, size_t count, size_t size,
 			 size_t *bytes, struct ddp_error *error)
 {

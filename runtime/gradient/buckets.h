@@ -10,8 +10,8 @@
  * in buckets.c, statistics.c and virtual.c.
  *
  * Parameters are listed in the order of the forward pass. Their gradients become ready from the
- * last to the first. The arena and the buckets use the order of readiness: bucket 0 holds the last
- * parameters.
+ * last to the first. The arena and the buckets are in the order in which gradients become ready, so
+ * bucket 0 holds the last parameters.
  */
 #ifndef DDP_GRADIENT_BUCKETS_H
 #define DDP_GRADIENT_BUCKETS_H
@@ -46,27 +46,27 @@ struct ddp_layout {
 
 /*
  * Assign [count] tensors of bytes[i] to buckets by PyTorch's rule
- * (_compute_bucket_assignment_by_size). Each tensor goes to the open bucket. A bucket that has
- * reached its limit is closed; its last tensor may exceed the limit. The limit of bucket 0 is
- * [first], the limit of other buckets is [limit].
- * Returns the number of buckets, with the bucket of each tensor in [bucket].
+ * (_compute_bucket_assignment_by_size). Tensors are added to a bucket until its size reaches the
+ * limit; the last tensor may exceed the limit. The next tensor starts the next bucket. The limit of
+ * bucket 0 is [first], the limit of other buckets is [limit].
+ * Sets bucket[i] to the bucket of tensor i. Returns the number of buckets.
  */
 size_t ddp_buckets_assign(const size_t *bytes, size_t count, size_t first, size_t limit,
 			  size_t *bucket);
 
 /*
- * Create a layout for [count] parameters (at least one) with elements of [size] bytes. [first] and
- * [limit] are the limits of ddp_buckets_assign().
- * Returns 0; DDP_ERR_MEMORY; or DDP_ERR_ARGUMENT if the total does not fit a size_t.
+ * Create a layout for [count] parameters (at least one) whose elements have [size] bytes. [first]
+ * and [limit] are the limits for ddp_buckets_assign().
+ * Returns 0; DDP_ERR_MEMORY; or DDP_ERR_ARGUMENT if the total size does not fit into a size_t.
  */
 int ddp_layout_create(struct ddp_layout *layout, const struct ddp_parameter *parameters,
 		      size_t count, size_t size, size_t first, size_t limit,
 		      struct ddp_error *error);
 
-/* Free the layout's memory; a layout of zeros is legal. */
+/* Free the memory of the layout. The layout may be all zero. */
 void ddp_layout_destroy(struct ddp_layout *layout);
 
-/* Elements of the largest bucket. */
+/* Returns the number of elements of the largest bucket. */
 size_t ddp_layout_largest(const struct ddp_layout *layout);
 
 /* Start a step: mark all views as not ready. */

@@ -16,10 +16,10 @@
 #include "statistics.h"
 #include "virtual.h"
 
-/* Alignment of the parts of the caller's device memory. */
+/* Alignment of each part of the device memory that the caller provides, in bytes. */
 enum { DEVICE_ALIGNMENT = 256 };
 
-/* Elements converted at a time, so that the f32 buffer stays in the first-level cache. */
+/* Number of elements that are converted at a time, so that the f32 buffer stays in the L1 cache. */
 #define PIECE 2048u
 
 struct ddp_gradients {
@@ -62,11 +62,11 @@ struct ddp_gradients {
 /* --- Sum of a bucket -------------------------------------------------------------------- */
 
 /*
- * Divisor applied before the conversion to the wire type, and undone after the sum. The largest f16
- * is 65504, so sums of gradients might overflow. The divisor is the smallest power of two that is
- * not less than the number of ranks. The division is exact except for subnormal results, which
- * would also lose bits if the divisor were the number of ranks. bf16 has the range of f32 and needs
- * no divisor.
+ * Returns the divisor that gradients are divided by before the conversion to the wire type. After
+ * the sum, the division is undone. It is needed because sums of f16 gradients could exceed 65504,
+ * the largest f16. The divisor is the smallest power of two that is not less than the number of
+ * ranks. The division is exact except for subnormal results, which would also lose bits if the
+ * divisor were the number of ranks. bf16 has the range of f32 and needs no divisor.
  */
 static double wire_divisor(const struct ddp_gradients *gradients)
 {
@@ -175,8 +175,8 @@ static int sum_packed(const struct ddp_gradients *gradients, void *data, size_t 
 }
 
 /*
- * Sum one bucket over all ranks. Its index is [job] modulo the number of buckets. In host memory
- * the sum is complete on return; with NCCL it is only enqueued.
+ * Sum one bucket over all ranks. The bucket's index is [job] modulo the number of buckets. In host
+ * memory the sum is complete on return. With NCCL the sum is only enqueued on return.
  */
 static int sum_bucket(struct ddp_gradients *gradients, uint64_t job)
 {
@@ -206,8 +206,8 @@ static int sum_bucket(struct ddp_gradients *gradients, uint64_t job)
 /* --- Communication thread --------------------------------------------------------------- */
 
 /*
- * A thread that sums buckets in order while the caller computes. After the first error, posted jobs
- * are dropped.
+ * A thread that sums buckets in order while the caller computes. A job is the sum of one bucket.
+ * After the first error, posted jobs are dropped.
  */
 struct worker {
 	struct ddp_gradients *gradients;
@@ -219,7 +219,7 @@ struct worker {
 	bool stop;
 };
 
-/* Sum one posted bucket. The mutex is locked on entry and on return, but not during the sum. */
+/* Sum the next posted bucket. The mutex is locked on entry and return, but not during the sum. */
 static void do_job(struct worker *worker)
 {
 	uint64_t job = worker->done;
@@ -276,12 +276,12 @@ static int worker_create(struct ddp_gradients *gradients)
 	return 0;
 }
 
-/* Drop posted jobs that have not started, wait for the current one, and end the thread. */
+/* Drop posted jobs that have not started, wait for the job that is running, and end the thread. */
 static void worker_destroy(struct worker *worker)
 {
 	if (!worker)
 		return;
-	/* The thread does not run in a forked child. */
+	/* A forked child does not have this thread. */
 	if (ddp_check_process(worker->gradients->ddp) < 0)
 		goto out;
 	pthread_mutex_lock(&worker->mutex);
@@ -324,8 +324,8 @@ static int worker_wait(struct worker *worker)
 /* --- Creation --------------------------------------------------------------------------- */
 
 /*
- * Whether [size] is the size of the options in this ddp.h, or in a version of ddp.h before [exact]
- * or [virtual_ranks] was added.
+ * Returns whether [size] is the size of the options in this ddp.h, or in an older ddp.h without
+ * [virtual_ranks], or in one without [exact] as well.
  */
 static bool is_known(size_t size)
 {
@@ -479,7 +479,7 @@ static int compare_options(struct ddp *ddp, const struct ddp_gradients_options *
 	return ddp_compare(ddp, "gradients: parameter", &items);
 }
 
-/* The collective part of the creation; all ranks make the same calls in the same order. */
+/* Do the collective part of the creation. All ranks make the same calls in the same order. */
 static int create_collective(struct ddp_gradients *gradients,
 			     const struct ddp_gradients_options *options,
 			     const struct ddp_parameter *parameters, size_t count)
@@ -604,7 +604,7 @@ size_t ddp_gradients_buckets(const struct ddp_gradients *gradients)
 
 /* --- Device memory ---------------------------------------------------------------------- */
 
-/* Returns the bytes of the arena, which is the first part of the caller's device memory. */
+/* Returns the size in bytes of the arena, the first part of the caller's device memory. */
 static size_t arena_bytes(const struct ddp_gradients *gradients)
 {
 	size_t bytes = gradients->layout.elements * gradients->size;
@@ -619,9 +619,7 @@ static size_t packed_bytes(const struct ddp_gradients *gradients)
 	return ddp_layout_largest(&gradients->layout) * ddp_type_size(gradients->wire);
 }
 
-/*
- * The caller is allowed to clear this memory between steps, so no step needs data of another one.
- */
+/* The caller may clear this memory between steps, so no step uses data of an earlier step. */
 size_t ddp_gradients_bytes(const struct ddp_gradients *gradients)
 {
 	return gradients->device ? arena_bytes(gradients) + packed_bytes(gradients) : 0;
@@ -684,8 +682,8 @@ int ddp_gradients_place(struct ddp_gradients *gradients, void *memory, void *str
 /* --- Steps ------------------------------------------------------------------------------ */
 
 /*
- * Sum all buckets of this step, whose copies to the host are on stream [waited]. While one bucket
- * is summed, later ones are copied.
+ * Sum all buckets of this step. Their copies to the host are enqueued on stream [waited]. While the
+ * host sums one bucket, the next buckets are copied.
  */
 static int sum_staged(struct ddp_gradients *gradients, void *waited)
 {
@@ -712,7 +710,7 @@ static int sum_staged(struct ddp_gradients *gradients, void *waited)
 	return status;
 }
 
-/* Enqueue the sum of [bucket] or, if staged, its copy to the host. */
+/* Enqueue the sum of [bucket] or, if sums are staged, the copy of [bucket] to the host. */
 static int enqueue(struct ddp_gradients *gradients, size_t bucket)
 {
 	struct ddp *ddp = gradients->ddp;
@@ -732,8 +730,8 @@ static int enqueue(struct ddp_gradients *gradients, size_t bucket)
 }
 
 /*
- * Start the sum of the next bucket. With a worker, the returned error can belong to an earlier
- * bucket.
+ * Start the sum of the next bucket. If there is a worker, the error that is returned can belong to
+ * an earlier bucket.
  */
 static int launch(struct ddp_gradients *gradients)
 {
@@ -750,8 +748,8 @@ static int launch(struct ddp_gradients *gradients)
 }
 
 /*
- * Report an error of the caller. Waits for the worker first, since the worker may write the
- * handle's error at the same time.
+ * Report an error that the caller made. First wait for the worker, since it may also write the
+ * handle's error.
  */
 static int fail_parameter(struct ddp_gradients *gradients, int status, const char *text,
 			  size_t index)
@@ -800,8 +798,8 @@ static void reset(struct ddp_gradients *gradients)
 }
 
 /*
- * Called when the captured graph contains all copies to the host. CUDA requires that at the end of
- * a capture its first stream waits for all other captured streams.
+ * Call this once all copies to the host were captured. At the end of a capture, CUDA requires that
+ * the stream on which it began waits for all other captured streams.
  */
 static int end_capture(struct ddp_gradients *gradients)
 {
@@ -842,8 +840,8 @@ int ddp_gradients_ready(struct ddp_gradients *gradients, size_t index)
 }
 
 /*
- * Set the stream on which the gradients become ready. Sums wait for its work. If the stream
- * changes, first make the sums wait for the previous one.
+ * Set [stream] as the stream on which gradients become ready. Sums wait for the work on this
+ * stream. If the stream changes, sums also wait for the work on the previous stream.
  */
 static int set_stream(struct ddp_gradients *gradients, void *stream, bool finish)
 {
@@ -866,7 +864,7 @@ static int wait_sums(struct ddp_gradients *gradients)
 {
 	void *stream = gradients->stream;
 
-	/* The caller launched a graph that contains the copies. */
+	/* In this step the caller launched a graph that contains the copies. */
 	if (gradients->captured && gradients->marked == 0) {
 		gradients->launched = gradients->layout.bucket_count;
 		stream = gradients->from;
@@ -918,8 +916,8 @@ void ddp_gradients_set_sync(struct ddp_gradients *gradients, bool sync)
 {
 	gradients->sync_next = sync;
 	/*
-	 * Within a step some buckets may be summed already, so the change takes effect at the next
-	 * step.
+	 * If some parameters are ready in this step, buckets may be summed already. In this case
+	 * the change takes effect at the next step.
 	 */
 	if (gradients->marked == 0)
 		gradients->sync = sync;

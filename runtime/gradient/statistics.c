@@ -11,7 +11,7 @@
 
 /* --- Norm and clipping ------------------------------------------------------------------ */
 
-/* Number of independent partial sums: enough to keep the adders of a core busy. */
+/* Number of independent partial sums. So many sums keep the adders of a core busy. */
 #define LANES 16
 
 static double sum_lanes(const double *lane)
@@ -79,7 +79,7 @@ double ddp_clip_factor(double norm, double limit)
 
 /* --- Loss scaling ----------------------------------------------------------------------- */
 
-/* Whether [value] is inf or NaN, without a branch, so that loops are vectorized. */
+/* Returns 1 if [value] is inf or NaN, else 0. There is no branch, so that loops are vectorized. */
 static uint32_t is_not_finite(float value)
 {
 	uint32_t bits;
@@ -88,7 +88,7 @@ static uint32_t is_not_finite(float value)
 	return (bits & 0x7f800000u) == 0x7f800000u;
 }
 
-/* As in PyTorch, the check for inf and NaN is made before the division. */
+/* Divide the gradients by the scale. Like PyTorch, check for inf and NaN before the division. */
 bool ddp_scaler_unscale(const struct ddp_scaler *scaler, float *gradients, size_t count)
 {
 	float inverse = (float)(1 / (double)scaler->scale);
@@ -224,8 +224,8 @@ static double cross_entropy(const float *logits, size_t classes, size_t label)
 }
 
 /*
- * Number of classes ranked before [label]. A class is before [label] if its logit is larger, or
- * equal with a lower index. NaN counts as the largest logit.
+ * Returns how many classes are ranked before [label]. A class is ranked before [label] if its logit
+ * is larger, or if its logit is equal and its index is lower. NaN counts as the largest logit.
  */
 static size_t rank_of_label(const float *logits, size_t classes, size_t label)
 {
@@ -258,7 +258,7 @@ void ddp_evaluation_add(struct ddp_evaluation *evaluation, const float *logits,
 	}
 }
 
-/* Adds in rank order, so that all ranks get the same bits. */
+/* The sums are added in the order of ranks, so that all ranks get the same bits. */
 int ddp_evaluation_reduce(struct ddp *ddp, struct ddp_evaluation *evaluation)
 {
 	size_t size = (size_t)ddp_world(ddp)->size;

@@ -26,13 +26,13 @@ struct ddp_virtual {
 	const struct ddp_kernel_table *kernels;
 	enum ddp_type type;
 	size_t size;	/* bytes of an element */
-	size_t mine;	/* virtual ranks of this rank */
-	size_t current; /* index of this rank's current virtual rank */
-	int bits;	/* bits of a gradient converted to an integer */
-	/* gradients of this rank's virtual ranks except the last, each laid out like the arena */
+	size_t mine;	/* number of virtual ranks that this rank runs */
+	size_t current; /* index of the virtual rank that this rank now runs */
+	int bits;	/* number of bits of a gradient that was converted to an integer */
+	/* gradients of this rank's virtual ranks except the last, each with the arena's layout */
 	char *kept;
-	size_t stretch;	   /* elements per all-reduce with other groups */
-	double *sums;	   /* buffer for these elements; NULL: no other group */
+	size_t stretch;	   /* number of elements in each all-reduce with other groups */
+	double *sums;	   /* buffer for [stretch] elements, or NULL if there is no other group */
 	const void **from; /* sources and targets of a sum within one host */
 	void **to;
 	/* exponent of the largest gradient of each view, in bucket order (the last view first) */
@@ -76,7 +76,7 @@ static void reset_exponents(struct ddp_virtual *virtual)
 		virtual->exponents[i] = INT_MIN;
 }
 
-/* Create an arena of at least one element. */
+/* Create an arena of [bytes], or of the smallest size if [bytes] is 0. */
 static int reserve(struct ddp *ddp, size_t bytes, void **memory)
 {
 	return ddp_arena_create(ddp, bytes ? bytes : DDP_VIEW_ALIGNMENT, memory);
@@ -136,13 +136,13 @@ void ddp_virtual_destroy(struct ddp_virtual *virtual)
 
 /* --- Pieces of a bucket ------------------------------------------------------------------ */
 
-/* A view of a bucket including its zero padding, or a part of a view. */
+/* A piece is a whole view of a bucket, including its zero padding, or a part of a view. */
 struct piece {
-	size_t offset, count; /* position and size, in elements of the bucket */
+	size_t offset, count; /* position in the bucket, and size, both in elements */
 	int32_t *exponent;
 };
 
-/* Number of views in the buckets before [bucket]. */
+/* Returns the number of views in all buckets before [bucket]. */
 static size_t first_of(const struct ddp_virtual *virtual, size_t bucket)
 {
 	size_t first = 0;
@@ -172,8 +172,8 @@ static char *kept_at(const struct ddp_virtual *virtual, size_t which, size_t buc
 }
 
 /*
- * Raise the exponent of each view in [bucket] to that of its largest gradient in [from]. Unless
- * [to] is NULL, also copy the bucket to [to].
+ * Raise the exponent of each view in [bucket] to the exponent of the view's largest gradient in
+ * [from]. Unless [to] is NULL, also copy the bucket from [from] to [to].
  */
 static void update_exponents(struct ddp_virtual *virtual, size_t bucket, char *to, const char *from)
 {
@@ -219,8 +219,8 @@ static void set_factors(double factor[2], double scale, int exponent)
 }
 
 /*
- * The exponent of a view. A view without an exponent has only inf, NaN and zeros, so any exponent
- * works.
+ * Returns the exponent of the piece's view. If the view has no exponent, it contains only inf, NaN
+ * and zeros. Then any exponent works, and 0 is returned.
  */
 static int exponent_of(const struct piece *piece)
 {
@@ -233,8 +233,8 @@ struct stretch {
 };
 
 /*
- * Remove the next [piece], which is within one view, from [stretch]. Returns false if the stretch
- * is empty.
+ * Remove the next piece from [stretch] and write it to [piece]. A piece is within one view. Returns
+ * false if the stretch is empty.
  */
 static bool next_piece(const struct ddp_virtual *virtual, size_t bucket, struct stretch *stretch,
 		       struct piece *piece)
@@ -268,8 +268,8 @@ static char *member_address(const struct ddp_virtual *virtual, const void *own_a
 
 /*
  * Sum [bucket] in shared memory. Each member reads one equal part of the bucket from all members,
- * sums it, and writes the sums to all members. No barrier is needed before: the all-reduce of the
- * exponents has shown that all members' gradients are complete.
+ * sums it, and writes the sums to all members. No barrier is needed before this, because all
+ * members' gradients are complete once the all-reduce of the exponents has ended.
  */
 static int sum_in_group(struct ddp_virtual *virtual, size_t bucket, char *data, double scale)
 {

@@ -2,17 +2,17 @@
 /*
  * virtual.h - sums of gradients that give the same bits on any number of ranks
  *
- * A virtual rank is a unit of work. The number of virtual ranks does not depend on that of ranks.
- * Each rank runs equally many virtual ranks, one after the other, and the gradients of all are
- * summed. A floating-point sum usually depends on order and grouping, since each addition rounds.
- * Here no addition rounds:
+ * A virtual rank is a unit of work. The number of virtual ranks does not depend on the number of
+ * ranks. Each rank runs the same number of virtual ranks, one after the other. The gradients of all
+ * virtual ranks are summed. A floating-point sum usually depends on the order and grouping of its
+ * additions, since each addition rounds. Here no addition rounds:
  *   1. For each parameter, all ranks agree on the exponent of the largest gradient element among
  *      all virtual ranks.
  *   2. Each gradient is rounded to a multiple of one quantum, such that the sum over all virtual
  *      ranks is at most 2^53 quanta.
- *   3. Doubles add such numbers exactly.
- * So shared memory, TCP and MPI give the same sum, although they add in different order and
- * grouping. Each step computes its own exponents, so the result does not depend on earlier steps.
+ *   3. The sums of such multiples are exact in double.
+ * So shared memory, TCP and MPI give the same sum, although they add in different orders and
+ * groupings. Each step computes its own exponents, so the result does not depend on earlier steps.
  *
  * With up to 4 virtual ranks, the quantum is 2^-51 of the largest gradient. It doubles whenever the
  * number of virtual ranks doubles. A gradient that is 2^-27 of the largest one in its tensor still
@@ -27,15 +27,15 @@
 struct ddp_virtual;
 
 /*
- * Largest number of virtual ranks. Each doubling costs one bit of precision: with 1024 the quantum
- * is 2^-43 of the largest gradient.
+ * Largest number of virtual ranks. Doubling the number costs one bit of precision: with 1024
+ * virtual ranks, the quantum is 2^-43 of the largest gradient.
  */
 enum { DDP_VIRTUAL_MOST = 1024 };
 
 /*
- * Create sums over [ranks] virtual ranks for the buckets of [layout], which must outlive the
- * result. Elements are of [type], DDP_F32 or DDP_F64; kernels use [simd]'s instructions.
- * Collective.
+ * Create an object that sums the buckets of [layout] over [ranks] virtual ranks. [layout] must
+ * exist until the object is destroyed. Elements have [type], which is DDP_F32 or DDP_F64. Kernels
+ * use the instructions of [simd]. Collective.
  * Returns 0; DDP_ERR_ARGUMENT if the virtual ranks cannot be divided evenly among the ranks; or a
  * collective's error.
  */

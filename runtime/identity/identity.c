@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * identity.c - find rank, size, node and device from srun --ddp, plain srun or torchrun, or run as
- * a single rank
+ * identity.c - find rank, size, node and device from the variables of srun --ddp, plain srun or
+ * torchrun; without such variables the process is a single rank
  *
  * In a batch script, SLURM_PROCID is 0, and SLURM_STEP_ID is unset or, since Slurm 26.05, negative.
  * If a task starts another step or job, that step or job inherits all variables of the task,
@@ -23,8 +23,8 @@
 #define STEP_VARIABLE "SLURM_DDP_STEP"
 
 /*
- * Largest number of an ordinary step. Larger numbers mean batch scripts, interactive shells and so
- * on.
+ * Largest number of an ordinary step. Larger numbers are those of batch scripts, interactive shells
+ * and the like.
  */
 #define LAST_ORDINARY_STEP INT64_C(0xfffffff0)
 
@@ -51,8 +51,8 @@ static bool is_job(char *const *env, const char *text, size_t length)
 }
 
 /*
- * [job] is the value of DDP_JOB, "cluster.job.step". Returns the start of "job.step"; NULL if [job]
- * has another form.
+ * Find "job.step" in [job], the value of DDP_JOB, which has the form "cluster.job.step". Returns
+ * its start, or NULL if [job] does not have this form.
  */
 static const char *contract_step(const char *job)
 {
@@ -112,8 +112,8 @@ static int find_step(struct ddp_view *view, struct ddp_error *error)
 }
 
 /*
- * Refuse a task for which the plugin in srun prepared --ddp, if the plugin on the node has not
- * processed the task.
+ * Refuse a task if the plugin in srun has prepared it for --ddp, but the plugin on the node has not
+ * processed it.
  */
 static int check_leftover(const struct ddp_view *view, struct ddp_error *error)
 {
@@ -141,7 +141,7 @@ static bool contract_left(const struct ddp_view *view)
 	       !ddp_variables_differ(view->env, "RANK", "WORLD_SIZE", rank, size);
 }
 
-/* Write the "job.step" of this task, with the characters that a file name may contain. */
+/* Write "job.step" of this task to [word], with characters that a file name may contain. */
 static void format_step(const struct ddp_view *view, char word[static DDP_WORD_SIZE])
 {
 	const char *job = ddp_variable_get(view->env, "SLURM_JOB_ID");
@@ -160,7 +160,7 @@ static const char *cluster_name(const struct ddp_view *view)
 	return cluster ? cluster : "cluster";
 }
 
-/* If a variable contains the time at which the job ends, set that time. */
+/* If the environment contains the time at which the job ends, store that time in [identity]. */
 static int read_end_time(const struct ddp_view *view, struct ddp_identity *identity,
 			 struct ddp_error *error)
 {
@@ -188,8 +188,8 @@ static int place_step_records(const struct ddp_view *view, const char *cluster, 
 }
 
 /*
- * Set the job, "cluster.job.step", and the directory of failure records, whose name contains the
- * job.
+ * Set the job of [id] to the value of DDP_JOB, "cluster.job.step". Set the directory of failure
+ * records, whose name contains the job.
  */
 static int read_job(const struct ddp_view *view, struct ddp_identity *id, struct ddp_error *error)
 {
@@ -279,8 +279,8 @@ static int check_components(const struct ddp_view *view, int size, struct ddp_er
 }
 
 /*
- * Returns the number of tasks on node [index] in a list such as "2(x3),1"; 0 if the list is
- * malformed or shorter.
+ * Returns the number of tasks on node [index], according to a list such as "2(x3),1". Returns 0 if
+ * the list is malformed or has too few nodes.
  */
 static int find_tasks(const char *list, int64_t index)
 {
@@ -308,8 +308,8 @@ static int find_tasks(const char *list, int64_t index)
 }
 
 /*
- * Returns the number of ranks in a list such as "0,1,4"; 0 if the list is malformed or does not
- * contain [rank].
+ * Returns the number of ranks in a list such as "0,1,4". Returns 0 if the list is malformed or does
+ * not contain [rank].
  */
 static int count_ranks(const char *list, int rank)
 {
@@ -332,9 +332,9 @@ static int count_ranks(const char *list, int rank)
 }
 
 /*
- * Set the local size. SLURM_GTIDS lists the ranks of this node, but programs are advised to unset
- * it. SLURM_STEP_TASKS_PER_NODE is sorted by node name. In some steps, SLURM_NODEID has another
- * order, so SLURM_GTIDS is used first.
+ * Set the local size. SLURM_GTIDS lists the ranks of this node, and is used if it is set; but
+ * programs are advised to unset it. Otherwise SLURM_STEP_TASKS_PER_NODE is used. Its nodes are
+ * sorted by name. In some steps SLURM_NODEID, the index in it, counts the nodes in another order.
  */
 static int read_local_size(const struct ddp_view *view, struct ddp_identity *id,
 			   struct ddp_error *error)
@@ -434,10 +434,10 @@ static int local_rank_of_file(const struct ddp_view *view)
 }
 
 /*
- * With virtual_local_rank, torchrun shows each worker only one device, and sets its local rank to
- * 0. Since torchrun assigns ranks to nodes in blocks, the real local rank follows from the other
- * numbers. If nodes have different numbers of workers, it does not. So the computed local rank must
- * also be in the path of the error file.
+ * Set the real local rank. With torchrun's option --virtual-local-rank, each worker sees only one
+ * device, and its local rank is 0. Since torchrun assigns ranks to nodes in blocks, the real local
+ * rank can be computed from the rank and the local size, but only if all nodes have the same number
+ * of workers. Therefore the result is used only if the path of the error file contains it, too.
  */
 static void undo_virtual(const struct ddp_view *view, struct ddp_identity *id)
 {
@@ -466,8 +466,8 @@ static uint64_t host_tag(const struct ddp_view *view)
 }
 
 /*
- * Returns whether no variable of torchrun is set. This happens if a user sets the variables of
- * env:// in a shell for each rank.
+ * Returns whether no variable of torchrun is set. This is the case if a user starts each rank in a
+ * shell, and sets the variables of env:// there.
  */
 static bool is_by_hand(const struct ddp_view *view)
 {
@@ -569,8 +569,8 @@ static int identify_torchrun(const struct ddp_view *view, struct ddp_identity *i
 /* --- Device and host ----------------------------------------------------------------------- */
 
 /*
- * Count the devices in a list of indices, UUIDs or MIG names. Stops at the first invalid entry, as
- * CUDA does.
+ * Count the devices in a list of indices, UUIDs or MIG names. Like CUDA, stop at the first invalid
+ * entry.
  */
 static int count_devices(const char *list)
 {
@@ -587,9 +587,9 @@ static int count_devices(const char *list)
 }
 
 /*
- * Returns local_rank modulo the number of visible devices, or -1 if there is none. If
- * CUDA_VISIBLE_DEVICES is unset, a process in a Slurm job has no device; any other process can use
- * all devices. If the variable is set but empty, all devices are hidden.
+ * Returns local_rank modulo the number of visible devices, or -1 if no device is visible. If
+ * CUDA_VISIBLE_DEVICES is unset, no device is visible in a Slurm job, and all devices are visible
+ * elsewhere. If the variable is set but empty, no device is visible.
  */
 static int find_device(const struct ddp_view *view, const struct ddp_identity *id)
 {
@@ -605,9 +605,9 @@ static int find_device(const struct ddp_view *view, const struct ddp_identity *i
 }
 
 /*
- * Set device and share, if the plugin did not set the variables of this process. If DDP_SHARE is
- * still set by the plugin, ignore it: it applies to the task, not to a process that the task
- * started.
+ * Set device and share, if the plugin did not set the variables for this process. DDP_SHARE is
+ * ignored if the plugin set it, because then it applies to the task, and not to a process that the
+ * task has started.
  */
 static int choose_device(const struct ddp_view *view, struct ddp_identity *id,
 			 struct ddp_error *error)
@@ -719,17 +719,17 @@ static int read_numbers(const struct ddp_view *view, struct ddp_identity *id,
 }
 
 /*
- * Refuse a process to which another launcher gave another rank or size: several processes would
- * become the same rank. An MPI size of 1 is allowed, because MPI libraries also set these variables
- * in programs without a launcher.
+ * Refuse a process if another launcher has set another rank or size for it: without this check,
+ * several processes would become the same rank. An MPI size of 1 is ignored, because MPI libraries
+ * set it also in programs that no launcher started.
  */
 static int check_others(const struct ddp_view *view, const struct ddp_identity *id,
 			struct ddp_error *error)
 {
 	static const struct {
 		/*
-		 * [mark] is a variable that shows that this launcher was used; Slurm's own PMI does
-		 * not set it
+		 * [mark] is a variable that is set only if this launcher was used. PMI_RANK and
+		 * PMI_SIZE are also set by Slurm's own PMI.
 		 */
 		const char *launcher, *rank, *size, *mark;
 	} others[] = {
@@ -765,8 +765,8 @@ static int check_others(const struct ddp_view *view, const struct ddp_identity *
 }
 
 /*
- * Set the heartbeat file. If an outer step set DDP_HEARTBEAT, ignore it, because the file belongs
- * to another rank.
+ * Set the path of the heartbeat file. If an outer step has set DDP_HEARTBEAT, ignore it, because
+ * the file belongs to another rank.
  */
 static void find_heartbeat(const struct ddp_view *view, struct ddp_identity *id)
 {

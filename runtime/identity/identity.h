@@ -7,8 +7,8 @@
  *
  * ddp_identity_read() reads a list of NAME=VALUE and does no I/O. It uses the first of these
  * sources that is present: torchrun, if torchrun set its variables last; the plugin's variables
- * (contract.h); SLURM_* of a plain srun; RANK and WORLD_SIZE of another launcher. If none is, the
- * process is a single rank.
+ * (contract.h); SLURM_* of a plain srun; RANK and WORLD_SIZE of another launcher. If none is
+ * present, the process is a single rank.
  */
 #ifndef DDP_WORLD_IDENTITY_H
 #define DDP_WORLD_IDENTITY_H
@@ -41,7 +41,7 @@ struct ddp_identity {
 	int local_rank, local_size;
 	int node_rank, node_count;
 	int device;   /* -1: no device */
-	double share; /* fraction of the device that this rank may use; 0: unknown */
+	double share; /* fraction of the device that this rank may use, or 0 if unknown */
 	int attempt;
 	int64_t end_time;
 	char job[256];
@@ -64,17 +64,17 @@ struct ddp_identity {
 
 /*
  * Find the [identity] of this process from [environment] (NULL-terminated) and [surroundings].
- * Returns 0, or DDP_ERR_ENVIRONMENT if variables contradict each other or cannot be parsed, with
- * their names, their values and a remedy.
+ * Returns 0. If variables contradict each other or cannot be parsed, returns DDP_ERR_ENVIRONMENT
+ * with a text that has their names, their values and a remedy.
  */
 int ddp_identity_read(char *const *environment, const struct ddp_surroundings *surroundings,
 		      struct ddp_identity *identity, struct ddp_error *error);
 
 /*
- * As ddp_identity_read(), for the rank of [options], whose world_size is above 0. Failure records,
- * device and share are those of the environment if it has the same rank and size. Otherwise there
- * are no records and no share, and the local rank determines the device. An environment that
- * contradicts itself is ignored.
+ * Like ddp_identity_read(), but rank and size are those of [options], whose world_size is above 0.
+ * If the environment has the same rank and size, failure records, device and share are taken from
+ * the environment. Otherwise there are no records and no share, and the local rank determines the
+ * device. An environment that contradicts itself is ignored.
  * Returns 0, or DDP_ERR_ARGUMENT if the members of [options] contradict each other.
  */
 int ddp_identity_give(const struct ddp_options *options, char *const *environment,

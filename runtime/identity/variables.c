@@ -149,7 +149,7 @@ int ddp_numbers_check(const char *const *names, const struct ddp_identity *id,
 {
 	const int values[DDP_NUMBERS] = {id->rank,	 id->size,	id->local_rank,
 					 id->local_size, id->node_rank, id->node_count};
-	/* srun has no variable for the local size */
+	/* for srun this name is NULL, because no variable has the local size */
 	const char *local =
 		names[DDP_NUMBER_LOCAL_SIZE] ? names[DDP_NUMBER_LOCAL_SIZE] : "local size";
 
@@ -161,8 +161,7 @@ int ddp_numbers_check(const char *const *names, const struct ddp_identity *id,
 					     i == DDP_NUMBER_LOCAL_RANK ? local : names[i + 1],
 					     values[i + 1]);
 	/*
-	 * The other nodes have node_count - 1 ranks or more, because every node has at least one
-	 * rank.
+	 * Every node has at least one rank. So the other nodes have at least node_count - 1 ranks.
 	 */
 	if (id->local_size <= id->size && id->node_count - 1 <= id->size - id->local_size &&
 	    (id->node_count == 1) == (id->local_size == id->size))
@@ -179,7 +178,7 @@ int ddp_numbers_check(const char *const *names, const struct ddp_identity *id,
 static const char safe_characters[] =
 	"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
 
-enum { WORD_KEPT = 40 }; /* characters of a long text that are kept */
+enum { WORD_KEPT = 40 }; /* number of characters of a long text that its name keeps */
 
 void ddp_place_word(const char *text, char word[static DDP_WORD_SIZE])
 {

@@ -3,10 +3,10 @@
  * variables.h - functions shared by all sources of an identity: read variables, check numbers,
  * build paths
  *
- * A source is srun --ddp, plain srun, torchrun or none. It sets rank, sizes, attempt, job,
- * directory and records of the identity. identity.c sets device and host, by the same rules for all
- * sources. An empty variable counts as unset, as in PyTorch. A number consists of decimal digits
- * only, without sign or blank, in every locale.
+ * A source is srun --ddp, plain srun, torchrun or none. The source determines rank, sizes, attempt,
+ * job, directory and records of the identity. identity.c sets device and host, by the same rules
+ * for all sources. An empty variable counts as unset, as in PyTorch. A number consists of decimal
+ * digits only, without sign or blank, in every locale.
  */
 #ifndef DDP_WORLD_VARIABLES_H
 #define DDP_WORLD_VARIABLES_H
@@ -20,36 +20,36 @@
 const char *ddp_variable_get(char *const *env, const char *name);
 
 /*
- * Parse [length] bytes of [text] as a number of at most [most]. Returns true and sets [value]; or
- * returns false without changing [value].
+ * Parse [length] bytes of [text] as a number of at most [most]. If the text is valid, returns true
+ * and sets [value]. Otherwise returns false and does not change [value].
  */
 bool ddp_digits_read(const char *text, size_t length, int64_t most, int64_t *value);
 
 /*
- * Parse variable [name] as a number of at most [most]. Returns 1 and sets [value]; 0 without
- * changing [value] if the variable is unset; or DDP_ERR_ENVIRONMENT, with the name and the value in
- * [error].
+ * Parse variable [name] as a number of at most [most].
+ * Returns 1 and sets [value]. If the variable is unset, returns 0 and does not change [value]. If
+ * the value is invalid, returns DDP_ERR_ENVIRONMENT, with the name and the value in [error].
  */
 int ddp_variable_number(char *const *env, const char *name, int64_t most, int64_t *value,
 			struct ddp_error *error);
 
-/* As ddp_variable_number(), for an int. */
+/* Like ddp_variable_number(), but for an int. */
 int ddp_variable_int(char *const *env, const char *name, int *value, struct ddp_error *error);
 
-/* As ddp_variable_number(), for a decimal fraction above 0 and at most 1. */
+/* Like ddp_variable_number(), but for a decimal fraction above 0 and at most 1. */
 int ddp_variable_share(char *const *env, const char *name, double *value, struct ddp_error *error);
 
 /*
- * Returns whether the variables [rank] and [size] are both set and differ from [want_rank] and
- * [want_size]: at least one of them has another value, or is not a number.
+ * Returns whether the variables [rank] and [size] are both set, and at least one of them differs
+ * from [want_rank] or [want_size]. A value that is not a number also differs.
  */
 bool ddp_variables_differ(char *const *env, const char *rank, const char *size, int want_rank,
 			  int want_size);
 
 /*
- * Step for which the variables of --ddp were set, according to DDP_JOB: none, this step (OURS) or
- * another step (FOREIGN). If a task of a --ddp step starts a program, such as another step or job,
- * that program inherits the task's variables.
+ * Step whose --ddp variables are in the environment, according to DDP_JOB: NONE if the variables
+ * are not set, OURS for this step, or FOREIGN for another step. A program inherits the variables of
+ * another step if a task of that step starts it, for example as another step or job.
  */
 enum ddp_contract { DDP_CONTRACT_NONE, DDP_CONTRACT_OURS, DDP_CONTRACT_FOREIGN };
 
@@ -58,8 +58,8 @@ struct ddp_view {
 	const struct ddp_surroundings *around;
 	bool in_job;
 	/*
-	 * this process is in a task of an ordinary step, not in a batch script or an interactive
-	 * shell
+	 * this process is in a task of an ordinary step, and not in a batch script or an
+	 * interactive shell
 	 */
 	bool in_step;
 	enum ddp_contract contract;
@@ -67,7 +67,7 @@ struct ddp_view {
 
 /* --- The six numbers ----------------------------------------------------------------------- */
 
-/* Numbers of an identity; each source has its own names of variables for them. */
+/* The six numbers of an identity. Each source reads them from variables with other names. */
 enum {
 	DDP_NUMBER_RANK,
 	DDP_NUMBER_SIZE,
@@ -79,8 +79,8 @@ enum {
 };
 
 /*
- * Read the numbers [first] to [end] - 1 into [identity], from the variables [names]. A NULL name is
- * skipped; all other variables must be set. Returns 0 or DDP_ERR_ENVIRONMENT.
+ * Read the numbers [first] to [end] - 1 into [identity], from the variables [names]. Numbers whose
+ * name is NULL are skipped. All other variables must be set. Returns 0 or DDP_ERR_ENVIRONMENT.
  */
 int ddp_numbers_read(const struct ddp_view *view, const char *const *names, int first, int end,
 		     struct ddp_identity *identity, struct ddp_error *error);
@@ -97,9 +97,9 @@ int ddp_numbers_check(const char *const *names, const struct ddp_identity *ident
 enum { DDP_WORD_SIZE = 64 };
 
 /*
- * Convert [text] to a part of a file name. Characters other than letters, digits, '.', '-' and '_'
- * are replaced, and a long text is cut. A changed text gets a hash of the original, so that
- * different texts give different names.
+ * Convert [text] to [word], a part of a file name. Characters other than letters, digits, '.', '-'
+ * and '_' are replaced, and a long text is cut. If the text was changed, a hash of the original
+ * text is appended, so that different texts give different words.
  */
 void ddp_place_word(const char *text, char word[static DDP_WORD_SIZE]);
 

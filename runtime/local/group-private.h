@@ -6,11 +6,11 @@
  * waits for the lines of all other members. A collective takes one or more steps. Therefore no
  * member is more than one step ahead of another:
  *
- *   - A member writes its line or notice (struct ddp_notice) of step s before it publishes s.
- *     Others read it until they publish s+1. The member writes the same memory again for s+2, after
+ *   - A member writes its line and notice (struct ddp_notice) of step s before it publishes s.
+ *     Others read them until they publish s+1. The member reuses their memory for step s+2, after
  *     all members have published s+1. So each member needs two lines and two notices.
  *   - Others can read a buffer of step s until they publish s+2, because a staged all-reduce reads
- *     the results of s after s+1. The member can write the same buffer again for s+3. So three
+ *     the results of s after s+1. The member could reuse the buffer for step s+3. So three
  *     buffers would be enough, but there are four: step numbers wrap, so the number of buffers must
  *     divide 2^32.
  */
@@ -63,7 +63,7 @@ struct ddp_socket {
 
 struct ddp_passing;
 
-/* Kind of a call. All members must call the same kind, with the same struct ddp_call. */
+/* Kind of a call. All members must make a call of the same kind with the same struct ddp_call. */
 enum ddp_action {
 	DDP_ACTION_BARRIER,
 	DDP_ACTION_ALL_REDUCE,
@@ -75,7 +75,7 @@ enum ddp_action {
 };
 
 struct ddp_line {
-	/* published step; stored last, and also the futex word */
+	/* published step, which is stored last; also the word of the futex */
 	_Alignas(DDP_SEPARATION) _Atomic uint32_t step;
 	uint32_t sequence; /* number of the collective */
 	uint64_t digest;   /* hash of the call */
@@ -95,17 +95,17 @@ struct ddp_notice {
 
 enum ddp_state { DDP_MEMBER_NONE, DDP_MEMBER_JOINED, DDP_MEMBER_LEFT };
 
-/* Data of one member. Only that member writes them, except [sleepers]. */
+/* Data of one member. Only that member writes it, except [sleepers]. */
 struct ddp_slot {
 	struct ddp_line lines[DDP_LINES];
-	/* not 0 if a member sleeps on one of the lines */
+	/* not 0 if another member sleeps until a line of this member changes */
 	_Alignas(DDP_SEPARATION) _Atomic uint32_t sleepers;
 	_Alignas(DDP_SEPARATION) struct ddp_notice notices[DDP_LINES];
 	_Alignas(DDP_SEPARATION) _Atomic uint32_t state;
 	_Atomic uint32_t away;	 /* not 0 while this member waits for other groups */
-	_Atomic uint32_t checks; /* number of checks of this member's waits */
+	_Atomic uint32_t checks; /* number of times that this member has checked its own wait */
 	int32_t pid;
-	uint64_t start; /* start time of the process, by ddp_process_start(); 0: unknown */
+	uint64_t start; /* start time of the process, from ddp_process_start(), or 0 if unknown */
 	uint64_t pids;	/* pid namespace of [pid] */
 	uint64_t cpus[DDP_CPU_WORDS];
 	_Alignas(DDP_SEGMENT_HEAD) char buffers[DDP_BUFFERS][DDP_BUFFER_BYTES];
@@ -185,7 +185,7 @@ struct ddp_group {
 /* --- lockstep.c -------------------------------------------------------------------------- */
 
 /*
- * Start a call. From here on, each line contains the call's digest.
+ * Start a call. Until the next call, each line of this member contains the digest of [call].
  * Returns 0, or the error that has ended the group.
  */
 int ddp_call_begin(struct ddp_group *group, const struct ddp_call *call, enum ddp_action action,
@@ -198,7 +198,7 @@ static inline int ddp_call_end(struct ddp_group *group, int status)
 	return status;
 }
 
-/* Returns this member's line of the next step. The caller must write its payload. */
+/* Returns this member's line for the next step. The caller must write the payload of the line. */
 static inline struct ddp_line *ddp_step_line(struct ddp_group *group)
 {
 	return &group->slots[group->index]->lines[(group->step + 1) % DDP_LINES];
@@ -208,19 +208,19 @@ _Static_assert((UINT64_C(1) << 32) % DDP_LINES == 0 && (UINT64_C(1) << 32) % DDP
 		       (UINT64_C(1) << 32) % DDP_LANES == 0,
 	       "the numbers of lines, buffers and lanes divide 2^32, where steps wrap");
 
-/* Returns [member]'s buffer of [step]. A member writes only its own buffer of the next step. */
+/* Returns [member]'s buffer for [step]. A member writes only to its own buffer of the next step. */
 static inline char *ddp_step_buffer(struct ddp_group *group, int member, uint32_t step)
 {
 	return group->slots[member]->buffers[step % DDP_BUFFERS];
 }
 
 /*
- * Publish the next step and wait for all other members. Returns 0, or an error, which ends the
- * group.
+ * Publish this member's next step, and wait until all other members have published it. Returns 0,
+ * or an error. An error ends the group.
  */
 int ddp_step(struct ddp_group *group, const struct ddp_watch *watch, struct ddp_error *error);
 
-/* Returns [member]'s line of the last step. */
+/* Returns the line of [member] for the step that all members have published last. */
 static inline const struct ddp_line *ddp_step_other(struct ddp_group *group, int member)
 {
 	return &group->slots[member]->lines[group->step % DDP_LINES];
@@ -232,40 +232,40 @@ int ddp_wait_joined(struct ddp_group *group, const struct ddp_watch *watch,
 /* --- segment.c --------------------------------------------------------------------------- */
 
 /*
- * Create a segment of [bytes] zero bytes, mapped at a multiple of [alignment]. [ticket] gets the
- * text with which other members can map the segment.
+ * Create a segment of [bytes] zero bytes, mapped at a multiple of [alignment]. Write a ticket to
+ * [ticket], a text with which other members can map the segment.
  * Returns 0 or DDP_ERR_SYSTEM.
  */
 int ddp_segment_create(struct ddp_segment *segment, const struct ddp_group *group, size_t bytes,
 		       size_t alignment, char ticket[DDP_GROUP_TICKET], struct ddp_error *error);
 
 /*
- * Map the segment of [ticket], and check by its token that it is the right one.
- * Returns 0; DDP_ERR_SYSTEM with the failure and a remedy; DDP_ERR_PEER if the segment's creator
- * has ended; or the watch's error.
+ * Map the segment of [ticket], and check that the segment contains the ticket's token.
+ * Returns 0; DDP_ERR_SYSTEM with a text that has the failure and a remedy; DDP_ERR_PEER if the
+ * segment's creator has ended; or the watch's error.
  */
 int ddp_segment_attach(struct ddp_segment *segment, struct ddp_group *group, const char *ticket,
 		       size_t alignment, const struct ddp_watch *watch, struct ddp_error *error);
 
-/* Close the descriptor once every member has mapped the segment. This invalidates the ticket. */
+/* Close the descriptor once every member has mapped the segment. The ticket becomes invalid. */
 void ddp_segment_seal(struct ddp_segment *segment);
 
-/* Unmap and close the segment. Does nothing if it is not open. */
+/* Unmap and close the segment. Do nothing if it is not open. */
 void ddp_segment_close(struct ddp_segment *segment);
 
 /*
- * Get the start time of process [pid], in clock ticks since boot.
- * Returns 0; -ESRCH if the process does not exist or all of its threads have ended; or another
- * -errno, such as -EMFILE, after which the state of the process is unknown.
+ * Set [start] to the start time of process [pid], in clock ticks since boot.
+ * Returns 0. Returns -ESRCH if the process does not exist or all of its threads have ended. Returns
+ * another -errno, such as -EMFILE, if the state of the process could not be read.
  */
 int ddp_process_start(int pid, uint64_t *start);
 
-/* Returns a pidfd of process [pid], or -1 with errno (ENOSYS before Linux 5.3). */
+/* Returns a pidfd of process [pid], or -1 with errno set. Before Linux 5.3, errno is ENOSYS. */
 int ddp_pidfd_open(int pid);
 
 /*
- * Returns whether [fd] is in the lower half of the descriptors. libddp leaves the upper half to the
- * program.
+ * Returns whether [fd] is in the lower half of the possible descriptors. libddp uses only the lower
+ * half, and leaves the upper half to the program.
  */
 bool ddp_is_low_descriptor(int fd);
 
@@ -275,32 +275,32 @@ bool ddp_is_low_descriptor(int fd);
  */
 int ddp_segment_touch(void *memory, size_t bytes, struct ddp_error *error);
 
-/* Returns the segment's token, two random words in the segment. */
+/* Returns the token of the segment: two random words that are stored in the segment. */
 const uint64_t *ddp_segment_token(const struct ddp_segment *segment);
 
-/* Returns the number of this process's pid namespace; 0: unknown. */
+/* Returns the number of this process's pid namespace, or 0 if it is unknown. */
 uint64_t ddp_pid_namespace(void);
 
 /* --- passing.c --------------------------------------------------------------------------- */
 
 /*
- * On member 0: listen for [members] on a socket in [directory].
- * Returns NULL with errno if that is not possible. Members then can map the memory only through
- * /proc.
+ * On member 0, create a socket in [directory] on which [members] can connect.
+ * Returns NULL with errno set if that is not possible. In this case members can map the memory only
+ * through /proc.
  */
 struct ddp_passing *ddp_passing_listen(const char *directory, int members);
 const struct ddp_socket *ddp_passing_socket(const struct ddp_passing *passing);
 
 /*
- * Stop listening, and remove the socket from the directory. Connections to members stay open. NULL
- * is legal.
+ * Stop listening, and remove the socket from the directory. Connections to members stay open.
+ * [passing] may be NULL.
  */
 void ddp_passing_close(struct ddp_passing *passing);
 
 /*
- * On another member: connect to [socket], store the connection in group->links, and receive the
- * memory with [token].
- * Returns the memory's descriptor; DDP_ERR_SYSTEM with errno; or the watch's error.
+ * On a member other than 0, connect to [socket], store the connection in group->links, and receive
+ * the memory with [token].
+ * Returns the memory's descriptor; DDP_ERR_SYSTEM with errno set; or the watch's error.
  */
 int ddp_passing_connect(struct ddp_group *group, const struct ddp_socket *socket,
 			const uint64_t token[2], const struct ddp_watch *watch,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * group.c - create, join and leave a group; create further shared regions
+ * group.c - create, join and leave a group, and create its shared regions
  */
 #include "config.h"
 
@@ -64,8 +64,8 @@ static int count_cpus(const uint64_t *cpus)
 }
 
 /*
- * Returns whether every member can have its own CPU. Each CPU set to which a member is bound must
- * have at least as many CPUs as there are members bound within it.
+ * Returns whether every member can have its own CPU. For each CPU set to which a member is bound,
+ * the number of members bound within the set must not exceed its number of CPUs.
  */
 static bool has_enough_cpus(struct ddp_slot *const *slots, int size)
 {
@@ -127,7 +127,7 @@ static struct ddp_group *group_new(const struct ddp_group_options *options)
 	return group;
 }
 
-/* Set up [group] in the mapped segment, and mark this member as joined. */
+/* Initialize [group] from the segment, which is mapped, and mark this member as joined. */
 static int group_join(struct ddp_group *group, struct ddp_error *error)
 {
 	char *slots = group->segment.base + DDP_SEGMENT_HEAD * 2;
@@ -151,8 +151,8 @@ static int group_join(struct ddp_group *group, struct ddp_error *error)
 }
 
 /*
- * Listen in the directory. Retry, because the last rank of an earlier world can remove the
- * directory until the socket is in it.
+ * Listen on a socket in the directory. Try several times: until the socket is in the directory, the
+ * last rank of an earlier world can still remove the directory.
  */
 static void listen_in_directory(struct ddp_group *group, const struct ddp_group_options *options)
 {
@@ -307,7 +307,7 @@ bool ddp_group_spins(const struct ddp_group *group)
 
 /* --- Regions ------------------------------------------------------------------------------ */
 
-/* Result that a member publishes after its part in creating a region. */
+/* What a member publishes after its part of creating a region: its status and its error. */
 struct report {
 	int32_t status;
 	struct ddp_error error;
@@ -341,8 +341,8 @@ void *ddp_region_part(const struct ddp_region *region, int member)
 /* --- Regions: creation ------------------------------------------------------------------- */
 
 /*
- * On member 0: create the memory, and send it to the members that have a connection. They receive
- * it after the next step.
+ * On member 0, create the memory of [region], and send its descriptor to the members that have a
+ * connection. A member with a connection receives the descriptor after the next step.
  */
 static int region_segment(struct ddp_group *group, struct ddp_region *region, char *ticket,
 			  struct ddp_error *error)
@@ -368,8 +368,8 @@ static int region_segment(struct ddp_group *group, struct ddp_region *region, ch
 }
 
 /*
- * Publish each member's report in one step, so that all members fail or none does. On entry
- * [report] is this member's report; on return it is member 0's.
+ * Publish each member's report in one step, so that either all members fail or no member does. On
+ * entry, [report] is this member's report. On return, it is member 0's report.
  */
 static int region_agree(struct ddp_group *group, struct report *report,
 			const struct ddp_watch *watch, struct ddp_error *error)

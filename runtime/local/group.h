@@ -2,9 +2,9 @@
 /*
  * group.h - groups of ranks that share memory
  *
- * local/ implements a group's memory and its collectives. It calls base/ only, and the caller's
- * watch. Start reading in group-private.h, whose opening comment is the protocol, then lockstep.c
- * (waits) and reduce.c (collectives).
+ * local/ implements a group's memory and its collectives. It calls only base/ and the check() of
+ * the caller's watch. Start reading in group-private.h, whose opening comment is the protocol, then
+ * lockstep.c (waits) and reduce.c (collectives).
  *
  * A group has one memory segment, which each member maps. The segment is a memfd, so that nothing
  * remains after a crash. Members are numbered from 0 to size-1 in the order of their world ranks. A
@@ -67,34 +67,33 @@ int ddp_group_create(struct ddp_group **group, const struct ddp_group_options *o
 		     char ticket[DDP_GROUP_TICKET], struct ddp_error *error);
 
 /*
- * On the other members: map the segment of [ticket], and check that it is the right one. Meanwhile
- * member 0 must call ddp_group_serve() or ddp_group_meet().
- * Returns 0; DDP_ERR_SYSTEM with both ranks, the failure and a remedy; DDP_ERR_PEER if member 0 has
- * ended; or the watch's error.
+ * On the other members, map the segment of [ticket], and check that it is the right one. While a
+ * member does this, member 0 must call ddp_group_serve() or ddp_group_meet().
+ * Returns 0; DDP_ERR_SYSTEM with a text that has both ranks, the failure and a remedy; DDP_ERR_PEER
+ * if member 0 has ended; or the watch's error.
  */
 int ddp_group_attach(struct ddp_group **group, const struct ddp_group_options *options,
 		     const char *ticket, const struct ddp_watch *watch, struct ddp_error *error);
 
 /*
- * On member 0: pass the memory to members that connect. Returns when all have attached, at the
- * latest after [nanoseconds].
- * Returns whether all have attached.
+ * On member 0, pass the memory to members that connect, until all members have attached, but at
+ * most for [nanoseconds].
+ * Returns whether all members have attached.
  */
 bool ddp_group_serve(struct ddp_group *group, uint64_t nanoseconds);
 
-/* On member 0: stop listening for members, and remove the socket from the directory. */
+/* On member 0, stop listening for members, and remove the socket from the directory. */
 void ddp_group_stop_serving(struct ddp_group *group);
 
-/* Set the members' world ranks, if member 0 did not know them at creation. */
+/* Set the members' world ranks. Needed if member 0 did not know them when it created the group. */
 void ddp_group_rename(struct ddp_group *group, const int *ranks);
 
 /*
- * Wait until all members have attached. Afterwards no member needs the descriptor of another
- * member.
+ * Wait until all members have attached. After that, no member needs a descriptor of another member.
  */
 int ddp_group_meet(struct ddp_group *group, const struct ddp_watch *watch, struct ddp_error *error);
 
-/* Unmap the group's memory and free [group]. Not collective. NULL is legal. */
+/* Unmap the group's memory and free [group], which may be NULL. Not collective. */
 void ddp_group_destroy(struct ddp_group *group);
 
 /*
@@ -176,12 +175,12 @@ int ddp_group_all_gather(struct ddp_group *group, const struct ddp_call *call, c
 			 struct ddp_error *error);
 
 /*
- * An all-reduce in two halves, between which the caller can sum over all groups. A long vector is
- * processed in pieces, which are the same in all groups. Each piece is divided into [slices]; slice
- * s belongs to member s (s < slices <= size). Repeat these steps until [done]:
+ * State of an all-reduce in two halves. Between the halves, the caller can sum over all groups. A
+ * long vector is processed in pieces, which are the same in all groups. Each piece is divided into
+ * [slices]; slice s belongs to member s (s < slices <= size). Repeat these steps until [done]:
  *   1. ddp_group_reduce() sums this member's slice over the group, and sets [slice] to the sums and
  *      [count] to their number.
- *   2. The caller can replace the sums by those over all groups.
+ *   2. The caller can replace the sums over the group by the sums over all groups.
  *   3. ddp_group_publish() copies every slice to every member's [recv].
  */
 struct ddp_group_pass {
@@ -201,7 +200,7 @@ int ddp_group_reduce(struct ddp_group *group, struct ddp_group_pass *pass,
 int ddp_group_publish(struct ddp_group *group, struct ddp_group_pass *pass,
 		      const struct ddp_watch *watch, struct ddp_error *error);
 
-/* Returns whether members spin. For tests. */
+/* Returns whether waiting members spin. Used by tests. */
 bool ddp_group_spins(const struct ddp_group *group);
 
 #endif /* DDP_LOCAL_GROUP_H */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lockstep.c - steps, waits, and detection of missing members */
+/* lockstep.c - publish steps, wait for the other members' steps, and detect missing members */
 #include "config.h"
 
 #include <errno.h>
@@ -44,7 +44,7 @@ static void wake_all(struct ddp_group *group)
 
 enum { NOT_OPENED = -1, NOT_POSSIBLE = -2, LIST_SIZE = 512, TEXT_SIZE = 192 };
 
-/* Seconds to wait for the text of an abort that another member is writing. */
+/* Longest wait for the text of an abort that another member is writing, in seconds. */
 #define CLAIM_TIME 0.1
 
 /* --- Abort -------------------------------------------------------------------------------- */
@@ -109,7 +109,7 @@ static void format_call(const struct ddp_group *group, const char *before, const
 			 (unsigned long long)call->sequence);
 }
 
-/* Returns the last step that [member] has published, from its two lines. */
+/* Returns the last step that [member] has published, which is the higher one in its two lines. */
 static uint32_t member_step(const struct ddp_group *group, int member)
 {
 	struct ddp_line *lines = group->slots[member]->lines;
@@ -145,8 +145,8 @@ static bool misses_only_away(const struct ddp_group *group)
 }
 
 /*
- * Returns whether a missing member has checked its own wait within the time limit. If not, the
- * member's process hangs or is stopped.
+ * Returns whether any of the missing members has checked its own wait within the time limit. If
+ * none has, their processes hang or are stopped.
  */
 static bool is_checking(struct ddp_group *group, const struct ddp_watch *watch)
 {
@@ -157,8 +157,8 @@ static bool is_checking(struct ddp_group *group, const struct ddp_watch *watch)
 		if (m != group->index && !has_arrived(group, m))
 			checks += atomic_load(&group->slots[m]->checks);
 	/*
-	 * At the first check of a call, [checked] is of an earlier call or of another thread: reset
-	 * it.
+	 * At the first check in a call, [checked] still has a value of an earlier call or of
+	 * another thread, so reset it.
 	 */
 	if (checks != group->checks || group->checked_step != group->first) {
 		group->checks = checks;
@@ -196,8 +196,8 @@ static int set_timeout_error(const struct ddp_group *group, const struct ddp_wat
 /* --- Lost processes ----------------------------------------------------------------------- */
 
 /*
- * Returns whether [member]'s process has certainly ended, according to /proc. Returns false if its
- * start time is unknown, since its pid may have been reused.
+ * Returns whether [member]'s process has certainly ended, according to /proc. If the member's start
+ * time is unknown, returns false, since another process may have the same pid now.
  */
 static bool has_ended(const struct ddp_group *group, int member)
 {
@@ -210,7 +210,7 @@ static bool has_ended(const struct ddp_group *group, int member)
 
 /*
  * Returns a pidfd of [member]'s process, for poll(), or a negative number. If no descriptor was
- * available, the next call tries again.
+ * available, the next call of this function tries again.
  */
 static int open_pidfd(struct ddp_group *group, int member)
 {
@@ -242,8 +242,8 @@ static bool is_in_own_namespace(const struct ddp_group *group, int member)
 }
 
 /*
- * Returns whether [member] has joined, has not left, and has a process that can be checked, by its
- * pid or through a connection.
+ * Returns whether [member] has joined, has not left, and can be checked: by its pid, or through a
+ * connection to its process.
  */
 static bool can_be_lost(const struct ddp_group *group, int member)
 {
@@ -378,8 +378,8 @@ int ddp_call_begin(struct ddp_group *group, const struct ddp_call *call, enum dd
 	group->digest = digest_call(call, action, bytes, root);
 	group->sequence = (uint32_t)call->sequence;
 	/*
-	 * Keep an equal notice, except for refusals: they can have equal digests and different
-	 * names.
+	 * If the notice has the digest of this call, it need not be written again. The exception is
+	 * a refusal, because refusals with the same digest can have different names.
 	 */
 	if (notice->digest == group->digest && !ddp_call_is_refusal(call->kind))
 		return 0;
@@ -400,8 +400,8 @@ int ddp_call_begin(struct ddp_group *group, const struct ddp_call *call, enum dd
 /* --- Members with different calls --------------------------------------------------------- */
 
 /*
- * Format the call that [member] has announced in its notice and line of [parity]. They are in shared
- * memory, so strings and indices are not trusted.
+ * Format the call that [member] has announced in its notice and in its line of [parity]. The member
+ * could have written anything to shared memory, so strings and indices are checked.
  */
 static void format_notice(const struct ddp_group *group, int member, unsigned parity,
 			  char text[CALL_TEXT])
@@ -519,7 +519,7 @@ static void prefetch_for_writing(const char *memory, size_t bytes)
 #endif
 }
 
-/* A futex: a thread can sleep on [word] while its value is [value]. */
+/* A futex. A thread can sleep on [word] as long as the word has the value [value]. */
 struct futex {
 	_Atomic uint32_t *word;
 	uint32_t value;
@@ -532,10 +532,10 @@ static bool line_arrived(struct ddp_group *group, const struct ddp_line *line)
 }
 
 /*
- * Returns the futex on which this member sleeps. If members spin, it is the missing member's line.
- * Otherwise there may be many members on few CPUs: they all sleep on the count of arrivals, and the
- * last member to arrive wakes them. So each member sleeps once per step, not once per missing
- * member.
+ * Returns the futex on which this member sleeps. If members spin, this is the line of the missing
+ * member. If they do not spin, there may be many members on few CPUs. Then all members sleep on the
+ * count of arrivals, and the last member that arrives wakes them. So each member sleeps once per
+ * step, instead of once per missing member.
  */
 static struct futex find_futex(struct ddp_group *group, int member)
 {
@@ -570,8 +570,8 @@ static int sleep_for(struct ddp_group *group, int member, const struct ddp_watch
 			int status = check_wait(group, member, watch, error);
 
 			/*
-			 * If the line has arrived, this call has succeeded. An abort can then only
-			 * come from a later call.
+			 * If the line has arrived, this call has succeeded, and the abort belongs
+			 * to a later call.
 			 */
 			if (status < 0)
 				return line_arrived(group, line) ? 0 : status;
@@ -591,7 +591,7 @@ static int sleep_for(struct ddp_group *group, int member, const struct ddp_watch
 	return 0;
 }
 
-/* Returns whether the line has arrived. */
+/* Spin until [line] arrives, at most for SPIN_TIME. Returns whether it has arrived. */
 static bool spin_for(struct ddp_group *group, const struct ddp_line *line)
 {
 	uint64_t begin = 0, now;

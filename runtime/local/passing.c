@@ -2,9 +2,9 @@
 /*
  * passing.c - pass descriptors from member 0 to members in other containers
  *
- * /proc/PID/fd leads to another process's descriptors only if both processes are in the same pid
- * and user namespace. A Unix socket works between all namespaces, if it is in a directory that both
- * processes have mounted:
+ * A process can open another process's descriptors through /proc/PID/fd only if both are in the
+ * same pid and user namespace. A Unix socket works between all namespaces, if it is in a directory
+ * that both processes have mounted. The protocol:
  *
  * 1. Member 0 binds a socket in the rendezvous directory and draws a secret of 256 bits. The
  *    socket's name and the secret are part of member 0's ticket, which only ranks of the job can
@@ -37,9 +37,9 @@
 
 #include "group-private.h"
 
-enum { SPARE = 16 }; /* pending connections that are allowed in addition to one per member */
+enum { SPARE = 16 }; /* number of connections that may be pending in addition to one per member */
 
-/* Nanoseconds between checks whether members have attached without the socket. */
+/* Nanoseconds between checks for members that have attached without the socket. */
 #define POLL_PERIOD 200000
 
 struct challenge {
@@ -57,7 +57,7 @@ struct token {
 };
 
 struct pending {
-	int fd; /* -1: this entry is free */
+	int fd; /* descriptor of the connection, or -1 if this entry is free */
 	struct challenge challenge;
 };
 
@@ -105,7 +105,7 @@ union control {
 
 /*
  * Send [data] and the first [count] descriptors of [fds], without waiting. Returns 0, or -1 with
- * errno.
+ * errno set.
  */
 static int send_message(int link, void *data, size_t bytes, const int *fds, int count)
 {
@@ -197,7 +197,7 @@ int ddp_passing_receive(struct ddp_group *group, const uint64_t words[2])
 			keep_pidfd(group, 0, fds[1]);
 			return fds[0];
 		}
-		/* these descriptors are of a region whose creation failed */
+		/* these descriptors belong to a region whose creation failed */
 		close_all(fds);
 	}
 	return -1;
@@ -294,8 +294,8 @@ static void accept_all(struct ddp_passing *passing)
 			continue;
 		}
 		/*
-		 * There are more entries than members, so the peer of the oldest connection is
-		 * probably not a member: close it.
+		 * No entry is free, although there are more entries than members. So the peer of
+		 * the oldest connection is probably not a member; close its connection.
 		 */
 		passing->next = (passing->next + 1) % passing->count;
 		if (pending->fd >= 0)
@@ -307,8 +307,8 @@ static void accept_all(struct ddp_passing *passing)
 			drop(pending);
 	}
 	/*
-	 * No descriptor is left. Stop listening, because otherwise every poll() would report the
-	 * waiting connection.
+	 * This process can open no more descriptors. Stop listening, because otherwise every poll()
+	 * would report the connection that cannot be accepted.
 	 */
 	if (passing->listener >= 0 && (errno == EMFILE || errno == ENFILE))
 		stop_listening(passing);
@@ -326,7 +326,7 @@ static int send_memory(const struct ddp_group *group, int link)
 	return status;
 }
 
-/* If [pending] has received a member's proof, pass the memory and keep the connection. */
+/* If [pending] has received a member's proof, send the memory and keep the connection. */
 static void answer(struct ddp_group *group, struct pending *pending)
 {
 	const struct ddp_socket *socket = &group->passing->socket;
@@ -362,8 +362,8 @@ static void wait_for_events(struct ddp_passing *passing)
 	nfds_t count = 0;
 
 	/*
-	 * ppoll() fails if there are more entries than RLIMIT_NOFILE, so list only open
-	 * descriptors.
+	 * List only open descriptors, because ppoll() fails if the list is longer than
+	 * RLIMIT_NOFILE.
 	 */
 	if (passing->listener >= 0)
 		passing->polls[count++] =
@@ -406,7 +406,7 @@ bool ddp_group_serve(struct ddp_group *group, uint64_t nanoseconds)
 
 /* --- Other members ----------------------------------------------------------------------- */
 
-/* Wait until [link] is readable. Returns 1; or 0 with the watch's error in [status]. */
+/* Wait until [link] is readable. Returns 1, or returns 0 with the watch's error in [status]. */
 static int wait_readable(int link, const struct ddp_watch *watch, int *status,
 			 struct ddp_error *error)
 {
@@ -421,8 +421,8 @@ static int wait_readable(int link, const struct ddp_watch *watch, int *status,
 }
 
 /*
- * Connect to the socket [name]. Returns the connection; or -1, with the watch's error in [status]
- * (< 0) or else with errno.
+ * Connect to the socket [name]. Returns the connection, or -1. After a failure, [status] is the
+ * watch's error if it is below 0; otherwise errno is set.
  */
 static int connect_to(const char *directory, const char *name, const struct ddp_watch *watch,
 		      int *status, struct ddp_error *error)
@@ -434,7 +434,7 @@ static int connect_to(const char *directory, const char *name, const struct ddp_
 		fd = ddp_fork_socket(AF_UNIX, SOCK_SEQPACKET);
 	while (fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0) {
 		number = errno;
-		/* EAGAIN: the listener's queue is full */
+		/* the queue of the listener is full */
 		if (number == EAGAIN)
 			*status = ddp_watch_check(watch, error);
 		if (number != EAGAIN || *status < 0) {

@@ -17,20 +17,20 @@ struct vector {
 };
 
 struct slice {
-	size_t at;    /* offset in the vector, in bytes */
+	size_t at;    /* offset of the slice in the vector, in bytes */
 	size_t count; /* number of elements */
 };
 
 struct piece {
 	size_t first, count;
 	int slices;
-	char *buffer; /* this member's buffer for staging the piece */
+	char *buffer; /* this member's buffer, to which it copies (stages) the piece */
 };
 
 enum path {
-	PATH_DIRECT, /* all members have the vectors at the same offset of the same region */
+	PATH_DIRECT, /* the vectors of all members are at the same offset of the same region */
 	PATH_STAGED, /* all members have staged the piece */
-	/* some members have staged the piece; the others' vectors are in regions */
+	/* some members have staged the piece; the vectors of the other members are in regions */
 	PATH_UNSTAGED,
 };
 
@@ -55,9 +55,9 @@ static struct vector vector_of(const struct ddp_group *group, const struct ddp_c
 }
 
 /*
- * Returns slice [index] of the [count] elements from [first] on. The elements are cut into [slices]
- * at cache line boundaries. The last slices may be empty. A slice with an index of [slices] or more
- * is empty.
+ * Returns slice [index] of [count] elements, which begin with element [first]. The elements are
+ * divided into [slices], with boundaries between cache lines. The last slices may be empty. A slice
+ * whose index is [slices] or more is empty, too.
  */
 static struct slice slice_of(const struct vector *vector, size_t first, size_t count, int slices,
 			     int index)
@@ -128,8 +128,8 @@ static int choose_path(struct ddp_group *group, const struct vector *vector,
 /* --- Short vectors: every member reduces the whole vector --------------------------------- */
 
 /*
- * Reduce a vector in one step. Each member's vector is in its line or in its buffer. The next step
- * uses other memory, so no second step is needed.
+ * Reduce a vector in one step. Each member's vector is in the member's line or buffer. The next
+ * step uses another line and buffer, so no second step is needed before they are written again.
  */
 static int reduce_short(struct ddp_group *group, const struct vector *vector,
 			const struct ddp_watch *watch, struct ddp_error *error)
@@ -142,7 +142,7 @@ static int reduce_short(struct ddp_group *group, const struct vector *vector,
 	memcpy(fits ? ddp_step_line(group)->payload
 		    : ddp_step_buffer(group, group->index, group->step + 1),
 	       vector->send, bytes);
-	/* the next call is often a short all-reduce as well */
+	/* expect that the next call is a short all-reduce as well */
 	group->expected = fits ? 0 : bytes;
 	status = ddp_step(group, watch, error);
 	group->expected = 0;
@@ -176,7 +176,7 @@ static int reduce_direct(struct ddp_group *group, const struct vector *vector,
 
 /* --- Other long vectors: chunk by chunk through the buffers ------------------------------- */
 
-/* Returns the chunk that starts at element [first], with its buffer in [step]. */
+/* Returns the chunk that begins with element [first], in this member's buffer of [step]. */
 static struct piece chunk_at(struct ddp_group *group, const struct vector *vector, size_t first,
 			     uint32_t step)
 {
@@ -206,7 +206,7 @@ static void reduce_chunk(struct ddp_group *group, const struct vector *vector,
 		vector->kernel(to, 2, group->from, group->size, slice.count, vector->scale);
 }
 
-/* Copy the other members' slices of the chunk, which are in their buffers of [step]. */
+/* Copy the other members' reduced slices of the chunk from their buffers of [step]. */
 static void collect_chunk(struct ddp_group *group, const struct vector *vector,
 			  const struct piece *chunk, uint32_t step)
 {
@@ -221,8 +221,8 @@ static void collect_chunk(struct ddp_group *group, const struct vector *vector,
 }
 
 /*
- * Reduce a vector chunk by chunk. The first chunk is already staged. Each step publishes the sums
- * of one chunk and the staged data of the next.
+ * Reduce a vector chunk by chunk. Before the call, the first chunk is staged. Each step publishes
+ * the sums of one chunk and the staged data of the next chunk.
  */
 static int reduce_staged(struct ddp_group *group, const struct vector *vector,
 			 const struct ddp_watch *watch, struct ddp_error *error)
@@ -408,7 +408,7 @@ static int publish_direct(struct ddp_group *group, const struct vector *vector,
 	return ddp_step(group, watch, error);
 }
 
-/* Copy all slices from the lanes of the members that own them. */
+/* Copy each slice from the lane of the member that owns the slice. */
 static int publish_staged(struct ddp_group *group, const struct vector *vector,
 			  const struct piece *piece, const struct ddp_watch *watch,
 			  struct ddp_error *error)
@@ -462,7 +462,7 @@ static const void *payload(struct ddp_group *group, int member, size_t bytes)
 					 : ddp_step_buffer(group, member, group->step);
 }
 
-/* Returns the memory for this member's data of the next step. */
+/* Returns the memory to which this member writes its data of the next step. */
 static void *next_payload(struct ddp_group *group, size_t bytes)
 {
 	return bytes <= DDP_LINE_PAYLOAD ? ddp_step_line(group)->payload
@@ -492,7 +492,7 @@ static size_t piece_of(size_t bytes, size_t at)
 
 /* --- Broadcast ---------------------------------------------------------------------------- */
 
-/* Broadcast through root's buffers, one piece per step. */
+/* Broadcast through the buffers of [root], one piece per step. */
 static int broadcast_pieces(struct ddp_group *group, char *data, size_t bytes, int root,
 			    const struct ddp_watch *watch, struct ddp_error *error)
 {
@@ -512,8 +512,8 @@ static int broadcast_pieces(struct ddp_group *group, char *data, size_t bytes, i
 }
 
 /*
- * Broadcast data that is longer than a buffer. If root's data is in a region, members copy it from
- * there.
+ * Broadcast data that is longer than a buffer. If the root's data is in a region, the other members
+ * copy it from there.
  */
 static int broadcast_long(struct ddp_group *group, char *data, size_t bytes, int root,
 			  const struct ddp_watch *watch, struct ddp_error *error)
@@ -530,7 +530,7 @@ static int broadcast_long(struct ddp_group *group, char *data, size_t bytes, int
 		return broadcast_pieces(group, data, bytes, root, watch, error);
 	if (group->index != root)
 		memcpy(data, ddp_span_memory(group, place.region, root, place.at), bytes);
-	/* after this step, root can overwrite its data */
+	/* once this step has ended, the root can overwrite its data */
 	return ddp_step(group, watch, error);
 }
 
@@ -599,7 +599,7 @@ static int gather_long(struct ddp_group *group, const char *send, char *recv, si
 			memcpy(recv + (size_t)m * bytes,
 			       ddp_span_memory(group, place.region, m, place.at), bytes);
 	}
-	/* after this step, the members can overwrite their data */
+	/* once this step has ended, the members can overwrite their data */
 	return ddp_step(group, watch, error);
 }
 

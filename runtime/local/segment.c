@@ -3,9 +3,9 @@
  * segment.c - memory that several processes of one user map
  *
  * A segment is a memfd. It has no name, so that nothing remains after a crash. It is sealed, so
- * that no peer can shrink it. Another process opens it with its ticket, a line of text: through
- * /proc if that process is in the creator's pid namespace, else through the socket of passing.c.
- * Threads of the creator's process use the creator's mapping.
+ * that no peer can shrink it. Another process opens the segment with its ticket, a line of text. If
+ * that process is in the creator's pid namespace, it uses /proc; otherwise it uses the socket of
+ * passing.c. Threads of the creator's process use the creator's mapping.
  */
 #include "config.h"
 
@@ -31,7 +31,7 @@
 #define SYS_pidfd_open 434
 #endif
 
-/* Start of each segment. The segment's owner uses the remaining bytes. */
+/* Head of each segment. The module that owns the segment uses the bytes after the head. */
 struct segment_head {
 	uint64_t token[2];
 	uint64_t bytes;
@@ -81,8 +81,8 @@ void ddp_segment_close(struct ddp_segment *segment)
 /* --- Creation ----------------------------------------------------------------------------- */
 
 /*
- * Map [fd] at a multiple of [alignment]; if [fd] is -1, map new memory. Reserves a larger address
- * range and unmaps the rest.
+ * Map [fd], or new memory if [fd] is -1, at a multiple of [alignment]. To do this, reserve a larger
+ * address range, and then unmap the parts that are not needed.
  */
 static char *map_aligned(int fd, size_t bytes, size_t alignment)
 {
@@ -104,8 +104,8 @@ static char *map_aligned(int fd, size_t bytes, size_t alignment)
 	if (alignment > before)
 		munmap(base + bytes, alignment - before);
 	/*
-	 * This has an effect only if the administrator allows huge pages for shared memory
-	 * (shmem_enabled=advise).
+	 * Request huge pages. The kernel uses them only if the administrator allows huge pages for
+	 * shared memory (shmem_enabled=advise).
 	 */
 	if (alignment > DDP_SEGMENT_HEAD)
 		madvise(base, bytes, MADV_HUGEPAGE);
@@ -167,7 +167,7 @@ int ddp_segment_create(struct ddp_segment *segment, const struct ddp_group *grou
 	if (getrandom(token, sizeof(token), 0) != sizeof(token))
 		return ddp_error_errno(error, DDP_ERR_SYSTEM,
 				       "cannot make shared memory: getrandom");
-	/* A group of one member needs no file, so it works in a container that forbids memfds. */
+	/* A group of one member needs no memfd, so it works in a container that forbids memfds. */
 	status = group->size > 1 ? make_file(segment, bytes, error) : 0;
 	if (status < 0)
 		goto fail;
@@ -270,8 +270,8 @@ static bool read_ticket(struct ticket *ticket, const char *text)
 }
 
 /*
- * Check the token of the opened file, because a pid of another namespace can lead to another
- * process's file.
+ * Check that the opened file has the token of [ticket]. Another pid namespace can have another
+ * process with the same pid, and then [path] is a file of that process.
  */
 static int check_file(int fd, const char *path, const struct ticket *ticket,
 		      struct ddp_error *error)
@@ -333,8 +333,8 @@ static const char *remedy(int number)
 }
 
 /*
- * Open the segment through /proc or the socket. In the creator's pid namespace, /proc is tried
- * first, because then the creator needs no descriptor for each member.
+ * Open the segment through /proc or through the socket. If this process is in the creator's pid
+ * namespace ([own]), try /proc first, because then the creator needs no descriptor for each member.
  * Returns a descriptor or a DDP_ERR_x.
  */
 static int open_segment(struct ddp_group *group, const struct ticket *ticket, bool own,
@@ -423,8 +423,8 @@ int ddp_segment_touch(void *memory, size_t bytes, struct ddp_error *error)
 		return ddp_error_errno(error, DDP_ERR_MEMORY,
 				       "cannot allocate the pages of %zu bytes", bytes);
 	/*
-	 * For Linux before 5.14. The operation is atomic, so it keeps data that a peer writes at
-	 * the same time.
+	 * Before Linux 5.14, write to each page. The operation is atomic, so that it does not
+	 * overwrite data that a peer writes at the same time.
 	 */
 	for (size_t at = 0; at < bytes; at += page)
 		__atomic_fetch_or((char *)memory + at, 0, __ATOMIC_RELAXED);

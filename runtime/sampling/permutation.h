@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * permutation.h - torch.randperm on the CPU, with the same results
+ * permutation.h - random permutations, equal to those of torch.randperm on the CPU
  *
  * sampling/ implements ddp.h's samplers. It calls base/ only. Start reading in sampler.c.
  */
@@ -17,12 +17,12 @@
 
 struct ddp_permutation {
 	uint64_t count;
-	uint32_t *narrow; /* the entries, if they fit 32 bits */
+	uint32_t *narrow; /* entries, if each of them fits into 32 bits; else NULL */
 	uint64_t *wide;	  /* the entries otherwise */
 };
 
 /*
- * Allocate [count] entries: 4 bytes each up to 2^32 entries, else 8.
+ * Allocate [count] entries. An entry has 4 bytes if [count] is at most 2^32, else 8 bytes.
  * Returns 0, or DDP_ERR_MEMORY with a text that names the size.
  */
 int ddp_permutation_create(struct ddp_permutation *permutation, uint64_t count,

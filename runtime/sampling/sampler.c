@@ -87,9 +87,9 @@ static void permutation_draw(struct ddp_permutation *permutation, uint64_t seed)
 }
 
 /*
- * Sample order[p mod samples] is at position p of an epoch. Positions from [samples] on are
- * PyTorch's padding, which repeats the order. The ranks get the positions from [base] on in turn:
- * sample k of rank r is at position base + k * ranks + r.
+ * At position p of an epoch is sample order[p mod samples]. The positions from [samples] on are
+ * PyTorch's padding, which repeats the order. The positions from [base] on are distributed to the
+ * ranks in turn: sample k of rank r is at position base + k * ranks + r.
  */
 struct ddp_sampler {
 	struct ddp_sampler_options options;
@@ -108,7 +108,7 @@ static uint64_t rank_count(const struct ddp_sampler *sampler)
 	return (uint64_t)sampler->options.ranks;
 }
 
-/* Number of samples that this rank gets of [left] samples. */
+/* Returns how many of [left] samples this rank gets. */
 static uint64_t compute_share(const struct ddp_sampler_options *options, uint64_t left)
 {
 	uint64_t ranks = (uint64_t)options->ranks, remainder = left % ranks;
@@ -140,7 +140,7 @@ static int check_options(const struct ddp_sampler_options *options, struct ddp_e
 	if (options->exact && options->drop_last)
 		return ddp_error_set(error, DDP_ERR_ARGUMENT,
 				     "sampler: exact and drop_last exclude each other");
-	/* With fewer samples, no position overflows. */
+	/* Below this limit, no position can overflow. */
 	if (options->samples > UINT64_MAX / 4)
 		return ddp_error_set(error, DDP_ERR_ARGUMENT, "sampler: %llu samples are too many",
 				     (unsigned long long)options->samples);
@@ -187,8 +187,8 @@ uint64_t ddp_sampler_length(const struct ddp_sampler *sampler)
 }
 
 /*
- * Draw the epoch's order. Called when the first sample is requested, since drawing is slow for many
- * samples.
+ * Draw the order of the epoch, unless it was drawn before. This is done only when the first sample
+ * is requested, since drawing is slow for many samples.
  */
 static void draw(struct ddp_sampler *sampler)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* checkpoint.c - checkpoints: names, files, and how the ranks write and read them together */
+/* checkpoint.c - names and files of checkpoints, and how the ranks write and read them together */
 #include "config.h"
 
 #include <dirent.h>
@@ -24,7 +24,7 @@
 
 /* --- Agreement among ranks --------------------------------------------------------------- */
 
-/* bytes per broadcast, so that each broadcast finishes within the time limit of a collective */
+/* bytes per broadcast, so that each broadcast ends within the time limit of a collective */
 enum { CHUNK_SIZE = 64 << 20 };
 
 struct items {
@@ -104,8 +104,8 @@ static int check_tensors_agree(struct ddp *ddp, const struct ddp_tensor *tensors
 }
 
 /*
- * If rank 0 has an [error], fail on all ranks with that error. Collective.
- * Returns 0, or the status of the error.
+ * If rank 0 passes an [error], fail with that error on all ranks. Collective.
+ * Returns 0, or the status of rank 0's error.
  */
 static int share_error(struct ddp *ddp, const struct ddp_error *error)
 {
@@ -118,9 +118,9 @@ static int share_error(struct ddp *ddp, const struct ddp_error *error)
 }
 
 /*
- * Copy tensor data from rank 0 to all ranks. The source is [file] on rank 0, or, if rank 0 has no
- * file, rank 0's own [tensors]. Other ranks pass NULL as [file]. The ranks' tensors must agree.
- * Collective.
+ * Copy the data of [tensors] from rank 0 to all ranks. Rank 0 takes the data from [file] or, if
+ * [file] is NULL, from its [tensors]. Other ranks pass NULL as [file]. All ranks must have the same
+ * names, types and shapes. Collective.
  */
 static int broadcast_tensors(struct ddp *ddp, const struct ddp_tensor *tensors, size_t count,
 			     const struct ddp_tensors *file)
@@ -155,7 +155,7 @@ int ddp_tensors_broadcast(struct ddp *ddp, const struct ddp_tensor *tensors, siz
 
 /* --- Names ------------------------------------------------------------------------------- */
 
-enum { NAME_SIZE = 64 }; /* bytes of a file name with its terminating zero */
+enum { NAME_SIZE = 64 }; /* size of a buffer for a file name and its terminating zero */
 
 static void make_name(char name[NAME_SIZE], uint64_t step)
 {
@@ -236,14 +236,14 @@ out:
 }
 
 /*
- * If it is unknown whether the writer of a temporary file still runs, it is assumed to have ended
- * after this many seconds without a change of the file.
+ * Seconds without a change of a temporary file after which its writer is assumed to have ended, if
+ * it is unknown whether the writer still runs.
  */
 enum { LEFTOVER_AGE = 600 };
 
 /*
- * Whether [name] is the temporary file of a checkpoint whose writer was killed. The age limit
- * allows for clocks that differ by minutes between nodes.
+ * Returns whether [name] is the temporary file of a checkpoint whose writer was killed.
+ * LEFTOVER_AGE is so long because the nodes' clocks can differ by minutes.
  */
 static bool is_leftover(int dir, const char *name)
 {
@@ -296,7 +296,7 @@ int ddp_checkpoint_path(char *path, size_t size, const char *directory, uint64_t
 
 /* --- Saving and loading ------------------------------------------------------------------- */
 
-/* Remove checkpoints older than [step], except the newest [keep] - 1. Errors are only logged. */
+/* Remove checkpoints older than [step] except the newest [keep] - 1. Errors are only logged. */
 static void prune(const char *directory, uint64_t step, int keep, const struct ddp_log *log)
 {
 	struct ddp_error error;
@@ -402,8 +402,8 @@ static int open_sound(struct ddp_tensors **file, const char *directory, uint64_t
 }
 
 /*
- * Rename the damaged checkpoint of [step], so that later saves do not count it as kept. Errors are
- * ignored.
+ * Rename the damaged checkpoint of [step], so that later saves do not count it among the
+ * checkpoints to keep. Errors are ignored.
  */
 static void set_aside(const char *directory, uint64_t step, const struct ddp_log *log)
 {
@@ -458,7 +458,7 @@ out:
 	return status;
 }
 
-/* Names for a message; those that do not fit are replaced by "...". */
+/* A list of names for a message. Names that do not fit into [text] are replaced by "...". */
 struct names {
 	char text[400];
 	size_t used;
@@ -561,15 +561,15 @@ int ddp_checkpoint_save(struct ddp *ddp, const char *directory, uint64_t step,
 	return share_error(ddp, &error);
 }
 
-/* Result of rank 0's search, as broadcast to all ranks. */
+/* Result of rank 0's search for a checkpoint. Rank 0 broadcasts it to all ranks. */
 struct finding {
 	uint64_t found, step;
-	uint64_t bytes; /* bytes of the packed metadata values */
+	uint64_t bytes; /* size of all metadata values after packing */
 };
 
 /*
- * Bytes of a packed value: a byte that says whether the value exists, then the text with its
- * terminating zero.
+ * Returns the size of a packed value in bytes. It consists of a byte that is 1 if the value exists,
+ * and the text with its terminating zero.
  */
 static size_t value_bytes(const char *value)
 {

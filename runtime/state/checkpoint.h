@@ -23,15 +23,15 @@ int ddp_checkpoint_write(const char *directory, uint64_t step, const struct ddp_
 			 const struct ddp_log *log, struct ddp_error *error);
 
 /*
- * Open the newest sound checkpoint. A checkpoint is sound if its checksum agrees. A file of another
- * program, with neither checksum nor step, is sound too. Damaged checkpoints, and checkpoints that
- * no longer exist, are reported in [log] and skipped. If a sound one is found, the damaged ones are
- * renamed to "<name>.damaged", so that later saves do not count them as kept. Any other error ends
- * the search, since the file may be sound: a run that continued from an older checkpoint would
- * replace it.
- * Returns 1 with [file] and [step]; 0 if there is no checkpoint; DDP_ERR_FORMAT if no checkpoint is
- * sound, so that a run does not start over and replace the damaged ones; or another error, such as
- * DDP_ERR_FILE.
+ * Open the newest sound checkpoint. A checkpoint is sound if its checksum is correct. A file that
+ * another program wrote, and that has neither checksum nor step, is sound, too. Damaged
+ * checkpoints, and checkpoints that no longer exist, are reported in [log] and skipped. If a sound
+ * one is found, the damaged ones are renamed to "<name>.damaged", so that later saves do not count
+ * them among the checkpoints to keep. Any other error ends the search, since the file with the
+ * error may be sound: a run that continued from an older checkpoint would replace that file.
+ * Returns 1 and sets [file] and [step]. Returns 0 if there is no checkpoint. Returns DDP_ERR_FORMAT
+ * if there are only damaged checkpoints, so that a run does not start from the beginning and
+ * replace them. Returns another error, such as DDP_ERR_FILE, if the search failed.
  */
 int ddp_checkpoint_open(struct ddp_tensors **file, uint64_t *step, const char *directory,
 			const struct ddp_log *log, struct ddp_error *error);

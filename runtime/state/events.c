@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * events.c - write curves as TensorBoard event files
+ * events.c - write curves to event files, which TensorBoard displays
  *
  * An event file is a sequence of records. A record has the length of the message (8 bytes), the
  * checksum of the length, a protobuf message of type Event, and the checksum of the message.
@@ -25,25 +25,25 @@
 
 enum {
 	BUFFER_SIZE = 65536,
-	TAG_SIZE = 1024,	      /* bytes of the longest tag */
-	RECORD_SIZE = TAG_SIZE + 128, /* bytes of the longest record */
+	TAG_SIZE = 1024,	      /* longest tag, in bytes */
+	RECORD_SIZE = TAG_SIZE + 128, /* longest record, in bytes */
 };
 
-/* Nanoseconds after which ddp_events_scalar() writes buffered points to the file. */
+/* Time after which ddp_events_scalar() writes buffered points to the file, in nanoseconds. */
 #define FLUSH_PERIOD (UINT64_C(10) * 1000000000)
 
 struct ddp_events {
 	int fd;
 	char *path;
 	struct ddp_error error; /* the first error */
-	bool broken;		/* a write failed, so nothing more is written */
-	uint64_t flushed;	/* time of the last flush, on ddp_now()'s clock */
-	off_t written;		/* bytes of complete records in the file */
+	bool broken;		/* a write has failed, and later writes do nothing */
+	uint64_t flushed;	/* time of the last flush, a value of ddp_now() */
+	off_t written;		/* size of all complete records in the file */
 	size_t used;
 	char buffer[BUFFER_SIZE];
 };
 
-/* A protobuf message under construction. RECORD_SIZE is enough for every message. */
+/* A protobuf message that is being written. RECORD_SIZE is large enough for every message. */
 struct message {
 	size_t size;
 	char data[RECORD_SIZE];

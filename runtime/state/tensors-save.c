@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tensors-save.c - writing of safetensors files */
+/* tensors-save.c - write safetensors files */
 #include "config.h"
 
 #include <inttypes.h>
@@ -14,7 +14,7 @@
 #include "base/type.h"
 #include "tensors.h"
 
-/* Append the metadata to the header in [text]. Returns the offset of the checksum's digits. */
+/* Append the metadata to [text], the header. Returns the offset of the checksum's digits in it. */
 static size_t put_metadata(struct ddp_text *text, const struct ddp_pair *metadata, size_t pairs,
 			   bool checksum)
 {
@@ -58,8 +58,8 @@ static void put_tensor(struct ddp_text *text, const struct ddp_tensor *tensor, u
 }
 
 /*
- * Position of [type] in the file order of the format's reference writer: large elements first, so
- * that all data is aligned.
+ * Returns the position of [type] in the order of tensors in a file. Like the format's reference
+ * writer, tensors with large elements are written first, so that all data is aligned.
  */
 static int type_order(enum ddp_type type)
 {
@@ -169,8 +169,8 @@ static int sort_tensors(const char *path, const struct ddp_tensor *tensors, size
 }
 
 /*
- * Write the header's length and the header to [text]. Sets [digits] to the offset of the checksum's
- * digits.
+ * Append the header's length and the header to [text]. Set [digits] to the offset at which the
+ * checksum's digits begin.
  */
 static int make_header(struct ddp_text *text, const char *path, const struct ddp_tensor **sorted,
 		       size_t count, const struct ddp_pair *metadata, size_t pairs, bool checksum,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tensors.c - reading of safetensors files */
+/* tensors.c - read safetensors files */
 #include "config.h"
 
 #include <fcntl.h>
@@ -28,8 +28,8 @@ void ddp_tensor_shape(const struct ddp_tensor *tensor, char text[DDP_TENSOR_SHAP
 }
 
 /*
- * Multiply the sizes of [tensor]'s dimensions. As in the format's reference reader, an overflow of
- * a partial product is an error, even if a later size is 0.
+ * Multiply the sizes of [tensor]'s dimensions. Like the format's reference reader, fail if a
+ * partial product overflows, even if the size of a later dimension is 0.
  */
 static bool count_elements(const struct ddp_tensor *tensor, uint64_t *count)
 {
@@ -86,7 +86,7 @@ struct entries {
 static const char out_of_memory[] = "no memory";
 
 /*
- * Grow [list], which has [count] elements of [size] bytes, so that one more element fits. Returns
+ * Grow [list], which has [count] elements of [size] bytes, if another element does not fit. Returns
  * the list, or NULL if memory is short.
  */
 static void *grow(void *list, size_t count, size_t *capacity, size_t size)
@@ -266,7 +266,7 @@ static int check_shape(const struct entry *entry, const char *path, struct ddp_e
 				     "supports %d",
 				     path, tensor->name, tensor->dimensions, DDP_DIMENSIONS);
 	if (tensor->type == DDP_TYPE_COUNT)
-		return 0; /* the type's element size is unknown */
+		return 0; /* libddp does not know the size of an element */
 	if (!ddp_tensor_bytes(tensor, &bytes))
 		return ddp_error_set(error, DDP_ERR_FORMAT,
 				     "%s: the shape of tensor \"%.200s\" is too large", path,
@@ -281,7 +281,7 @@ static int check_shape(const struct entry *entry, const char *path, struct ddp_e
 	return 0;
 }
 
-/* Check that the tensors' data covers the file's data without gaps or overlaps. */
+/* Check that the data of the tensors covers all data of the file, without gaps or overlaps. */
 static int check_offsets(const struct entries *entries, uint64_t data, const char *path,
 			 struct ddp_error *error)
 {
@@ -366,10 +366,10 @@ static int report(const struct ddp_json *json, const char *path, struct ddp_erro
 
 /*
  * Parse the header of file [path]: the [size] bytes in [text]. [data] bytes follow the header in
- * the file. [header] owns [text] afterwards, even after an error. If libddp does not support a
- * tensor's type, the type becomes DDP_TYPE_COUNT.
- * Returns 0; DDP_ERR_FORMAT with a text that names [path] and the tensor or the byte;
- * DDP_ERR_UNSUPPORTED; DDP_ERR_MEMORY. header_free() is needed in every case.
+ * the file. After the call, [header] owns [text], even if the call fails. A tensor whose type
+ * libddp does not support gets the type DDP_TYPE_COUNT.
+ * Returns 0; DDP_ERR_FORMAT with a text that names [path] and the tensor or the position of the
+ * error; DDP_ERR_UNSUPPORTED; or DDP_ERR_MEMORY. The caller must call header_free() in every case.
  */
 static int header_read(struct ddp_header *header, char *text, size_t size, uint64_t data,
 		       const char *path, struct ddp_error *error)
@@ -423,13 +423,13 @@ struct ddp_tensors {
 	char *path;
 	int fd;
 	size_t size; /* bytes of the file */
-	size_t data; /* file offset of the data */
-	char *map;   /* mapping of the whole file */
+	size_t data; /* offset in the file at which the tensors' data begins */
+	char *map;   /* address at which the whole file is mapped */
 };
 
 enum { CHUNK_SIZE = 1 << 20 };
 
-/* Open [path] and get its size. O_NONBLOCK: opening a pipe or device must not block. */
+/* Open [path] and get its size. O_NONBLOCK: opening a pipe or a device must not block. */
 static int open_file(struct ddp_tensors *tensors, const char *path, struct ddp_error *error)
 {
 	struct stat info;
@@ -575,8 +575,8 @@ const char *ddp_tensors_type(const struct ddp_tensors *tensors, const struct ddp
 }
 
 /*
- * Set the digits of the checksum to '0' in [chunk]. The digits are at file offset [digits], the
- * chunk was read at file offset [offset].
+ * In [chunk], replace the digits of the checksum by '0'. The digits begin at offset [digits] of the
+ * file, and the chunk at offset [offset] of the file.
  */
 static void blank(char *chunk, size_t size, size_t offset, size_t digits)
 {

@@ -4,7 +4,7 @@
  *
  * state/ implements ddp.h's tensors, checkpoints and event files. It calls ddp.h and base/; only
  * checkpoint.c also calls comm/comm.h. Start reading in checkpoint.c at ddp_checkpoint_save().
- * tensors.c and tensors-save.c read and write the file format.
+ * tensors.c reads the file format, and tensors-save.c writes it.
  *
  * A file has three parts:
  *   1. The length of the header in eight bytes, little endian.
@@ -22,7 +22,7 @@
 
 #define DDP_TENSORS_CHECKSUM "ddp.crc32c"
 
-#define DDP_HEADER_LIMIT 100000000u /* bytes, defined by the format */
+#define DDP_HEADER_LIMIT 100000000u /* largest header that the format allows, in bytes */
 #define DDP_HEADER_METADATA "__metadata__"
 
 enum {
@@ -43,14 +43,14 @@ int ddp_tensors_write(const char *path, const struct ddp_tensor *tensors, size_t
 		      struct ddp_error *error);
 
 /*
- * Read the whole file and check its checksum. A read error of the disk is returned here. When
- * mapped data is read later, such an error would raise a signal.
- * Returns 0; 1 if the file has no checksum; DDP_ERR_FORMAT if it is damaged; DDP_ERR_FILE;
+ * Read the whole file and check its checksum. If the disk has a read error, this function returns
+ * it. Without this call, the error would raise a signal when the mapped data is read.
+ * Returns 0; 1 if the file has no checksum; DDP_ERR_FORMAT if it is damaged; DDP_ERR_FILE; or
  * DDP_ERR_MEMORY.
  */
 int ddp_tensors_verify(const struct ddp_tensors *tensors, struct ddp_error *error);
 
-/* Name of [tensor]'s type in the file. [tensor] must be from ddp_tensors_list(). */
+/* Returns the name of [tensor]'s type in the file. [tensor] must be from ddp_tensors_list(). */
 const char *ddp_tensors_type(const struct ddp_tensors *tensors, const struct ddp_tensor *tensor);
 
 #endif /* DDP_STATE_TENSORS_H */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * file-store.c - the method "file": ranks meet in a directory that all nodes see
+ * file-store.c - the rendezvous method "file": ranks meet in a directory that all nodes can access
  *
  * PROTOCOL (meeting.h lists the files).
- *   1. Rank 0 draws a random number A for this meeting, sweeps old files out of the directory, and
- *      creates A.ranks/ with a file "hello" in it, with one rename.
+ *   1. Rank 0 draws a random number A for this meeting, removes old files from the directory, and
+ *      creates A.ranks/, which contains a file "hello", by one rename.
  *   2. The other ranks list the directory until they see a meeting. Each rank writes its record
  *      into A.ranks/: its identity, a random number of its process, and the values that it put.
  *   3. Rank 0 reads the records and publishes them as one file, the table. A rank belongs to the
@@ -89,56 +89,55 @@
 
 enum {
 	TRIES = 20, /* maximum number of attempts in begin() */
-	NAMED = 16, /* missing ranks that a message lists; the others are counted */
+	/* number of missing ranks that a message lists; it only counts further ones */
+	NAMED = 16,
 };
 
-/* The following numbers are nanoseconds. */
+/* Times in nanoseconds. */
 #define FIRST_PAUSE 200000u
-#define ARRIVAL_GAP 10000u	  /* assumed time between the arrivals of two records */
-#define LISTING_MOST 1000000000u  /* a listing that takes longer was probably suspended */
-#define RECORD_TIME 30000u	  /* estimated time that rank 0 needs per record */
+#define ARRIVAL_GAP 10000u /* assumed time between the arrivals of two successive records */
+/* longest time that a listing is assumed to take; if it took longer, the process was suspended */
+#define LISTING_MOST 1000000000u
+#define RECORD_TIME 30000u	  /* estimated time that rank 0 needs to read one record */
 #define CHANGE_PERIOD 1000000000u /* minimum of change_period() */
 
-/* Seconds after which a missing directory is an error. */
+/* Time after which a missing directory is an error, in seconds. */
 #define LAG_LIMIT 0.2
 
 struct file_store {
 	struct ddp_store base;
-	/* this process's record for the next fence; its [meeting] is valid if [joined] */
+	/* this process's record for the next fence; its [meeting] is valid if [joined] is true */
 	struct ddp_record mine;
 	const char *directory;
 	bool own;
-	bool joined;	/* the meeting has a file of this process */
-	bool accepted;	/* this is rank 0, or a table contains this process */
-	bool delivered; /* the record for the next fence is written */
-	/*
-	 * meetings that were listed before; an entry's [ranks] is set if it was joined or skipped
-	 */
+	bool joined;	/* this process has a file in the meeting */
+	bool accepted;	/* this process is rank 0, or is contained in a table */
+	bool delivered; /* this process has written its record for the next fence */
+	/* meetings of earlier listings; [ranks] of an entry is set if it was joined or skipped */
 	struct ddp_meetings known;
-	bool is_missing;	 /* the directory was not found */
+	bool is_missing;	 /* the directory was not found at the last poll */
 	struct ddp_watch lag;	 /* time limit for [is_missing] */
-	bool *arrived;		 /* whether the record of each rank for this fence was seen */
+	bool *arrived;		 /* for each rank, whether its record for this fence was seen */
 	struct iovec *records;	 /* record of each rank for this fence (used by rank 0) */
 	uint32_t missing;	 /* number of records that rank 0 has not read yet */
 	struct ddp_table *table; /* table of the last fence */
 	/* name of rank 0, such as "rank 0 on n1 (process 77)", from its hello */
 	char rank0[96];
-	char skipped[160]; /* why the last skipped meeting did not match */
+	/* text for an error: why the last skipped meeting is not this rank's meeting */
+	char skipped[160];
 };
 
 /* --- Waiting ---------------------------------------------------------------------------- */
 
-/* Pauses of a polling loop. Each pause is longer than the one before. */
+/* State of the pauses of a polling loop. Each pause is longer than the pause before. */
 struct pause {
-	/*
-	 * [next] is the length of the next pause, [longest] that of the longest one, in nanoseconds
-	 */
+	/* length of the next pause, and of the longest pause, in nanoseconds */
 	uint64_t next, longest;
 };
 
 /*
- * Returns pauses of which the first takes [first] nanoseconds. The longest one is proportional to
- * [size], to limit the server's load.
+ * Returns the state of pauses before the first pause, which takes [first] nanoseconds. The length
+ * of the longest pause is proportional to [size], to limit the server's load.
  */
 static struct pause pause_start(uint64_t first, uint32_t size)
 {
@@ -173,12 +172,12 @@ static int pause_for(struct pause *pause, const struct ddp_watch *watch, struct 
 /* --- The files of a meeting ------------------------------------------------------------- */
 
 /*
- * Write a file with [record], whose kind becomes [kind], and [body]. Returns 0, or DDP_ERR_FILE
- * with errno.
+ * Write a file that contains [record], with its kind set to [kind], and [body]. Returns 0, or
+ * DDP_ERR_FILE with errno set.
  *
- * The file is not synced. close() makes it visible to other nodes (NFS) and reports a full disk. No
- * record needs to survive a power failure, and an incomplete record fails its checksum. With syncs,
- * 64 ranks on ext4 needed three times as long to meet.
+ * The file is not synced. On NFS, close() makes it visible to other nodes and reports a full disk.
+ * No record needs to survive a power failure, and an incomplete record fails its checksum. With
+ * syncs, 64 ranks on ext4 needed three times as long to meet.
  */
 static int write_record(const char *path, struct ddp_record record, enum ddp_record_kind kind,
 			const void *body, size_t size, struct ddp_error *error)
@@ -192,7 +191,7 @@ static int write_record(const char *path, struct ddp_record record, enum ddp_rec
 	return ddp_file_write(path, parts, 2, 0, false, error);
 }
 
-/* Read the hello of [meeting]. Returns 0; 1 if it does not exist; DDP_ERR_x. */
+/* Read the hello of [meeting]. Returns 0; 1 if the hello does not exist; or DDP_ERR_x. */
 static int read_hello(const struct file_store *store, uint64_t meeting, struct ddp_record *hello)
 {
 	char path[PATH_MAX];
@@ -235,8 +234,8 @@ static int deliver(struct file_store *store, struct ddp_error *error)
 }
 
 /*
- * If the table of this fence exists, open it, and close the last table. Returns 1 if the table
- * exists, 0 if not, or DDP_ERR_x.
+ * If the table of this fence exists, open it, and close the previous table. Returns 1 if the table
+ * exists, 0 if it does not, or DDP_ERR_x.
  */
 static int open_table(struct file_store *store, struct ddp_error *error)
 {
@@ -305,7 +304,7 @@ static void read_abort(struct file_store *store)
 
 /*
  * If [list] shows that the meeting was aborted, returns DDP_ERR_ABORTED with the text of the rank
- * that aborted it; else 0.
+ * that aborted it. Otherwise returns 0.
  */
 static int check_aborted(struct file_store *store, const struct ddp_meetings *list,
 			 struct ddp_error *error)
@@ -330,7 +329,7 @@ static void file_poll_abort(struct ddp_store *base)
 /* --- Missing ranks and removed files ------------------------------------------------------ */
 
 /*
- * Set store->arrived for the ranks that have written a record for this fence. Returns 0, or -1 if
+ * Set store->arrived for each rank that has written a record for this fence. Returns 0, or -1 if
  * the records cannot be listed.
  */
 static int list_arrived(struct file_store *store)
@@ -354,8 +353,8 @@ static int list_arrived(struct file_store *store)
 }
 
 /*
- * Write "2 of 8 ranks did not arrive in 30 s: ranks 3, 7" to [text], with these ranks' nodes if the
- * last table contains them. Writes "" if all ranks have arrived.
+ * Write a text such as "2 of 8 ranks did not arrive in 30 s: ranks 3, 7" to [text]. It also names
+ * these ranks' nodes if the last table contains them. If all ranks have arrived, writes "".
  */
 static void format_missing(const struct file_store *store, double limit, char *text,
 			   size_t capacity)
@@ -443,7 +442,7 @@ static int check_missing(struct file_store *store, struct ddp_error *error)
 
 /* --- Rank 0: start a meeting ------------------------------------------------------------- */
 
-/* Create A.ranks with a hello in it. Returns 0, or DDP_ERR_FILE with errno. */
+/* Create A.ranks with a hello in it. Returns 0, or DDP_ERR_FILE with errno set. */
 static int make_ranks(const struct file_store *store, struct ddp_error *error)
 {
 	uint64_t meeting = store->mine.meeting;
@@ -467,15 +466,15 @@ static int make_ranks(const struct file_store *store, struct ddp_error *error)
 	return 0;
 }
 
-/* Sweep the directory and start a meeting. Returns 0 or DDP_ERR_x. */
+/* Remove old files from the directory, and start a meeting. Returns 0 or DDP_ERR_x. */
 static int begin(struct file_store *store, struct ddp_error *error)
 {
 	int status = DDP_ERR_FILE;
 
 	store->mine.meeting = store->mine.process;
 	/*
-	 * Retry, because the last rank of an earlier meeting can remove the directory at the same
-	 * time.
+	 * Retry, because the last rank of an earlier meeting may remove the directory while this
+	 * rank uses it.
 	 */
 	for (int i = 0; i < TRIES && status < 0; i++) {
 		status = ddp_meetings_directory(store->directory, store->own, error);
@@ -508,7 +507,7 @@ static int read_record(struct file_store *store, uint32_t rank, struct ddp_error
 	int status;
 
 	ddp_meeting_path(path, store->directory, mine->meeting, ".ranks/%u.%u", mine->fence, rank);
-	ddp_watch_block(); /* from here on, this record can take 30 s */
+	ddp_watch_block(); /* allow 30 s of awake time for reading this record */
 	status = ddp_file_read(path, DDP_RECORD_HEAD + DDP_RECORD_BODY, &data, &size, error);
 	ddp_watch_unblock();
 	if (status != 0)
@@ -544,8 +543,8 @@ static int read_named_record(struct file_store *store, const char *name, struct 
 	if (fence == mine->fence && (rank >= mine->size || !store->arrived[rank]))
 		return read_record(store, rank, error);
 	/*
-	 * No running process has a record this old: a process removes its record once it has
-	 * written the next one.
+	 * No running process can have a record of this fence: a process removes a record once it
+	 * has written its next record.
 	 */
 	if (rank < mine->size && (uint64_t)fence + 2 < mine->fence)
 		return ddp_error_set(error, DDP_ERR_MISMATCH,
@@ -556,8 +555,7 @@ static int read_named_record(struct file_store *store, const char *name, struct 
 }
 
 /*
- * Read all records that have arrived since the last call. Returns the number of these records, or
- * DDP_ERR_x.
+ * Read all records that have arrived since the last call. Returns how many were read, or DDP_ERR_x.
  */
 static int read_new_records(struct file_store *store, struct ddp_error *error)
 {
@@ -632,7 +630,7 @@ static void free_records(struct file_store *store)
 	}
 }
 
-/* On rank 0: poll for records once. Returns 1 if the fence is complete, 0 if not, or DDP_ERR_x. */
+/* On rank 0, poll once for records. Returns 1 if the fence is complete, else 0, or DDP_ERR_x. */
 static int gather(struct file_store *store, struct pause *pause, struct ddp_error *error)
 {
 	uint64_t began = ddp_now(), took;
@@ -660,9 +658,9 @@ static int gather(struct file_store *store, struct pause *pause, struct ddp_erro
 /* --- Other ranks: join a meeting, wait for the table --------------------------------------- */
 
 /*
- * Time of ddp_now() at which this process last completed a fence or closed a store; 0: never. The
- * meeting of that store must not be joined again, neither after the store was closed nor by a second
- * handle.
+ * Time of ddp_now() at which this process last completed a fence or closed a store, or 0 if it has
+ * done neither. This process must not join the meeting of that store again, neither in a later
+ * store nor with a second handle.
  */
 static _Atomic uint64_t last_left;
 
@@ -675,8 +673,8 @@ static void set_skipped(struct file_store *store, const char *what, const struct
 
 /*
  * Check whether this rank should join [entry], a new meeting.
- * Returns 1; 0 if not; -1 if this is unknown because hello is not visible yet, or because rank 0
- * has left cleanly.
+ * Returns 1 if it should, or 0 if it should not. Returns -1 if this is unknown, because hello is
+ * not visible yet, or because rank 0 has left the meeting cleanly.
  */
 static int check_meeting(struct file_store *store, const struct ddp_meeting *entry)
 {
@@ -695,8 +693,8 @@ static int check_meeting(struct file_store *store, const struct ddp_meeting *ent
 		return 0;
 	}
 	/*
-	 * A meeting that has a table or was aborted, and that started before this process, is an
-	 * earlier program's.
+	 * If a meeting has a table or was aborted, and started before this process, it belongs to
+	 * an earlier program.
 	 */
 	if ((entry->table >= 0 || entry->aborted) &&
 	    !ddp_meeting_is_younger(store->directory, entry->number, store->mine.process,
@@ -718,9 +716,9 @@ static bool is_new(const struct file_store *store, const struct ddp_meeting *ent
 }
 
 /*
- * Write this rank's record into [meeting], and remove the record from the meeting that was joined
- * before.
- * Returns 0; 1 if [meeting] no longer exists; DDP_ERR_FILE.
+ * Write this rank's record into [meeting], and remove this rank's record from the meeting that it
+ * had joined before.
+ * Returns 0; 1 if [meeting] no longer exists; or DDP_ERR_FILE.
  */
 static int join_meeting(struct file_store *store, uint64_t meeting, struct ddp_error *error)
 {
@@ -731,8 +729,8 @@ static int join_meeting(struct file_store *store, uint64_t meeting, struct ddp_e
 	int status;
 
 	/*
-	 * Set these first. If writing the record fails, the error can then be published to the
-	 * meeting's other ranks.
+	 * Set [meeting] and [joined] before writing the record. Then, if writing fails, the error
+	 * can be published to the other ranks of the meeting.
 	 */
 	mine->meeting = meeting;
 	store->joined = true;
@@ -750,7 +748,7 @@ static int join_meeting(struct file_store *store, uint64_t meeting, struct ddp_e
 
 /*
  * If [list] contains the table of this fence, open the table. Returns 1 if the fence is complete, 0
- * if not, or DDP_ERR_x.
+ * if it is not, or DDP_ERR_x.
  */
 static int open_listed_table(struct file_store *store, const struct ddp_meetings *list,
 			     struct ddp_error *error)
@@ -764,13 +762,13 @@ static int open_listed_table(struct file_store *store, const struct ddp_meetings
 }
 
 /*
- * Join the new meetings in [list], one after the other, and stay in the last one. Returns as
- * open_listed_table().
+ * Join the new meetings in [list], one after the other, and stay in the last one. Returns the same
+ * as open_listed_table().
  *
  * A new meeting may already belong to the next program: since the last poll, rank 0 may have
- * published the current table, left, and started again. It does so in this order. So if this rank
- * lists the directory after it has seen the new meeting, the listing certainly contains the current
- * table.
+ * published the current table, left, and started again. Rank 0 does so in this order. So if this
+ * rank lists the directory again after it has seen the new meeting, the second listing certainly
+ * contains the current table.
  */
 static int join_new_meetings(struct file_store *store, struct ddp_meetings *list,
 			     struct ddp_error *error)
@@ -796,7 +794,7 @@ static int join_new_meetings(struct file_store *store, struct ddp_meetings *list
 
 		if (joinable > 0)
 			status = join_meeting(store, entry->number, error);
-		/* At the next poll, try again to check or join this meeting. */
+		/* Check or join this meeting again at the next poll. */
 		if (joinable < 0 || status > 0) {
 			entry->ranks = false;
 			status = 0;
@@ -806,7 +804,7 @@ static int join_new_meetings(struct file_store *store, struct ddp_meetings *list
 	return status;
 }
 
-/* Poll for the table once. Returns 1 if the fence is complete, 0 if not, or DDP_ERR_x. */
+/* Poll once for the table. Returns 1 if the fence is complete, 0 if it is not, or DDP_ERR_x. */
 static int poll_table(struct file_store *store, struct ddp_error *error)
 {
 	const struct ddp_meeting *entry;
@@ -815,8 +813,8 @@ static int poll_table(struct file_store *store, struct ddp_error *error)
 
 	if (status > 0 && !store->own && !store->accepted) {
 		/*
-		 * The ranks of an earlier meeting have removed the directory. On NFS, creating it
-		 * also refreshes this client's listing.
+		 * The ranks of an earlier meeting have removed the directory, so create it again.
+		 * On NFS, this also refreshes the listing that this client keeps.
 		 */
 		store->joined = false;
 		return ddp_meetings_directory(store->directory, false, error);
@@ -839,7 +837,7 @@ static int poll_table(struct file_store *store, struct ddp_error *error)
 	return status;
 }
 
-/* On other ranks: poll once for a meeting and its table. Returns as gather(). */
+/* On other ranks, poll once for a meeting and for its table. Returns the same as gather(). */
 static int join(struct file_store *store, struct pause *pause, struct ddp_error *error)
 {
 	uint32_t size = store->mine.size;
@@ -902,8 +900,8 @@ static void file_close(struct ddp_store *base, bool clean)
 	struct file_store *store = (struct file_store *)base;
 
 	/*
-	 * Close the table before its removal: if a file is open, NFS keeps a name (.nfs*) for it in
-	 * the directory.
+	 * Close the table before it is removed: if a file is removed while it is open, NFS keeps it
+	 * in the directory under another name (.nfs*).
 	 */
 	ddp_table_close(store->table);
 	store->table = NULL;
@@ -947,9 +945,9 @@ static int file_open(struct ddp_store **base, const struct ddp_identity *identit
 }
 
 /*
- * Returns the nanoseconds after which change_listed() changes the directories again. All ranks
- * except rank 0 together change a directory at most 200 times a second. Rank 0 does so once a
- * second, since only rank 0 lists ".ranks".
+ * Returns the time after which change_listed() changes the directories again, in nanoseconds.
+ * Together, the ranks other than 0 change a directory at most 200 times a second. Rank 0 changes
+ * the directories once a second, since only rank 0 lists ".ranks".
  */
 static uint64_t change_period(const struct file_store *store)
 {
@@ -1011,7 +1009,7 @@ static int file_fence(struct ddp_store *base, const struct ddp_watch *watch,
 		if (status == 0)
 			status = change_listed(store, &due, error);
 	}
-	/* Poll once more after the timeout, for ranks that arrived during the last pause. */
+	/* Poll once more after the timeout: ranks may have arrived during the last pause. */
 	if (status == DDP_ERR_TIMEOUT && !*error->text)
 		status = is_rank0 ? gather(store, &pause, error) : join(store, &pause, error);
 	if (status == 0)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* meeting.c - names, listing, age and removal of the files of rendezvous meetings */
+/* meeting.c - files of rendezvous meetings: names, listings, ages, removal, and tables */
 #include "config.h"
 
 #include <dirent.h>
@@ -22,20 +22,20 @@
 #include "meeting.h"
 
 enum {
-	DIGITS = 16, /* hexadecimal digits of a meeting's number */
+	DIGITS = 16, /* number of hexadecimal digits in a meeting's number */
 	TRIES = 20,  /* maximum number of attempts while another process changes a directory */
 	DAY = 24 * 60 * 60,
-	AHEAD = 8192, /* minimum bytes of a table per read */
+	AHEAD = 8192, /* number of bytes of a table that are read at once, at least */
 };
 
-/* Coarsest tick, in nanoseconds, of the clocks that set file timestamps and process start times. */
+/* Coarsest resolution of clocks for file timestamps and process start times, in nanoseconds. */
 #define CLOCK_STEP 20000000
 
 /* --- Names ------------------------------------------------------------------------------ */
 
 /*
- * Parse a decimal number without leading zeros that is followed by [end]. Returns the text after
- * [end], or NULL.
+ * Parse a decimal number without leading zeros, and the character [end], which must follow it.
+ * Returns the text after [end], or NULL.
  */
 static const char *parse_number(const char *text, char end, uint32_t *number)
 {
@@ -66,7 +66,7 @@ static const char *parse_meeting(const char *name, uint64_t *meeting)
 	return name[DIGITS] == '.' ? name + DIGITS + 1 : NULL;
 }
 
-/* Returns the kind of a file whose name is "A." and [suffix]. */
+/* Returns the kind of the file whose name is "A." followed by [suffix]. */
 static enum ddp_name parse_suffix(const char *suffix, uint32_t *number)
 {
 	if (strcmp(suffix, "ranks") == 0)
@@ -153,8 +153,8 @@ static int check_owner_and_mode(int fd, const char *directory, struct ddp_error 
 }
 
 /*
- * Open directory [name] in [at] and check it. If [own] is false, create it if it is missing.
- * Returns 0 or DDP_ERR_FILE. If errno is then ENOENT, a retry may succeed.
+ * Open the directory [name] in [at] and check it. If [own] is false, create it if it is missing.
+ * Returns 0 or DDP_ERR_FILE. A retry may succeed if errno is ENOENT after DDP_ERR_FILE.
  */
 static int check_directory(int at, const char *name, bool own, const char *directory,
 			   struct ddp_error *error)
@@ -182,8 +182,8 @@ static int check_directory(int at, const char *name, bool own, const char *direc
 }
 
 /*
- * Report that this process does not see the directory in which srun created .ddp: the directory is
- * missing, or has no .ddp. It is probably not mounted here.
+ * Report that this process cannot see the directory in which srun created .ddp: the directory is
+ * missing, or it does not contain .ddp. The file system is probably not mounted on this node.
  * Returns DDP_ERR_FILE.
  */
 static int set_not_mounted_error(const char *directory, const char *why, struct ddp_error *error)
@@ -198,7 +198,7 @@ static int set_not_mounted_error(const char *directory, const char *why, struct 
 		why, length, directory, length, directory, length, directory, length, directory);
 }
 
-/* Check [directory], and check that no other user can change its path. */
+/* Check [directory]. Also check that no other user can change a directory on its path. */
 static int check_path(const char *directory, bool own, struct ddp_error *error)
 {
 	struct ddp_walk walk = {.make = !own};
@@ -225,8 +225,8 @@ int ddp_meetings_directory(const char *directory, bool own, struct ddp_error *er
 		return ddp_error_set(error, DDP_ERR_FILE, "the rendezvous %.100s... is too long",
 				     directory);
 	/*
-	 * Retry, because ranks that leave an earlier meeting can remove the directory at the same
-	 * time.
+	 * Retry, because ranks that leave an earlier meeting may remove the directory while this
+	 * rank uses it.
 	 */
 	for (int i = 0; i < TRIES && status < 0; i++) {
 		status = check_path(directory, own, error);
@@ -296,7 +296,7 @@ const struct ddp_meeting *ddp_meetings_find(const struct ddp_meetings *list, uin
 
 /* --- Age of a meeting ------------------------------------------------------------------- */
 
-/* Returns the start time of this process in nanoseconds since boot; 0 if unknown. */
+/* Returns the start time of this process, in nanoseconds since boot, or 0 if it is unknown. */
 static uint64_t process_start(void)
 {
 	unsigned long long began = 0;
@@ -319,8 +319,8 @@ static uint64_t process_start(void)
 }
 
 /*
- * Returns a lower bound of the nanoseconds since this process started or, if [left] is not 0, since
- * the time [left].
+ * Returns how long ago this process started or, if [left] is not 0, how long ago the time [left]
+ * was. The result is in nanoseconds. The true time may be longer.
  */
 static int64_t process_age(uint64_t left)
 {
@@ -360,8 +360,8 @@ bool ddp_meeting_is_younger(const char *directory, uint64_t meeting, uint64_t pr
 		return false;
 	old = modified_ns(&now) - modified_ns(&hello);
 	/*
-	 * A timestamp in the future was set by a node whose clock differs (Lustre, GPFS): the age
-	 * is unknown.
+	 * If the hello is from the future, a node whose clock differs has set its timestamp
+	 * (Lustre, GPFS), so the age is unknown.
 	 */
 	return old > -CLOCK_STEP && old < since;
 }
@@ -385,8 +385,8 @@ static void remove_directory(const char *path)
 }
 
 /*
- * Returns whether rank 0 left [meeting] cleanly within the last day. Then the meeting's last rank
- * removes the meeting.
+ * Returns whether rank 0 left [meeting] cleanly, at most a day ago. If so, the last rank of the
+ * meeting removes the meeting.
  */
 static bool is_ending(const char *directory, uint64_t meeting)
 {
@@ -399,7 +399,7 @@ static bool is_ending(const char *directory, uint64_t meeting)
 	       info.st_mtime > time(NULL) - DAY;
 }
 
-/* Returns whether the socket [name] may belong to a rank that started before rank 0. */
+/* Returns whether the socket [name] is new enough to be of a rank that started before rank 0. */
 static bool is_recent(int directory, const char *name)
 {
 	struct stat info;
@@ -485,8 +485,8 @@ struct entry {
 _Static_assert(sizeof(struct entry) == 16, "an entry has no holes");
 
 /*
- * Returns the checksum of an entry. It covers the meeting and the rank, so that an entry of another
- * meeting or another rank is detected.
+ * Returns the checksum of an entry. It also covers the meeting and the rank, so that an entry of
+ * another meeting or rank is detected.
  */
 static uint32_t check_entry(const struct entry *entry, uint64_t meeting, uint32_t rank)
 {
@@ -628,8 +628,8 @@ int ddp_table_get(struct ddp_table *table, int rank, struct ddp_record *record,
 }
 
 /*
- * Check that the table's head has the meeting and the fence of [mine], and that the index and this
- * rank's record are complete.
+ * Check that the head of the table has the same meeting and fence as [mine], and that the index and
+ * the record of this rank are complete.
  */
 static int check_table(struct ddp_table *table, const struct ddp_record *mine,
 		       struct ddp_error *error)

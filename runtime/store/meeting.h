@@ -37,7 +37,7 @@ enum {
 struct ddp_meeting {
 	uint64_t number;
 	bool ranks, aborted;
-	int64_t table; /* fence of the newest table, -1: none */
+	int64_t table; /* number of the fence of the newest table, or -1 if there is no table */
 };
 
 struct ddp_meetings {
@@ -51,22 +51,22 @@ enum ddp_name {
 	DDP_NAME_NEW, /* a directory that will be renamed to A.ranks */
 	DDP_NAME_TABLE,
 	DDP_NAME_ABORT,
-	DDP_NAME_SOCKET, /* file of local/passing.c; its number is not a meeting's */
-	DDP_NAME_OTHER,	 /* a file that no rank reads */
+	DDP_NAME_SOCKET, /* file of local/passing.c, whose number is not that of a meeting */
+	DDP_NAME_OTHER,	 /* another file of libddp, which no rank reads */
 };
 
 /*
- * Returns the kind of file that [name] has. For names of libddp, sets [meeting]; for tables, also
- * [fence]. No I/O.
+ * Returns the kind of the file with the name [name]. If libddp uses the name, sets [meeting]. If it
+ * is the name of a table, also sets [fence]. Does no I/O.
  */
 enum ddp_name ddp_meeting_parse(const char *name, uint64_t *meeting, uint32_t *fence);
 
-/* Returns whether [name] is the name K.R of a rank's record. No I/O. */
+/* If [name] is K.R, the name of a record, returns true and sets [fence] and [rank]. No I/O. */
 bool ddp_meeting_parse_rank(const char *name, uint32_t *fence, uint32_t *rank);
 
 /*
- * Write the path of a file of [meeting] to [path] (PATH_MAX bytes): [directory], the meeting's
- * number, and a formatted suffix. Returns [path].
+ * Write the path of a file of [meeting] to [path], which has PATH_MAX bytes. The path consists of
+ * [directory], the meeting's number and a suffix, which is formatted from [format]. Returns [path].
  */
 char *ddp_meeting_path(char *path, const char *directory, uint64_t meeting, const char *format, ...)
 	DDP_FORMAT(4, 5);
@@ -86,35 +86,35 @@ const struct ddp_meeting *ddp_meetings_find(const struct ddp_meetings *list, uin
 /* --- Earlier meetings ------------------------------------------------------------------- */
 
 /*
- * Returns whether [meeting] started later than this process and, if [left] is not 0, after the time
- * [left] of ddp_now(). If so, this process is allowed to join it: it is not the meeting of an
- * earlier program. The start times are compared by the timestamps of two files: the meeting's
- * hello, and a new file that is named after [process], this process's random number. An NFS server
- * sets both timestamps. On Lustre and GPFS the nodes set them, so the result depends on the nodes'
- * clocks.
- * Returns false if the meeting's timestamp is in the future.
+ * Returns whether [meeting] started later than this process and, if [left] is not 0, later than the
+ * time [left] of ddp_now(). If so, the meeting is not that of an earlier program, so this process
+ * may join it. To compare the times, the timestamp of the meeting's hello is compared with the
+ * timestamp of a new file, which is named after [process], the random number of this process. An
+ * NFS server sets both timestamps. On Lustre and GPFS the nodes set them, so the result depends on
+ * the nodes' clocks.
+ * Returns false if the timestamp of hello is in the future.
  */
 bool ddp_meeting_is_younger(const char *directory, uint64_t meeting, uint64_t process,
 			    uint64_t left);
 
 /*
- * Remove meetings that rank 0 did not leave cleanly, and meetings older than a day. If rank 0 left
- * a meeting cleanly within a day, the meeting stays, because its other ranks may still read its
- * files.
+ * Remove old meetings: those that rank 0 did not leave cleanly, and those that are older than a
+ * day. If rank 0 has left a meeting cleanly within the last day, the meeting is kept, because its
+ * other ranks may still read its files.
  */
 void ddp_meetings_sweep(const char *directory);
 
 /*
- * On rank 0, before it leaves [meeting] cleanly: remove sockets that are older than the meeting.
- * The meeting's own ranks have met and have removed their sockets. So the remaining sockets belong
- * to ranks that were killed earlier.
+ * Remove sockets that are older than [meeting]. Rank 0 calls this before it leaves [meeting]
+ * cleanly. At that time the meeting's own ranks have met and have removed their sockets. So the
+ * remaining sockets belong to ranks that were killed earlier.
  */
 void ddp_meetings_remove_sockets(const char *directory, uint64_t meeting);
 
 /*
- * Remove [meeting] if no rank has a file left in it, together with the table of [fence]. If [own]
- * is false, also remove [directory] if it is empty. Every rank calls this, and only the last rank's
- * call removes anything.
+ * If no rank has a file left in [meeting], remove the meeting, together with the table of [fence].
+ * If [own] is false, also remove [directory] if it is empty. Every rank calls this function. Only
+ * the call of the last rank removes anything.
  */
 void ddp_meetings_leave(const char *directory, bool own, uint64_t meeting, uint32_t fence);
 
@@ -147,8 +147,8 @@ int ddp_table_open(struct ddp_table **table, const char *path, const struct ddp_
 void ddp_table_close(struct ddp_table *table);
 
 /*
- * Read and check [rank]'s record, and set [body] to its keys and values. They stay valid until the
- * next call.
+ * Read and check the record of [rank]. Set [record] to its head, and [body] to its keys and values.
+ * The body is valid until the next call.
  * Returns 0, DDP_ERR_ARGUMENT, DDP_ERR_FILE, DDP_ERR_FORMAT or DDP_ERR_MEMORY.
  */
 int ddp_table_get(struct ddp_table *table, int rank, struct ddp_record *record,

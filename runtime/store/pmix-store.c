@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pmix-store.c - the method "pmix": ranks meet through the PMIx server that started them
+ * pmix-store.c - the rendezvous method "pmix": ranks meet through the PMIx server that started them
  *
  * Each rank puts one record per fence (record.h) under a key that contains the fence's number.
  * PMIx's collecting fence copies all records to every node. The fence is started without blocking
@@ -33,15 +33,15 @@
 enum { GET_SECONDS = 30 };
 
 /*
- * A PMIx operation. PMIx completes it in its own thread, possibly after its caller has stopped
- * waiting.
+ * A PMIx operation. A thread of PMIx completes it, possibly after the caller has stopped waiting
+ * for it.
  */
 struct pending {
-	/* number of users: the caller and PMIx; the last one frees the structure */
+	/* number of users: the caller and PMIx; the last user frees the structure */
 	_Atomic int users;
 	_Atomic bool done;
 	pmix_status_t status;
-	size_t handler; /* identifies the event handler that was registered */
+	size_t handler; /* for a registration, the number of the registered event handler */
 };
 
 struct pmix_store {
@@ -84,7 +84,7 @@ static void pending_drop(struct pending *pending)
 		free(pending);
 }
 
-/* Called in PMIx's thread when an operation has completed. */
+/* PMIx calls this in its thread when an operation has completed. */
 static void pending_end(pmix_status_t status, void *data)
 {
 	struct pending *pending = data;
@@ -102,8 +102,8 @@ static void pmix_poll_abort(struct ddp_store *base)
 }
 
 /*
- * Wait for [pending]. Returns 0 when it is complete, or DDP_ERR_x; DDP_ERR_TIMEOUT may have no
- * text.
+ * Wait until [pending] is complete. Returns 0, or DDP_ERR_x. The text of DDP_ERR_TIMEOUT may be
+ * empty.
  */
 static int pending_wait(struct pmix_store *store, const struct pending *pending,
 			const struct ddp_watch *watch, struct ddp_error *error)
@@ -141,7 +141,7 @@ static int pmix_probe(const struct ddp_identity *identity, struct ddp_error *err
 	return 1;
 }
 
-/* Event handler, called in PMIx's thread. Stores the text of the first abort of each world. */
+/* Event handler that PMIx calls in its thread. Stores the text of the first abort of each world. */
 static void on_abort_event(size_t handler, pmix_status_t code, const pmix_proc_t *source,
 			   pmix_info_t info[], size_t count, pmix_info_t *results,
 			   size_t result_count, pmix_event_notification_cbfunc_fn_t next,
@@ -179,8 +179,8 @@ static void listen_done(pmix_status_t status, size_t handler, void *data)
 }
 
 /*
- * Register the event handler for aborts. A failure is ignored, since the store works without abort
- * events.
+ * Register the handler for abort events. A failure is ignored, since the store also works without
+ * these events.
  */
 static void listen_for_aborts(struct pmix_store *store, const struct ddp_watch *watch)
 {
@@ -333,7 +333,7 @@ static int wait_for_all(struct pmix_store *store, const struct ddp_watch *watch,
 	PMIX_LOAD_PROCID(&all, store->me.nspace, PMIX_RANK_WILDCARD);
 	PMIX_INFO_LOAD(&info, PMIX_COLLECT_DATA, &yes, PMIX_BOOL);
 	rc = PMIx_Fence_nb(&all, 1, &info, 1, pending_end, pending);
-	/* The fence is already complete, and PMIx will not call pending_end(). */
+	/* The fence was completed at once, so PMIx will not call pending_end(). */
 	if (rc == PMIX_OPERATION_SUCCEEDED) {
 		pending_end(PMIX_SUCCESS, pending);
 	} else if (rc != PMIX_SUCCESS) {
@@ -399,7 +399,7 @@ static int pmix_fence(struct ddp_store *base, const struct ddp_watch *watch,
 	if (status == 0)
 		status = wait_for_all(store, watch, error);
 	store->mine.fence++;
-	/* Read rank 0's record to check its release and its job. */
+	/* Read rank 0's record, to check that rank 0 has the same release and job. */
 	if (status == 0)
 		status = pmix_read(base, 0, &body, &length, error);
 	if (status == DDP_ERR_TIMEOUT && !*error->text)
@@ -436,8 +436,8 @@ static void pmix_abort(struct ddp_store *base, const char *text)
 			ddp_watch_sleep(&watch, 1000000);
 out:
 	/*
-	 * PMIx reads the infos until the operation is complete. If that takes longer than two
-	 * seconds, the infos are leaked.
+	 * PMIx reads [info] until the operation is complete. If this takes longer than two seconds,
+	 * [info] is never freed.
 	 */
 	if (info && (!pending || pending->done))
 		PMIX_INFO_FREE(info, 3);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* record.c - encode, decode and compare records, and their keys and values */
+/* record.c - encode, decode and compare records, and find keys and values in them */
 #include "config.h"
 
 #include <endian.h>
@@ -12,9 +12,9 @@
 #include "base/checksum.h"
 #include "record.h"
 
-#define MAGIC UINT32_C(0x1e706464) /* "ddp" and 0x1e, a character that is not printable */
+#define MAGIC UINT32_C(0x1e706464) /* the characters "ddp" and 0x1e, which is not printable */
 
-/* Layout of a head in a file, little endian. It never changes; new fields are added to bodies. */
+/* Layout of a head in a file, little endian. This layout never changes; bodies get new fields. */
 struct head {
 	uint32_t magic;
 	uint16_t format, kind;
@@ -81,7 +81,7 @@ void ddp_record_encode(const struct ddp_record *record, uint8_t bytes[DDP_RECORD
 	memcpy(bytes, &head, sizeof(head));
 }
 
-/* Copy a text that will be printed in messages. Replaces all characters except printable ASCII. */
+/* Copy a text that messages will contain. Characters other than printable ASCII are replaced. */
 static void get_text(const char *from, char *text, size_t size)
 {
 	snprintf(text, size, "%.*s", (int)size - 1, from);

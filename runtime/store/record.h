@@ -2,12 +2,12 @@
 /*
  * record.h - encoding of the records that ranks exchange at a rendezvous
  *
- * A record is a head and a body. The head names the process that wrote the record. Its layout is
- * the same in all releases, so that a message can name a rank of another release. The body of a
- * rank's record is a list of keys and values. The file store writes records as files, the PMIx
- * store as values of PMIx keys.
+ * A record is a head and a body. The head names the process that wrote the record. The layout of
+ * the head is the same in all releases, so that a message can name a rank of another release. The
+ * body of a rank's record is a list of keys and values. The file store writes each record to a
+ * file. The PMIx store puts each record as the value of a PMIx key.
  *
- * The functions do no I/O, use little endian on every machine, and check all input.
+ * The functions do no I/O, encode numbers in little endian on every machine, and check all input.
  */
 #ifndef DDP_STORE_RECORD_H
 #define DDP_STORE_RECORD_H
@@ -42,34 +42,34 @@ struct ddp_record {
 	uint64_t job;	  /* hash of the job's name */
 	uint32_t rank, size, fence, pid;
 	uint64_t length; /* bytes of the body */
-	/* CRC-32C of the body; 0 for a table, whose records have checksums */
+	/* CRC-32C of the body; 0 for a table, in which each record has its own checksum */
 	uint32_t check;
 	char release[24];
 	char host[64];
 };
 
 /*
- * Fill [record] with the process of [identity]. The members kind, meeting, fence, length and check
- * are left to the caller.
+ * Initialize [record] for the process of [identity]. The caller sets the members kind, meeting,
+ * fence, length and check.
  * Returns 0, or DDP_ERR_SYSTEM if the system has no random numbers.
  */
 int ddp_record_init(struct ddp_record *record, const struct ddp_identity *identity,
 		    struct ddp_error *error);
 
-/* Set the members length and check of [record] for [body]. */
+/* Set the members length and check of [record] to the length and the checksum of [body]. */
 void ddp_record_seal(struct ddp_record *record, const void *body, size_t size);
 
 void ddp_record_encode(const struct ddp_record *record, uint8_t head[DDP_RECORD_HEAD]);
 
 /*
- * Decode the head at the start of [data]. Error texts call the data [name].
+ * Decode the head at the start of [data]. [name] is the name of the data in error texts.
  * Returns 0, or DDP_ERR_FORMAT if there is no valid head.
  */
 int ddp_record_decode(struct ddp_record *record, const void *data, size_t size, const char *name,
 		      struct ddp_error *error);
 
 /*
- * Check that [record] has the release, the job and the number of ranks of [mine].
+ * Check that [record] has the same release, job and number of ranks as [mine].
  * Returns 0, or DDP_ERR_MISMATCH with a text that names the two ranks that wrote the records.
  */
 int ddp_record_match(const struct ddp_record *record, const struct ddp_record *mine,
@@ -109,9 +109,9 @@ uint8_t *ddp_values_encode(const struct ddp_values *values, const struct ddp_rec
 			   size_t *size);
 
 /*
- * Copy the value of [key] in [body] to [value]. On entry, [size] is the capacity of [value]; on
- * return, it is the size of the key's value. [rank] is for messages.
- * Returns 0; DDP_ERR_ARGUMENT if the key is missing; DDP_ERR_FORMAT if the value does not fit or
+ * Find [key] in [body], and copy its value to [value]. On entry, [size] is the capacity of [value].
+ * On return, it is the size of the key's value. [rank] is the rank that messages name.
+ * Returns 0; DDP_ERR_ARGUMENT if the key is missing; or DDP_ERR_FORMAT if the value does not fit or
  * [body] is damaged.
  */
 int ddp_values_get(const uint8_t *body, size_t length, int rank, const char *key, void *value,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store.c - method "single", the choice of a method, and functions common to all methods */
+/* store.c - choice of the rendezvous method, common functions, and the method "single" */
 #include "config.h"
 
 #include <stdio.h>
@@ -100,7 +100,7 @@ static const struct ddp_store_method single_method = {
 static const struct row {
 	const char *name;
 	const struct ddp_store_method *method; /* NULL if the method is a module */
-	/* environment variable without which the module is not opened */
+	/* environment variable that must be set for the method's module to be opened, or NULL */
 	const char *variable;
 	const char *hint;
 } rows[] = {
@@ -112,7 +112,7 @@ static const struct row {
 enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
 
 /*
- * Returns the method of [row] if the method works in this job; else NULL, with the reason in
+ * Returns the method of [row] if it works in this job. Otherwise returns NULL, with the reason in
  * [error].
  */
 static const struct ddp_store_method *probe(const struct row *row,
@@ -163,7 +163,7 @@ static const struct ddp_store_method *first(const struct ddp_identity *identity,
 	struct ddp_error why = {0};
 	size_t used = 0;
 
-	/* A single rank uses the method "single", even if another method would work. */
+	/* For a single rank, use the method "single", even if another method would work. */
 	if (identity->size == 1)
 		return &single_method;
 	for (int i = 0; i < ROWS; i++) {
@@ -201,8 +201,8 @@ int ddp_store_open(struct ddp_store **store, const char *name, const struct ddp_
 			      method->head.name, *identity->directory ? ", " : "",
 			      identity->directory);
 	/*
-	 * Start the watch here, so that it uses libddp's clock and not the one in the method's
-	 * module.
+	 * Start the watch in libddp, so that it uses libddp's clock and not the clock in the
+	 * method's module.
 	 */
 	(void)ddp_watch_now(watch);
 	ddp_watch_block();

@@ -2,10 +2,10 @@
 /*
  * store.h - rendezvous: ranks that know only their numbers exchange small keys and values
  *
- * Each rank publishes the data with which other ranks can reach it over faster channels. The order
- * of calls is put..., fence, get..., repeatedly. A fence waits for all ranks; then their values can
- * be read. The methods are file, pmix (a module) and single. A caller need not know which method is
- * used.
+ * Each rank publishes the data with which other ranks can reach it over faster channels. First each
+ * rank puts its values, then it calls fence, and then it gets values of other ranks. This can be
+ * repeated. A fence waits for all ranks; after it, their values can be read. The methods are file,
+ * pmix (a module) and single. Callers use all methods in the same way.
  *
  * store/ calls base/ and identity/. Start reading in store.c, then the opening comment of
  * file-store.c, which is the protocol of the rendezvous directory.
@@ -35,25 +35,25 @@ struct ddp_store_method {
 	struct ddp_module_head head; /* kind "store" */
 
 	/*
-	 * Returns 1 if the method works in this job, or 0 with the reason in [error]. Must not
-	 * wait.
+	 * Returns 1 if the method works in this job. Otherwise returns 0, with the reason in
+	 * [error]. This function must not wait.
 	 */
 	int (*probe)(const struct ddp_identity *identity, struct ddp_error *error);
 
 	/*
-	 * Open a store. Returns 0 with [store], whose method-specific members are set, or
-	 * DDP_ERR_x. close() frees the store.
+	 * Open a store. Returns 0 and sets [store], or returns DDP_ERR_x. Only the members that the
+	 * method adds are set; the caller sets the common members. close() frees the store.
 	 */
 	int (*open)(struct ddp_store **store, const struct ddp_identity *identity,
 		    const struct ddp_watch *watch, struct ddp_error *error);
 
-	/* As ddp_store_fence(). The values of this rank are in store->values. */
+	/* Do the work of ddp_store_fence(). store->values has the values of this rank. */
 	int (*fence)(struct ddp_store *store, const struct ddp_watch *watch,
 		     struct ddp_error *error);
 
 	/*
-	 * Set [body] to the keys and values that [rank] put before the last fence. They stay valid
-	 * until the next call.
+	 * Set [body] to the keys and values that [rank] put before the last fence. The body is
+	 * valid until the next call.
 	 * Returns 0, DDP_ERR_FORMAT if the record is damaged, or another DDP_ERR_x.
 	 */
 	int (*read)(struct ddp_store *store, int rank, const uint8_t **body, size_t *length,
@@ -62,26 +62,26 @@ struct ddp_store_method {
 	/* As ddp_store_abort(). */
 	void (*abort)(struct ddp_store *store, const char *text);
 
-	/* If a rank has aborted, set store->abort. Must take little time. */
+	/* If a rank has aborted, copy its message to store->abort. This function must be fast. */
 	void (*poll_abort)(struct ddp_store *store);
 
-	/* Free everything except store->values. [clean] is that of ddp_store_close(). */
+	/* Free everything except store->values. [clean] is the argument of ddp_store_close(). */
 	void (*close)(struct ddp_store *store, bool clean);
 };
 
 extern const struct ddp_store_method ddp_store_file;
 
 /*
- * Make the rendezvous directory again if the ranks of an earlier world have removed it. Does
- * nothing if srun makes the directory.
+ * Create the rendezvous directory again if the ranks of an earlier world have removed it. If srun
+ * creates the directory, do nothing.
  * Returns 0 or DDP_ERR_FILE.
  */
 int ddp_store_make_directory(const struct ddp_identity *identity, struct ddp_error *error);
 
 /*
- * Choose a method and open it. [name] is the method; NULL: DDP_METHOD or, if it is unset, the first
- * method of file, pmix, single that works. single is for one rank only. [identity] must outlive the
- * store.
+ * Choose a method, and open a store with it. [name] is the name of the method. If [name] is NULL,
+ * DDP_METHOD is used or, if that is unset, the first method that works of file, pmix and single.
+ * The method single is for one rank only. [identity] must exist as long as the store.
  * Returns 0; DDP_ERR_UNSUPPORTED with the reason for each method; or the error of the method's
  * open().
  */
@@ -111,20 +111,20 @@ int ddp_store_get(struct ddp_store *store, int rank, const char *key, void *valu
 		  struct ddp_error *error);
 
 /*
- * Try to publish [text] to all ranks. Only the first rank's text has an effect. Not
- * async-signal-safe.
+ * Try to publish [text] to all ranks. If several ranks call this, only the text of the first rank
+ * is published. Not async-signal-safe.
  */
 void ddp_store_abort(struct ddp_store *store, const char *text);
 
 /*
- * Returns the message of a rank that aborted, with its rank and node, or NULL. Can be called a few
- * times per second.
+ * Returns the message of a rank that aborted, with its rank and node, or NULL if no rank has. May
+ * be called a few times per second.
  */
 const char *ddp_store_aborted(struct ddp_store *store);
 
 /*
- * Free the store. [clean] is true if all ranks have succeeded, so that the store's files can be
- * removed. NULL is legal.
+ * Free the store, which may be NULL. [clean] is true if all ranks have succeeded. Then the store's
+ * files are removed.
  */
 void ddp_store_close(struct ddp_store *store, bool clean);
 

@@ -46,8 +46,8 @@ void ddp_exchange_start(struct ddp_exchange *exchange, const struct ddp_column *
 	exchange->call = call;
 	exchange->watch = watch;
 	/*
-	 * The tag has the number of the call and a hash of its arguments. Each message that arrives
-	 * must have the same tag.
+	 * The tag has the number of the call and a hash of its arguments. All messages of the call
+	 * must have this tag.
 	 */
 	exchange->tag = (uint64_t)call->sequence << 32 | call->check;
 	exchange->now = exchange->busy = exchange->checked = ddp_watch_now(watch);
@@ -55,7 +55,7 @@ void ddp_exchange_start(struct ddp_exchange *exchange, const struct ddp_column *
 	ddp_error_clear(&exchange->error);
 }
 
-/* Prefix of notes whose error is DDP_ERR_MISMATCH. */
+/* Start of the text of each note whose error is DDP_ERR_MISMATCH. */
 #define MISMATCH_NOTE "mismatch: "
 
 void ddp_column_note(const struct ddp_host_engine *engine, struct ddp_host *host, int status,
@@ -68,8 +68,8 @@ void ddp_column_note(const struct ddp_host_engine *engine, struct ddp_host *host
 }
 
 /*
- * End the call with [status]: report the failure to the other ranks, and cancel the call's
- * messages.
+ * End the call with [status]. Report the failure to the other ranks, and cancel the messages of the
+ * call.
  */
 static int fail(struct ddp_exchange *exchange, int status)
 {
@@ -149,8 +149,8 @@ static int handle_loss(struct ddp_exchange *exchange, int rank)
 }
 
 /*
- * Check first for a note, then for a lost rank: a rank that aborts sends a note before its
- * connection is lost.
+ * Check for a note before checking for a lost rank, because a rank that aborts sends a note before
+ * its connection is lost.
  */
 static int check_peers(struct ddp_exchange *exchange)
 {
@@ -164,7 +164,7 @@ static int check_peers(struct ddp_exchange *exchange)
 	return handle_loss(exchange, peer);
 }
 
-/* Returns the nanoseconds within which a rank must answer a query. */
+/* Returns the time within which a rank must answer a query, in nanoseconds. */
 static uint64_t answer_time(const struct ddp_exchange *exchange)
 {
 	double half = exchange->watch->limit / 2;
@@ -198,8 +198,8 @@ static int find_silent(struct ddp_exchange *exchange, const struct ddp_message *
  * A waiting rank answers a query, so the error names a rank that does not answer. If all partners
  * answer, the missing rank is in another column or is not a partner of this rank. Then one of the
  * missing rank's own partners detects it when its wait ends, at most one time limit later, and
- * reports it to all ranks. If [message] arrives in the meantime, continue: perhaps only this
- * process was stopped.
+ * reports it to all ranks. If [message] arrives before an error is found, the call continues,
+ * because perhaps only this process was stopped.
  */
 static int handle_timeout(struct ddp_exchange *exchange, const struct ddp_message *message)
 {
@@ -302,9 +302,9 @@ static int check_message(struct ddp_exchange *exchange, const struct ddp_message
 }
 
 /*
- * Returns 0 if the engine has started a message. Otherwise ends the call: with the failure of a
- * peer if the engine reports one, else with the engine's error [status], whose text is in
- * exchange->error.
+ * Returns 0 if [status] is 0, that is, if the engine has started a message. Otherwise ends the
+ * call. Its error is the failure of a peer if the engine reports one, else the engine's error
+ * [status], whose text is in exchange->error.
  */
 static int started(struct ddp_exchange *exchange, int status)
 {

@@ -2,10 +2,10 @@
 /*
  * exchange.h - the messages of one collective call of a column
  *
- * A function that returns an int returns a negative DDP_ERR_x if the call has failed. Before it
- * returns, it sends a note with the error's text to the other members and cancels all messages, so
- * that neither messages nor data are in use any longer. ddp_exchange_end() returns the text of the
- * error.
+ * A function that returns an int returns a negative DDP_ERR_x if the call has failed. Before the
+ * function returns an error, it sends a note with the error's text to the other members, and
+ * cancels all messages. After that, the engine no longer uses the messages and their data.
+ * ddp_exchange_end() returns the text of the error.
  */
 #ifndef DDP_WIDE_EXCHANGE_H
 #define DDP_WIDE_EXCHANGE_H
@@ -14,7 +14,7 @@
 
 struct ddp_message {
 	struct ddp_host_request request;
-	size_t bytes; /* for a receive: bytes that must arrive */
+	size_t bytes; /* for a receive, the number of bytes that must arrive */
 	int member;
 	bool receive;
 };
@@ -23,12 +23,12 @@ struct ddp_exchange {
 	const struct ddp_column *column;
 	const struct ddp_column_call *call;
 	const struct ddp_watch *watch;
-	uint64_t tag;  /* tag of all messages of the call */
+	uint64_t tag;  /* tag that all messages of the call have */
 	uint64_t now;  /* awake time at the end of the last step */
 	uint64_t busy; /* awake time at which a message last made progress */
 	/* awake time of the last check of the watch and of the engine's events */
 	uint64_t checked;
-	bool noted; /* another rank has already reported the failure to all */
+	bool noted; /* another rank has already reported this failure to all ranks */
 	struct ddp_error error;
 };
 
@@ -36,9 +36,9 @@ void ddp_exchange_start(struct ddp_exchange *exchange, const struct ddp_column *
 			const struct ddp_column_call *call, const struct ddp_watch *watch);
 
 /*
- * Start to send to [member], or to receive exactly [bytes] from it. Messages between two members
- * arrive in order. [message] must remain valid until ddp_exchange_test() or ddp_exchange_wait() has
- * returned that it is complete.
+ * Start to send a message to [member], or to receive a message of exactly [bytes] from [member].
+ * Messages between two members arrive in order. [message] must remain valid until
+ * ddp_exchange_test() or ddp_exchange_wait() has returned that it is complete.
  */
 int ddp_exchange_send(struct ddp_exchange *exchange, struct ddp_message *message, int member,
 		      const void *data, size_t bytes);
@@ -46,8 +46,8 @@ int ddp_exchange_recv(struct ddp_exchange *exchange, struct ddp_message *message
 		      void *data, size_t bytes);
 
 /*
- * Send a note with the error of this rank to all peers. Peers that wait fail with it, and with
- * [status] if that is DDP_ERR_MISMATCH, else with DDP_ERR_ABORTED.
+ * Send a note to all peers that contains [text], the error of this rank. The wait of each peer then
+ * fails with this text. Its status is DDP_ERR_MISMATCH if [status] is, else DDP_ERR_ABORTED.
  */
 void ddp_column_note(const struct ddp_host_engine *engine, struct ddp_host *host, int status,
 		     const char *text);
@@ -67,14 +67,14 @@ int ddp_exchange_test(struct ddp_exchange *exchange, struct ddp_message *message
 
 /*
  * Make progress. If no message can make progress, wait for events. Then check the conditions that
- * end the wait: the watch, and failed peers. The caller waits for [message]; an error names its
- * member.
+ * end the wait: the watch, and failed peers. [message] is the message for which the caller waits;
+ * the text of an error names its member.
  */
 int ddp_exchange_step(struct ddp_exchange *exchange, const struct ddp_message *message);
 
 int ddp_exchange_wait(struct ddp_exchange *exchange, struct ddp_message *message);
 
-/* End the call. Returns [status]; if it is negative, its text is in [error]. */
+/* End the call. Returns [status]. If [status] is negative, sets [error] to its text. */
 int ddp_exchange_end(const struct ddp_exchange *exchange, int status, struct ddp_error *error);
 
 #endif /* DDP_WIDE_EXCHANGE_H */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* host.c - find an engine for host memory by its name */
+/* host.c - find the engine that has a given name */
 #include "config.h"
 
 #include <string.h>

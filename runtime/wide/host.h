@@ -55,9 +55,9 @@ typedef void ddp_host_end(void *owner, int status, const char *text);
 
 struct ddp_host_setup {
 	int rank, size;
-	/* ends open() early; its owner is also the argument of end() */
+	/* watch that can end open(); its [owner] is also passed to [end] */
 	const struct ddp_watch *watch;
-	/* called by an engine whose library cannot return an error */
+	/* function for an engine whose library cannot return an error */
 	ddp_host_end *end;
 	const struct ddp_log *log;
 };
@@ -66,34 +66,34 @@ struct ddp_host_engine {
 	struct ddp_module_head head; /* kind "wide" */
 
 	/*
-	 * Microseconds that ddp_exit() waits after a failure. Needed if the exit of this process
-	 * ends other processes before they have reported their failure.
+	 * Time that ddp_exit() waits after a failure, in microseconds. Needed if the exit of this
+	 * process ends other processes before they can report the failure.
 	 */
 	unsigned int linger;
 
 	bool all_peers; /* meet() needs the cards of all peers of the column */
 
 	/*
-	 * Initialize the engine and fill in the [card] of this rank. Can wait for other ranks; the
-	 * watch of [setup] ends the wait.
+	 * Initialize the engine, and fill in [card] for this rank. This can wait for other ranks.
+	 * The watch of [setup] ends the wait.
 	 */
 	int (*open)(struct ddp_host **host, const struct ddp_host_setup *setup,
 		    struct ddp_host_card *card, struct ddp_error *error);
 
 	/*
-	 * Connect to the peers in [cards], which call meet() as well: to every peer of the column
-	 * if [all_peers] is set, else to those of ddp_column_partners(). DDP_ERR_TIMEOUT names a
-	 * peer that did not connect. Of the functions below, only close() may be called before
-	 * meet().
+	 * Connect to peers, which call meet() at the same time: if [all_peers] is set, to every
+	 * peer of the column, else to the peers of ddp_column_partners(). [cards] contains the
+	 * cards of these peers. The text of DDP_ERR_TIMEOUT names a peer that did not connect.
+	 * Before meet(), no function below may be called except close().
 	 */
 	int (*meet)(struct ddp_host *host, const struct ddp_host_card *cards, int count,
 		    const struct ddp_watch *watch, struct ddp_error *error);
 
 	/*
 	 * Start a message. [request] must remain valid while its status is 0. recv() receives the
-	 * next message of [peer]. It ends with DDP_ERR_MISMATCH if that message is longer than
-	 * [bytes], or with DDP_ERR_PEER if the connection ends. A message has at most
-	 * DDP_HOST_MESSAGE bytes.
+	 * next message of [peer]. The receive ends with DDP_ERR_MISMATCH if that message is longer
+	 * than [bytes], or with DDP_ERR_PEER if the connection ends. [bytes] is at most
+	 * DDP_HOST_MESSAGE.
 	 */
 	int (*send)(struct ddp_host *host, int peer, uint64_t tag, const void *data, size_t bytes,
 		    struct ddp_host_request *request, struct ddp_error *error);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mpi.c - the engine that moves host memory over MPI (ddp_mpi.so), for high-speed fabrics
+ * mpi.c - the engine ddp_mpi.so, which sends data in host memory over MPI, for high-speed networks
  *
  * The ranks of a column have two communicators: one for messages, and one for control messages (an
- * abort note, a liveness query and its answer). MPI guarantees only 15 bits for a tag, so a message
- * carries a hash of the tag of host.h. The receiver compares the hash.
+ * abort note, a liveness query and its answer). MPI guarantees only 15 bits for a tag. So the MPI
+ * tag of a message is a hash of its tag in host.h, and the receiver compares the hashes.
  *
  * If an MPI call returns an error, this rank reports the call and MPI's text, and exits. A call
  * that does not return is detected by the other ranks, at their time limit.
@@ -22,13 +22,13 @@
 #include "base/bounded.h"
 #include "host.h"
 
-/* Nanoseconds between two polls in a wait. MPI has no descriptor to wait on. */
+/* Time between two polls during a wait, in nanoseconds. MPI has no descriptor to wait on. */
 #define POLL_NS 100000u
-/* Seconds to wait for a cancelled message, and for notes at the end. */
+/* Time to wait for cancelled messages, and at the end for notes to be sent, in seconds. */
 #define FLUSH_S 0.05
 /*
- * Microseconds that a rank waits after a failure, because its exit may end the step before other
- * ranks have reported the failure.
+ * Time that a rank waits after a failure before it exits, in microseconds. Its exit may end the
+ * whole step, before other ranks have reported the failure.
  */
 #define LINGER_US 1500000u
 
@@ -66,8 +66,8 @@ struct slot {
 enum { INBOX = 0 }; /* number of the slot that receives control messages */
 
 /*
- * Maximum number of requests: the messages of one collective, and the control messages for each
- * peer (a note, a query, answers).
+ * Maximum number of MPI requests at the same time: the messages of one collective, and for each
+ * peer the control messages (a note, a query, answers).
  */
 #define SLOTS(size) (64 + 4 * (size))
 
@@ -149,7 +149,7 @@ static void receive_control(struct ddp_host *host)
 	     MPI_ANY_TAG, host->control, &host->requests[INBOX]);
 }
 
-/* [text] must remain valid until it is sent. */
+/* Send a control message to [peer]. [text] must remain valid until the message was sent. */
 static void send_control(struct ddp_host *host, int peer, enum control kind, const char *text)
 {
 	if (host->control == MPI_COMM_NULL || host->frozen || peer == host->rank ||
@@ -189,7 +189,7 @@ static int hash_of(uint64_t tag)
 	return (int)(tag * UINT64_C(0x9e3779b97f4a7c15) >> (64 - TAG_BITS));
 }
 
-/* The request at index [at] has ended: free its slot, and move the last request to this index. */
+/* Request [at] has ended: free its slot, and move the last request to this index. */
 static void end_request(struct ddp_host *host, int at, const MPI_Status *status)
 {
 	const struct slot slot = host->slots[at];
@@ -230,7 +230,7 @@ static int progress(struct ddp_host *host)
 	return happened;
 }
 
-/* Start to send from [data], or to receive to [data]. */
+/* Start to send [bytes] from [data] to [peer], or to receive [bytes] from [peer] to [data]. */
 static int start(struct ddp_host *host, int peer, struct slot slot, void *data, size_t bytes,
 		 struct ddp_error *error)
 {
@@ -284,8 +284,8 @@ static bool has_messages(const struct ddp_host *host)
 }
 
 /*
- * Cancel all receives. MPI cancels only receives for which nothing has arrived. If MPI still uses
- * other buffers after FLUSH_S, it is not called any more.
+ * Cancel all receives. MPI cancels only receives for which no data has arrived. If MPI still uses
+ * the buffers of other receives after FLUSH_S, MPI is not called any more.
  */
 static void mpi_cancel(struct ddp_host *host)
 {
@@ -310,8 +310,8 @@ static void initialize(void *argument)
 }
 
 /*
- * Called in a thread that may be abandoned. Restores the signal handlers that MPI and its libraries
- * replace.
+ * Initialize MPI, and then restore the signal handlers that MPI and its libraries have replaced.
+ * Runs in a thread, because the caller may have to abandon the call.
  */
 static void initialize_bounded(void *argument)
 {
@@ -330,7 +330,7 @@ static void show_library(void)
 		(void)dlopen(info.dli_fname, RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD);
 }
 
-/* Describe the loaded library, for example "Open MPI v4.1.4" or "MPICH Version: 4.0.2". */
+/* Write the name of the loaded library, such as "Open MPI v4.1.4" or "MPICH Version: 4.0.2". */
 static void mpi_describe(struct ddp_host *host, char *name, size_t size)
 {
 	char text[MPI_MAX_LIBRARY_VERSION_STRING] = "", *tab;
@@ -434,7 +434,7 @@ static void mpi_close(struct ddp_host *host, bool clean)
 	if (!host)
 		return;
 	/*
-	 * Leave MPI's buffers allocated. The process then exits without MPI_Finalize(), which would
+	 * Do not free MPI's buffers. The process exits without MPI_Finalize(), because that would
 	 * wait for all ranks.
 	 */
 	if (!clean) {
@@ -489,7 +489,7 @@ static int mpi_open(struct ddp_host **opened, const struct ddp_host_setup *setup
 	if (status == 0)
 		status = check_world(host, error);
 	if (status < 0) {
-		free_host(host); /* MPI uses no memory of the engine yet */
+		free_host(host); /* MPI does not use any memory of the engine yet, so free it */
 		return status;
 	}
 	card->rank = setup->rank;
@@ -499,7 +499,7 @@ static int mpi_open(struct ddp_host **opened, const struct ddp_host_setup *setup
 	return 0;
 }
 
-/* Read the rank in MPI_COMM_WORLD from [card], and store it in [worlds]. */
+/* Find out which rank in MPI_COMM_WORLD the peer of [card] has, and store that rank in [worlds]. */
 static int read_card(const struct ddp_host *host, const struct ddp_host_card *card, int *worlds,
 		     struct ddp_error *error)
 {
@@ -527,9 +527,9 @@ struct making {
 };
 
 /*
- * Create the engine's communicators for the ranks. The program's communicators are separate. Called
- * in a thread that may be abandoned: if a rank is missing, or if the fabric does not work, these
- * calls do not return.
+ * Create the engine's communicators, which are separate from the program's communicators. Runs in a
+ * thread, because the caller may have to abandon the call: if a rank is missing, or if the network
+ * does not work, these calls do not return.
  */
 static void make_communicators(void *argument)
 {
@@ -551,8 +551,8 @@ static void make_communicators(void *argument)
 }
 
 /*
- * Call make_communicators() with a time limit. Meanwhile this thread does not call MPI, as no
- * request exists. Frees [ranks] unless an abandoned call still uses them.
+ * Call make_communicators() with a time limit. During this call, this thread does not call MPI,
+ * since there are no requests. Frees [ranks], except if the call was abandoned and still uses them.
  */
 static int join_communicators(struct ddp_host *host, int *ranks, int count,
 			      const struct ddp_watch *watch, struct ddp_error *error)
@@ -591,7 +591,7 @@ static int mpi_meet(struct ddp_host *host, const struct ddp_host_card *cards, in
 		worlds[i] = i == host->rank ? host->own : -1;
 	for (int i = 0; i < count && status == 0; i++)
 		status = read_card(host, &cards[i], worlds, error);
-	/* All ranks create the communicators in the same order, that of world ranks. */
+	/* All ranks must list the communicators' members in the same order: that of world ranks. */
 	for (int i = 0; i < host->size && status == 0; i++) {
 		if (worlds[i] < 0)
 			continue;
@@ -613,7 +613,7 @@ static void send_to_all(struct ddp_host *host, enum control kind, const char *te
 		send_control(host, i, kind, text);
 }
 
-/* Send a note to all peers. Peers keep only the first note, so later ones are not sent. */
+/* Send a note to all peers. Only the first note is sent, since peers ignore later notes. */
 static void mpi_note(struct ddp_host *host, const char *text)
 {
 	if (*host->own_note)

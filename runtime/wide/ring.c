@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ring.c - collectives of a column: rings and chains for large data, recursive doubling and trees
+ * ring.c - collectives of a column: rings and chains for large data; recursive doubling and trees
  * for small data
  */
 #include "config.h"
@@ -9,12 +9,12 @@
 
 #include "exchange.h"
 
-/* Maximum number of pieces that are sent, or received, at the same time. */
+/* Maximum number of pieces in transfer, in each direction. */
 enum { WINDOW = 4 };
 
 /*
- * Data of at most SMALL bytes is sent as a whole, because latency dominates. Larger data is sent in
- * pieces of CHUNK bytes.
+ * Data of at most SMALL bytes is sent as a whole, because its transfer time is mainly latency.
+ * Larger data is sent in pieces of CHUNK bytes.
  */
 #define SMALL (64u << 10)
 #define CHUNK (128u << 10)
@@ -95,8 +95,8 @@ static struct walk walk_from(int part, int steps, int count)
 }
 
 /*
- * Returns whether the sequence contains another piece. At the end of a part, first advances [walk]
- * to the next part.
+ * Returns whether the sequence contains another piece. If the current part has no further piece,
+ * advances [walk] to the next part.
  */
 static bool has_piece(const struct parts *parts, struct walk *walk)
 {
@@ -119,7 +119,7 @@ static void next_piece(struct walk *walk, struct piece *piece)
 	walk->at += piece->bytes;
 }
 
-/* Returns the member at [distance] from this one; a negative distance is backwards. */
+/* Returns the member at [distance] after this member, or before it if [distance] is negative. */
 static int neighbour(const struct ddp_column *column, int distance)
 {
 	return (column->index + column->size + distance) % column->size;
@@ -131,9 +131,9 @@ static char *scratch_of(const struct pipe *pipe, uint64_t number)
 }
 
 /*
- * Start to receive the next piece: to scratch if it will be combined, else directly into [data]. A
- * send of this member's own data may still read that part of [data]. Therefore the k-th receive
- * into [data] waits for the end of the k-th send.
+ * Start to receive the next piece. A piece that will be combined is received to [scratch], and any
+ * other piece directly to [data]. A send of this member's own data may still read the same part of
+ * [data]. Therefore the k-th receive to [data] waits until the k-th send has ended.
  */
 static int begin_receive(struct pipe *pipe)
 {
@@ -156,8 +156,8 @@ static int begin_receive(struct pipe *pipe)
 }
 
 /*
- * Start to send the next piece: one of this member's own, or the oldest that has arrived and was
- * not yet forwarded.
+ * Start to send the next piece. This is a piece of this member's own data, or the oldest piece that
+ * has arrived and was not forwarded yet.
  */
 static int begin_send(struct pipe *pipe)
 {
@@ -198,7 +198,7 @@ static int end_receive(struct pipe *pipe)
 	status = ddp_exchange_test(pipe->exchange, &piece->message);
 	if (status <= 0)
 		return status;
-	/* Pieces that are received into [data] come after all pieces that are combined. */
+	/* All pieces that are combined arrive before the pieces that are received to [data]. */
 	if (pipe->in_done < pipe->in_begun - pipe->in_placed)
 		combine(pipe, piece, scratch_of(pipe, pipe->in_done));
 	pipe->in_done++;
@@ -219,8 +219,8 @@ static int end_send(struct pipe *pipe)
 }
 
 /*
- * Do everything that is possible without waiting. Returns 1 if something was done, 0 if nothing
- * was, or a DDP_ERR_x.
+ * Do everything that is possible without waiting. Returns 1 if anything was done, 0 if nothing was
+ * done, or a DDP_ERR_x.
  */
 static int run_once(struct pipe *pipe)
 {
@@ -262,8 +262,8 @@ static int run_pipe(struct pipe *pipe)
 }
 
 /*
- * Receive [bytes] from member [from] into [in], and send [bytes] from [out] to member [to]. Either
- * member may be -1: none. Returns 0, or a DDP_ERR_x of the exchange.
+ * Receive [bytes] from member [from] to [in], and send [bytes] from [out] to member [to]. If [from]
+ * or [to] is -1, do not receive or not send. Returns 0, or a DDP_ERR_x of the exchange.
  */
 static int move(struct ddp_exchange *exchange, int from, void *in, int to, const void *out,
 		size_t bytes)
@@ -304,8 +304,8 @@ static int power_below(int size)
 }
 
 /*
- * Returns the member that has number [self] in recursive doubling, after [extra] members have
- * combined their data into a neighbour's.
+ * Returns the column index of the member with number [self] in recursive doubling. The numbers
+ * count the members that remain after [extra] members have combined their data with a neighbour's.
  */
 static int member_at(int self, int extra)
 {
@@ -340,8 +340,8 @@ struct reduction {
 };
 
 /*
- * Receive [member]'s data, and combine it with this member's. If [both], also send this member's
- * data. The lower member's data is the first operand.
+ * Receive [member]'s data, and combine it with this member's data. If [both] is true, also send
+ * this member's data. The data of the lower member is the first operand.
  */
 static int combine_with(struct reduction *reduction, int member, bool both)
 {
@@ -436,8 +436,8 @@ int ddp_column_all_reduce(struct ddp_column *column, const struct ddp_column_cal
 /* --- Broadcast ----------------------------------------------------------------------------- */
 
 /*
- * Broadcast by a tree: in each step, every member that has the data sends it to a member at half
- * the distance of the step before.
+ * Broadcast by a tree. In each step, every member that has the data sends it to another member. The
+ * distance to that member halves with each step.
  */
 static int broadcast_small(struct ddp_exchange *exchange, void *data, size_t bytes, int root)
 {
@@ -459,8 +459,8 @@ static int broadcast_small(struct ddp_exchange *exchange, void *data, size_t byt
 }
 
 /*
- * Broadcast by a chain that starts at the root. Each link carries the data once, and all links work
- * at the same time.
+ * Broadcast by a chain of members that starts at the root. Each member sends the data once, to the
+ * next member, and all members send at the same time.
  */
 static int broadcast_large(struct ddp_exchange *exchange, void *data, size_t bytes, int root)
 {
@@ -512,8 +512,8 @@ int ddp_column_all_gather(struct ddp_column *column, const struct ddp_column_cal
 }
 
 /*
- * Dissemination barrier: after k steps, a member knows that the 2^k - 1 members before it have
- * entered.
+ * Dissemination barrier. After k steps, a member knows that the 2^k - 1 members before it have
+ * entered the barrier.
  */
 int ddp_column_barrier(struct ddp_column *column, const struct ddp_column_call *call,
 		       const struct ddp_watch *watch, struct ddp_error *error)

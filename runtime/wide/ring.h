@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ring.h - collectives between groups, over any host engine
+ * ring.h - collectives between groups, with any engine of host.h
  *
  * A column consists of one rank of each group, in the order of the groups. These ranks are its
- * members. The order of additions is fixed. So two runs give the same bits, and all members of a
- * column get the same bits.
+ * members. The order of additions is fixed. So a sum has the same bits in each run and on all
+ * members of a column.
  */
 #ifndef DDP_WIDE_RING_H
 #define DDP_WIDE_RING_H
@@ -74,8 +74,8 @@ int ddp_column_broadcast(struct ddp_column *column, const struct ddp_column_call
 			 struct ddp_error *error);
 
 /*
- * All-gather. Member i contributes bytes [offsets][i] to [offsets][i+1] of [recv]. The members'
- * parts can differ in size.
+ * All-gather of parts whose sizes can differ. Member i contributes bytes offsets[i] to offsets[i+1]
+ * of [recv].
  */
 int ddp_column_all_gather(struct ddp_column *column, const struct ddp_column_call *call, void *recv,
 			  const size_t *offsets, const struct ddp_watch *watch,

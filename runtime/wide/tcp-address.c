@@ -58,7 +58,7 @@ bool ddp_tcp_same_host(const struct ddp_tcp_address *a, const struct ddp_tcp_add
 
 /* --- Interfaces ---------------------------------------------------------------------------- */
 
-/* Returns whether [list], in NCCL's syntax, selects the interface [name]. */
+/* Returns whether [list], which has NCCL's syntax, selects the interface [name]. */
 static bool list_selects(const char *list, const char *name)
 {
 	bool excludes = *list == '^', exact = false;
@@ -100,8 +100,8 @@ static void copy_address(struct ddp_tcp_address *address, const struct ifaddrs *
 }
 
 /*
- * Find the address of the first interface that [list] selects. If [list] is NULL, every interface
- * except a loopback is selected. Returns whether there is one.
+ * Set [address] to the address of the first interface that [list] selects. If [list] is NULL, every
+ * interface except a loopback is selected. Returns whether an interface is selected.
  */
 static bool find_interface(const struct ifaddrs *interfaces, const char *list,
 			   struct ddp_tcp_address *address)
@@ -111,7 +111,7 @@ static bool find_interface(const struct ifaddrs *interfaces, const char *list,
 	for (const struct ifaddrs *i = interfaces; i; i = i->ifa_next) {
 		bool loopback = (i->ifa_flags & IFF_LOOPBACK) != 0;
 
-		/* An exclusion list (beginning with "^") never selects the loopback. */
+		/* Skip the loopback if [list] is an exclusion list, which begins with "^". */
 		if (!ddp_tcp_can_use(i) || (list && !list_selects(list, i->ifa_name)) ||
 		    (loopback && (!list || *list == '^')))
 			continue;
@@ -144,7 +144,7 @@ static const struct ifaddrs *find_owner(const struct ifaddrs *interfaces,
 	return NULL;
 }
 
-/* List the interfaces that are up, such as "lo, eth0", for a message. */
+/* Write the names of the interfaces that are up to [text], such as "lo, eth0", for a message. */
 static void list_interfaces(const struct ifaddrs *interfaces, char *text, size_t size)
 {
 	size_t used = 0;
@@ -165,8 +165,8 @@ static void list_interfaces(const struct ifaddrs *interfaces, char *text, size_t
 /* --- The route to rank 0's node ------------------------------------------------------------ */
 
 /*
- * Find the local address from which packets to [target] are sent. Sends nothing. Returns whether
- * there is a route.
+ * Find the local address from which packets to [target] are sent, without sending any. Returns
+ * whether there is a route.
  */
 static bool find_route(const struct addrinfo *target, struct ddp_tcp_address *address)
 {
@@ -182,14 +182,14 @@ static bool find_route(const struct addrinfo *target, struct ddp_tcp_address *ad
 	close(fd);
 	if (found)
 		*port_of(address) = 0;
-	/* A link-local address is valid only on its own link. */
+	/* Reject a link-local address, which other links cannot reach. */
 	return found && !(address->any.sa_family == AF_INET6 &&
 			  IN6_IS_ADDR_LINKLOCAL(&address->v6.sin6_addr));
 }
 
 /*
- * Returns whether [name] itself means this host, such as localhost; then all ranks are on this
- * host.
+ * Returns whether [name], without being resolved, means this host, as "localhost" does. If so, all
+ * ranks are on this host.
  */
 static bool spells_loopback(const char *name)
 {
@@ -327,8 +327,8 @@ static int listen_on(const struct ddp_tcp_address *address)
 }
 
 /*
- * Listen on a free port from [first] to [last]. The ranks of a node begin their search at different
- * ports.
+ * Listen on a free port from [first] to [last]. The ranks of a node search from different ports, so
+ * that they do not try the same ports at the same time.
  */
 static int listen_in(struct ddp_tcp_address *address, unsigned int first, unsigned int last)
 {

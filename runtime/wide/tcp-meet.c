@@ -88,10 +88,10 @@ struct handshake {
 
 struct meeting {
 	struct ddp_tcp_meeting *public;
-	struct handshake *ours; /* [count]: connections that this rank opens */
-	/* [MOST_PENDING]: incoming connections; stored behind [ours] */
+	struct handshake *ours; /* array of [count] connections that this rank opens */
+	/* array of MOST_PENDING incoming connections, stored after [ours] in the same memory */
 	struct handshake *theirs;
-	struct pollfd *polled; /* entries for all handshakes and the listener */
+	struct pollfd *polled; /* entries for poll(): the listener, then all handshakes */
 	int missing;	       /* number of partners that are not connected */
 	int rejected;	       /* number of connections that were closed without a valid proof */
 	char rejected_from[DDP_TCP_TEXT];
@@ -104,7 +104,7 @@ static bool connects(int rank, int partner)
 
 /* --- Proofs -------------------------------------------------------------------------------- */
 
-/* Compute the proof of one side. [role] is "connect" or "listen ". */
+/* Compute the proof of one side, and write it to [proof]. [role] is "connect" or "listen ". */
 static void make_proof(const struct ddp_tcp_meeting *meeting, const struct handshake *handshake,
 		       const char role[8], uint8_t proof[static DDP_HASH_SIZE])
 {
@@ -132,8 +132,8 @@ static bool is_proof(const struct ddp_tcp_meeting *meeting, const struct handsha
 /* --- Sockets ------------------------------------------------------------------------------- */
 
 /*
- * Send without waiting; the buffer of a new connection is large enough. Returns 0, or -1 with errno
- * set.
+ * Send [data] without waiting. The send buffer of a new connection is always large enough. Returns
+ * 0, or -1 with errno set.
  */
 static int send_all(int fd, const void *data, size_t size)
 {
@@ -147,8 +147,8 @@ static int send_all(int fd, const void *data, size_t size)
 }
 
 /*
- * Receive up to [size] bytes into the handshake's buffer. Returns 1 if all bytes have arrived, 0 if
- * some are missing, -1 if the connection has ended.
+ * Receive bytes into the handshake's buffer until it contains [size] bytes, without waiting.
+ * Returns 1 if it does, 0 if some are still missing, or -1 if the connection has ended.
  */
 static int receive(struct handshake *handshake, size_t size)
 {
@@ -201,14 +201,14 @@ static void drop(struct handshake *handshake)
 	handshake->received = 0;
 }
 
-/* Both sides are authenticated: give the socket to the partner. */
+/* End a handshake in which both sides are authenticated: pass the socket to the partner's entry. */
 static void finish(struct meeting *meeting, struct handshake *handshake)
 {
 	struct ddp_tcp_partner *partner = handshake->partner;
 
 	/*
-	 * The same rank connects again. Its first connection failed before this rank's proof
-	 * arrived there.
+	 * The partner connects for the second time, because its first connection failed before this
+	 * rank's proof had arrived. Close the first connection.
 	 */
 	if (partner->fd >= 0)
 		ddp_fork_close_socket(partner->fd);
@@ -257,7 +257,7 @@ static void start_connecting(const struct ddp_tcp_meeting *meeting, struct hands
 		retry_later(meeting, handshake, errno);
 		return;
 	}
-	/* Send from the interface that the user chose, or that has the route. */
+	/* Send from this rank's address: of the interface that the user chose, or of the route. */
 	if (from.any.sa_family == to->any.sa_family)
 		bind(handshake->fd, &from.any, ddp_tcp_address_size(&from));
 	if (connect(handshake->fd, &to->any, ddp_tcp_address_size(to)) < 0 && errno != EINPROGRESS)
@@ -319,8 +319,8 @@ static void reject(struct meeting *meeting, struct handshake *handshake)
 }
 
 /*
- * Close the oldest connection without a HELLO or, if all have sent one, the oldest. Returns its
- * entry, or NULL if no connection is pending.
+ * Close the oldest pending connection that has not sent HELLO. If all have sent it, close the
+ * oldest. Returns the entry of the closed connection, or NULL if no connection is pending.
  */
 static struct handshake *reject_oldest(struct meeting *meeting)
 {
@@ -450,7 +450,7 @@ static int cannot_connect(const struct ddp_tcp_meeting *meeting,
 			     partner->card.address.interface, why);
 }
 
-/* Fail before the deadline if a partner cannot be reached. */
+/* If a partner cannot be reached, fail without waiting for the deadline. */
 static int check_tries(const struct meeting *meeting, uint64_t now, struct ddp_error *error)
 {
 	const struct ddp_tcp_meeting *public = meeting->public;
@@ -493,15 +493,15 @@ static int report_missing(const struct meeting *meeting, struct ddp_error *error
 			     public->own.address.interface, public->watch->limit);
 }
 
-/* Wait at most [milliseconds] for events, and handle them. */
+/* Wait for events, but at most for [milliseconds], and handle them. */
 static int handle_events(struct meeting *meeting, int milliseconds, struct ddp_error *error)
 {
 	struct pollfd *listener = meeting->polled, *polled = listener + 1;
 	int ours = meeting->public->count, count = ours + MOST_PENDING;
 
 	/*
-	 * Omit unused entries, since poll() refuses more entries than the limit of open
-	 * descriptors.
+	 * Omit unused entries at the end, since poll() fails if there are more entries than the
+	 * limit of open descriptors.
 	 */
 	while (count > 0 && meeting->ours[count - 1].fd < 0)
 		count--;
@@ -517,7 +517,7 @@ static int handle_events(struct meeting *meeting, int milliseconds, struct ddp_e
 			continue_ours(meeting, &meeting->ours[i]);
 		else if (polled[i].revents)
 			continue_theirs(meeting, &meeting->ours[i]);
-	/* Accept last, because new connections can reuse entries that were polled. */
+	/* accept new connections last, because they can reuse entries that were just handled */
 	return listener->revents ? accept_all(meeting, error) : 0;
 }
 

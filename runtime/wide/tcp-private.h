@@ -3,7 +3,7 @@
  * tcp-private.h - declarations shared by the files of the TCP engine
  *
  * tcp-address.c chooses the address on which a rank listens. tcp-meet.c connects and authenticates
- * the ranks. tcp.c is the engine: it moves messages.
+ * the ranks. tcp.c is the engine, which sends and receives messages.
  */
 #ifndef DDP_WIDE_TCP_PRIVATE_H
 #define DDP_WIDE_TCP_PRIVATE_H
@@ -26,7 +26,7 @@ struct ddp_tcp_address {
 		struct sockaddr_in v4;
 		struct sockaddr_in6 v6;
 	};
-	/* name of the interface with this address; "": unknown */
+	/* name of the interface that has this address, or "" if it is unknown */
 	char interface[IF_NAMESIZE];
 };
 
@@ -80,7 +80,7 @@ int ddp_tcp_listen(struct ddp_tcp_address *address, struct ddp_error *error);
 /* Data that a rank publishes in the store, which only ranks of its job can read. */
 struct ddp_tcp_card {
 	uint64_t magic;		       /* DDP_TCP_MAGIC */
-	uint8_t secret[DDP_HASH_SIZE]; /* random, new at each start */
+	uint8_t secret[DDP_HASH_SIZE]; /* random secret, drawn at each start */
 	struct ddp_tcp_address address;
 	char node[64];
 };
@@ -88,7 +88,7 @@ struct ddp_tcp_card {
 /* Change this number when the protocol changes. */
 #define DDP_TCP_MAGIC UINT64_C(0x3170637470646464)
 
-/* A partner of this rank, and the socket to it. */
+/* A partner of this rank, and the socket that is connected to it. */
 struct ddp_tcp_partner {
 	int rank;
 	int fd; /* -1: not connected yet */
@@ -106,11 +106,11 @@ struct ddp_tcp_meeting {
 };
 
 /*
- * Connect this rank and all partners of [meeting], which call this function at the same time. Then
+ * Connect this rank to all partners of [meeting], which call this function at the same time. Then
  * close meeting->listener and set it to -1.
- * Returns 0 with a non-blocking socket in each partner; DDP_ERR_TIMEOUT or DDP_ERR_ENGINE, with a
- * text that names the partner, its node, address and port, and this rank's interface; or the
- * watch's error. The caller must always close the sockets.
+ * Returns 0, with a non-blocking socket in the entry of each partner; DDP_ERR_TIMEOUT or
+ * DDP_ERR_ENGINE, with a text that names the partner, its node, address and port, and this rank's
+ * interface; or the watch's error. The caller must always close the sockets.
  */
 int ddp_tcp_meet(struct ddp_tcp_meeting *meeting, struct ddp_error *error);
 

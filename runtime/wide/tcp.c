@@ -34,23 +34,23 @@
 #include "tcp-private.h"
 
 enum {
-	/* bytes per read, in addition to payload that is read directly to its buffer */
+	/* number of bytes per read, in addition to payload that is read to its destination */
 	STAGING = 16 << 10,
 	SEND_VECTOR = 16,
 };
 
 /*
- * Interval, in nanoseconds, at which progress() polls all connections, including those without a
- * request.
+ * Interval at which progress() polls all connections, in nanoseconds. In between, a call that does
+ * not wait handles only connections with a queued send or receive.
  */
 #define SERVE_NS UINT64_C(1000000)
 
-/* Nanoseconds between two checks whether the peers' hosts respond. */
+/* Time between two checks whether the peers' hosts respond, in nanoseconds. */
 #define CHECK_NS UINT64_C(1000000000)
 
 /*
- * GOODBYE_S: seconds that a clean close waits for the partners' BYE. FLUSH_S: seconds for which any
- * other close tries to send notes.
+ * GOODBYE_S is how long a clean close waits for the partners' BYE, and FLUSH_S how long any other
+ * close tries to send notes. Both are in seconds.
  */
 #define GOODBYE_S 0.8
 #define FLUSH_S 0.05
@@ -65,8 +65,8 @@ enum frame_kind {
 
 struct frame {
 	uint32_t kind;
-	int32_t rank; /* in a NOTE: the rank that aborted */
-	uint64_t tag; /* in DATA: tag of the message */
+	int32_t rank; /* for NOTE, the rank that aborted */
+	uint64_t tag; /* for DATA, the tag of the message */
 	uint64_t bytes;
 };
 
@@ -118,15 +118,15 @@ struct ddp_host {
 	struct ddp_tcp_meeting meeting; /* state of meet(); unused afterwards */
 	struct connection *connections; /* [count] connections */
 	int count;
-	int *index; /* index of the connection to each rank */
+	int *index; /* index, in [connections], of the connection to each rank */
 	struct pollfd *polled;
 	uint64_t served;  /* time at which all connections were last polled */
 	uint64_t checked; /* time at which the peers' hosts were last checked */
 	double limit;	  /* time limit of a wait, in seconds */
 
-	int lost; /* index of the connection that was lost first; -1: none */
+	int lost; /* index of the connection that was lost first, or -1 if none was lost */
 	char why[128];
-	int noted; /* rank that sent the first note; -1: none */
+	int noted; /* rank that sent the first note, or -1 if there was none */
 	char note[DDP_HOST_NOTE];
 };
 
@@ -156,8 +156,8 @@ static struct transfer *take_first(struct queue *queue)
 }
 
 /*
- * Maximum memory, in bytes, of messages without a receive, per connection. The largest message
- * fits. A full stash stops reading.
+ * Maximum memory of the stash of a connection, in bytes. The largest message fits into it. If the
+ * stash is full, the connection is not read.
  */
 #define STASH_MOST (sizeof(struct transfer) + DDP_HOST_MESSAGE)
 
@@ -167,7 +167,7 @@ static size_t memory_of(const struct frame *frame)
 	return sizeof(struct transfer) + frame->bytes;
 }
 
-/* Allocate a transfer, with [bytes] for its data behind it. */
+/* Allocate a transfer, with [bytes] for its data after the struct. */
 static struct transfer *new_transfer(size_t bytes)
 {
 	struct transfer *transfer = malloc(sizeof(*transfer) + bytes);
@@ -237,8 +237,8 @@ static bool has_output(const struct connection *connection)
 }
 
 /*
- * Append [size] bytes of [data] to [vector], without the first [skip]. Returns the part of [skip]
- * that remains.
+ * Append [data], which has [size] bytes, to [vector], but omit its first [skip] bytes. Returns how
+ * many of the [skip] bytes remain to be omitted from the next data.
  */
 static size_t add_vector(struct iovec *vector, int *count, void *data, size_t size, size_t skip)
 {
@@ -248,7 +248,7 @@ static size_t add_vector(struct iovec *vector, int *count, void *data, size_t si
 	return 0;
 }
 
-/* Fill [vector] with the bytes to send next. Returns the number of entries. */
+/* Fill [vector] with the bytes that are sent next. Returns the number of its entries. */
 static int fill_vector(struct connection *connection, struct iovec *vector)
 {
 	size_t skip = connection->sent;
@@ -285,8 +285,8 @@ static bool push(struct ddp_host *host, struct connection *connection)
 			break;
 		if (sent < 0) {
 			/*
-			 * After EPIPE and ECONNRESET continue to receive, because the peer may have
-			 * sent the reason before it closed the connection.
+			 * After EPIPE or ECONNRESET, continue to receive: the peer may have sent
+			 * the reason before it closed the connection.
 			 */
 			if (errno != EPIPE && errno != ECONNRESET)
 				lose(host, connection, strerror(errno));
@@ -318,7 +318,7 @@ static void send_to_all(struct ddp_host *host, const struct connection *except,
 
 /* --- Receiving ----------------------------------------------------------------------------- */
 
-/* A message is complete: finish its receive. */
+/* Finish [receive], because its message is complete. */
 static void deliver(struct transfer *receive, const struct frame *frame)
 {
 	receive->request->tag = frame->tag;
@@ -349,7 +349,7 @@ static bool is_frame(const struct frame *frame)
 }
 
 /*
- * The header of a frame has arrived. Choose the destination of its payload. Returns false if the
+ * Choose the destination of a frame's payload, after its header has arrived. Returns false if the
  * frame cannot be received now, or if it ends the connection.
  */
 static bool start_frame(struct ddp_host *host, struct connection *connection)
@@ -422,7 +422,7 @@ static void end_frame(struct ddp_host *host, struct connection *connection)
 	}
 }
 
-/* Returns the destination for the rest of the payload; NULL: it is not stored. */
+/* Returns the destination of the rest of the payload, or NULL if it is not stored. */
 static char *place_of(struct connection *connection)
 {
 	if (connection->arrived == connection->frame.bytes)
@@ -467,8 +467,8 @@ static void parse(struct ddp_host *host, struct connection *connection)
 }
 
 /*
- * Read the available bytes; payload goes directly to its destination. Returns whether anything was
- * read.
+ * Read the bytes that are available. Payload is read directly to its destination. Returns whether
+ * anything was read.
  */
 static bool pull(struct ddp_host *host, struct connection *connection)
 {
@@ -479,8 +479,8 @@ static bool pull(struct ddp_host *host, struct connection *connection)
 		size_t direct = place ? connection->frame.bytes - connection->arrived : 0;
 		size_t free_bytes = STAGING - connection->staged;
 		/*
-		 * If staging contains bytes, they are the beginning of a header. So no payload is
-		 * pending.
+		 * If [staging] contains bytes, they are the beginning of a header. Then there is no
+		 * payload to read.
 		 */
 		struct iovec vector[] = {{place, direct},
 					 {connection->staging + connection->staged, free_bytes}};
@@ -545,7 +545,7 @@ static int tcp_recv(struct ddp_host *host, int peer, uint64_t tag, void *data, s
 	struct connection *connection = connection_to(host, peer);
 	struct transfer *transfer;
 
-	(void)tag; /* messages match receives in order; the caller compares the tags */
+	(void)tag; /* receives are matched by order, not by tag; the caller compares the tags */
 	request->status = 0;
 	transfer = new_transfer(0);
 	if (!transfer)
@@ -565,9 +565,9 @@ static int tcp_recv(struct ddp_host *host, int peer, uint64_t tag, void *data, s
 }
 
 /*
- * Returns whether the peer's host has acknowledged nothing for half of the limit: neither data, nor
- * probes of an idle connection. A peer that does not read closes its window. Then no data is in
- * flight, and the peer's host acknowledges probes of the window.
+ * Returns whether the peer's host has acknowledged neither data nor probes of an idle connection
+ * for half of the limit. A peer that does not read closes its window. Then no data is sent, and the
+ * peer's host acknowledges the kernel's probes of the window.
  */
 static bool is_host_silent(const struct ddp_host *host, const struct connection *connection)
 {
@@ -640,8 +640,8 @@ static int tcp_progress(struct ddp_host *host, uint64_t nanoseconds)
 }
 
 /*
- * Drop queued messages. If a message is partly sent, send the rest from a copy, so that the
- * following frames stay valid.
+ * Drop the queued messages. If a message is partly sent, copy the rest of the message and send the
+ * copy, so that the peer can read the following frames.
  */
 static void cancel_sends(struct ddp_host *host, struct connection *connection)
 {
@@ -678,7 +678,7 @@ static void tcp_cancel(struct ddp_host *host)
 		struct connection *connection = &host->connections[i];
 
 		cancel_sends(host, connection);
-		/* If a message has partly arrived, discard the rest of it. */
+		/* If a message has arrived in part, discard the rest of the message. */
 		if (connection->target && connection->target->request)
 			connection->target = NULL;
 		finish_all(&connection->receives, DDP_ERR_ABORTED);
@@ -729,8 +729,8 @@ static int tcp_silent(struct ddp_host *host, bool ask, int *first)
 		const struct connection *connection = &host->connections[i];
 
 		/*
-		 * If the connection is blocked, the peer is ahead. Its answer may be queued behind
-		 * messages that this rank does not read yet.
+		 * If the connection is blocked, the peer is running: it is ahead of this rank. Its
+		 * answer may be queued behind messages that this rank does not read yet.
 		 */
 		if (connection->answered || connection->bye || connection->blocked)
 			continue;
@@ -752,8 +752,8 @@ static void tcp_describe(struct ddp_host *host, char *text, size_t size)
 /* --- Start and end ------------------------------------------------------------------------- */
 
 /*
- * Returns whether bytes are queued or, if [goodbyes] is true, whether a partner has neither sent
- * BYE nor closed its connection.
+ * Returns whether bytes are queued on any connection. If [goodbyes] is true, also returns true if
+ * there is a partner that has neither sent BYE nor closed its connection.
  */
 static bool is_busy(const struct ddp_host *host, bool goodbyes)
 {
