@@ -31,7 +31,7 @@
 enum {
 	ATTRIBUTE_MODE = 20,
 	ATTRIBUTE_MPS = 133, /* whether contexts on the device use MPS */
-	MODE_EXCLUSIVE = 3,  /* one process at a time */
+	MODE_EXCLUSIVE = 3,  /* only one process at a time can use the GPU */
 };
 
 bool info_driver_load(struct info_driver *driver)
@@ -42,8 +42,8 @@ bool info_driver_load(struct info_driver *driver)
 	if (!(library INFO_DRIVER_CALLS(LOADED)))
 		return false;
 	/*
-	 * For a MIG slice, cuDeviceGetUuid() returns the UUID of the whole GPU, and
-	 * cuDeviceGetUuid_v2() that of the slice.
+	 * cuDeviceGetUuid_v2() returns the UUID of a MIG slice. For a slice, cuDeviceGetUuid()
+	 * returns the UUID of the whole GPU.
 	 */
 	if (!(*(void **)&driver->slice_uuid = dlsym(library, "cuDeviceGetUuid_v2")))
 		driver->slice_uuid = driver->uuid;
@@ -58,8 +58,8 @@ const char *info_driver_error(const struct info_driver *driver, int status)
 }
 
 /*
- * Load the driver and find [device] by its [index]. Returns false on failure. If the driver refused
- * the device, card->trouble is the reason.
+ * Load the driver, and get the driver's [device] for [index]. Returns false on failure. If the
+ * driver refused the device, stores the reason in card->trouble.
  */
 static bool open_driver(struct info_driver *driver, int index, int *device, struct info_card *card)
 {
@@ -92,8 +92,8 @@ static void fill_device(struct info_card *card)
 				   driver.uuid(whole, device) == 0 &&
 					   memcmp(id, whole, sizeof(id)) != 0);
 	/*
-	 * Use the driver's total, because shares are fractions of it. The management library's
-	 * total is larger.
+	 * card->total is the total reported by the driver, because shares are fractions of it. NVML
+	 * reports a larger one.
 	 */
 	if (card->uuid[0])
 		(void)ddp_gpu_memory(card->uuid, &total, &card->free);
@@ -128,7 +128,7 @@ void info_card_context(struct info_card *card)
 
 struct info_copier {
 	struct info_driver driver;
-	void *context; /* the primary context of the device, which libddp uses too */
+	void *context; /* the device's primary context, which libddp uses as well */
 };
 
 struct info_copier *info_copier_open(int index)
@@ -167,8 +167,8 @@ int info_visible_devices(const char *list)
 }
 
 /*
- * Returns the number of GPUs that the step's tasks on this node use together; 0 if each task has
- * its own GPUs or shards, or if the ranks are not Slurm tasks.
+ * Returns the number of GPUs of the step on this node, if its tasks can use all of them. Returns 0
+ * if each task has its own GPUs or shards, or if the ranks are not Slurm tasks.
  */
 static int whole_gpus(const struct ddp_world *world, int visible)
 {
@@ -181,8 +181,8 @@ static int whole_gpus(const struct ddp_world *world, int visible)
 }
 
 /*
- * Find the index of [device] in Slurm's numbering on the node, because the index in
- * CUDA_VISIBLE_DEVICES may differ between tasks.
+ * Set card->slot to the index of the device in Slurm's numbering on the node. The index in
+ * CUDA_VISIBLE_DEVICES does not identify the device, because it may differ between tasks.
  */
 static void fill_slot(struct info_card *card)
 {
@@ -237,8 +237,8 @@ void info_card_fill(struct info_card *card, const struct ddp_world *world)
 	if (sched_getaffinity(0, sizeof(card->cpus), &card->cpus) == 0)
 		ddp_list_cpus(&card->cpus, card->cpu_list, sizeof(card->cpu_list));
 	/*
-	 * If Slurm does not bind tasks to their CPUs, the mask contains more CPUs than Slurm
-	 * allocated.
+	 * The mask can contain more CPUs than Slurm allocated, if Slurm does not bind tasks to
+	 * CPUs.
 	 */
 	card->own_cpus = CPU_COUNT(&card->cpus);
 	if (allocated && atoi(allocated) > 0 && atoi(allocated) < card->own_cpus)
@@ -257,9 +257,8 @@ void info_card_fill(struct info_card *card, const struct ddp_world *world)
 enum { CONNECT_SECONDS = 3 };
 
 /*
- * Returns a socket that listens on the port of [address], or -1 if the port is in use. Like
- * PyTorch's store, it listens on all addresses of this host, since MASTER_ADDR may belong to
- * another host.
+ * Listen on the port of [address] on all addresses of this host, as PyTorch's store does, since
+ * MASTER_ADDR may belong to another host. Returns a socket, or -1 if the port is in use.
  */
 static int listen_at(const struct addrinfo *address)
 {
@@ -268,7 +267,7 @@ static int listen_at(const struct addrinfo *address)
 
 	if (fd < 0)
 		return -1;
-	/* In IPv4 and IPv6 addresses, family and port are the first members. The rest stays 0. */
+	/* Copy only family and port, which are the first members of IPv4 and IPv6 addresses. */
 	memcpy(&any, address->ai_addr, offsetof(struct sockaddr_in, sin_addr));
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
 	if (bind(fd, (struct sockaddr *)&any, address->ai_addrlen) == 0 && listen(fd, 64) == 0)
@@ -277,7 +276,7 @@ static int listen_at(const struct addrinfo *address)
 	return -1;
 }
 
-/* Returns 0 if the endpoint accepts a connection, else an errno value. */
+/* Try to connect to the endpoint. Returns 0 on success, or an errno value. */
 static int connect_to(const struct addrinfo *address)
 {
 	int fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0), number = 0;
@@ -293,8 +292,8 @@ static int connect_to(const struct addrinfo *address)
 }
 
 /*
- * On rank 0, listen on MASTER_PORT and return the socket. On other ranks, try to connect and return
- * -1.
+ * On rank 0, listen on MASTER_PORT and return the socket. On other ranks, try to connect, store the
+ * result in [card], and return -1.
  */
 static int try_endpoint(struct info_card *card)
 {

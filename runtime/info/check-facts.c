@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * check-facts.c - facts for check-site that need the code of libddp and of the plugin: arguments in
- * plugstack.conf, the rendezvous directory, MPS and the network
+ * check-facts.c - print the facts that the script check-site needs and that only the code of libddp
+ * and of the plugin can find: arguments in plugstack.conf, rendezvous directory, MPS, network
  */
 #include "config.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ddp-info.c - print a table of all ranks, warnings and a self-test; with --check, check the
- * installation of the plugin
+ * ddp-info.c - print a table of all ranks and warnings, and run a self-test. With --check, check
+ * the installation of the plugin
  */
 #include "config.h"
 
@@ -18,7 +18,7 @@
 #include "info.h"
 #include "node-tests.h"
 
-/* Exit statuses that ddp_exit_status() does not return. */
+/* The exit statuses that are not from ddp_exit_status(). */
 enum { EXIT_WRONG = 1, EXIT_USAGE = 2, EXIT_WARNED = 3 };
 
 #define LIMIT_DEFAULT (8u << 20)
@@ -28,7 +28,7 @@ enum { EXIT_WRONG = 1, EXIT_USAGE = 2, EXIT_WARNED = 3 };
 
 struct options {
 	int json, test, device, strict, check, here, preflight; /* flags of options */
-	size_t most; /* limit of the self-test, in bytes; 0: not given */
+	size_t most; /* largest vector of the self-test, in bytes; 0 if not given */
 	const char *nodes, *partition;
 	const char *plan; /* value of --preflight; NULL: not given */
 	double limit;	  /* time limit of --check, in seconds; 0: not given */
@@ -116,9 +116,7 @@ static int finish(int status)
 	return ddp_stdio_flush("ddp-info") < 0 && status == 0 ? EXIT_WRONG : status;
 }
 
-/*
- * Parse the options. Returns -1 to continue, else the exit status, which is the same on every rank.
- */
+/* Parse the options. Returns -1 to continue, or the exit status. All ranks return the same. */
 static int parse(int argc, char **argv, struct options *options)
 {
 	const struct option list[] = {{"json", no_argument, &options->json, true},
@@ -185,7 +183,7 @@ static int parse(int argc, char **argv, struct options *options)
 }
 
 /*
- * Run the check-site of the installation that contains this program. The installation may have been
+ * Become the script check-site. It is in the same installation as this program, which may have been
  * moved. Returns only if check-site cannot be run.
  */
 static int check(const struct options *options)
@@ -230,9 +228,9 @@ static int report(struct ddp *ddp, const struct options *options, const struct i
 }
 
 /*
- * Exchange the cards of all ranks. If GPUs are shared, the first rank of each shared GPU also
- * measures the memory of a CUDA context; measurements of several ranks at a time would disturb each
- * other.
+ * Exchange the cards of all ranks. If GPUs are shared, exchange them again, after the first rank of
+ * each shared GPU has measured the memory of a CUDA context. Only one rank measures it, because
+ * measurements at the same time would disturb each other.
  */
 static int gather(struct ddp *ddp, struct info_card *card, struct info_card *cards)
 {

@@ -21,7 +21,7 @@ static bool same_gpu(const struct info_card *one, const struct info_card *other)
 	return one->slot[0] && strcmp(one->slot, other->slot) == 0;
 }
 
-/* Argument of has_mate(): a GPU is identified by its first rank. */
+/* Argument of has_mate(): selects the ranks on the GPU whose lowest rank is [first]. */
 struct mates {
 	const struct info_card *cards;
 	int first;
@@ -118,7 +118,7 @@ struct facts {
 	struct info_warnings *warnings;
 };
 
-/* Add a warning. Always returns true, for use in the return statement of a rule. */
+/* Add a warning. Always returns true, so that a rule can end with "return condition && warn()". */
 DDP_FORMAT(2, 3) static bool warn(const struct facts *facts, const char *format, ...)
 {
 	struct info_warnings *warnings = facts->warnings;
@@ -133,8 +133,8 @@ DDP_FORMAT(2, 3) static bool warn(const struct facts *facts, const char *format,
 }
 
 /*
- * A rule is called for one rank after the other until it returns true. A rule that warns only about
- * the first matching rank returns true after adding the warning. A rule that warns about all
+ * A rule. It is called for each rank, in rank order, until it returns true. A rule that warns only
+ * about the first matching rank returns true after adding the warning. A rule that warns about all
  * matching ranks always returns false.
  */
 typedef bool rule(const struct facts *facts, const struct info_card *card);
@@ -197,8 +197,8 @@ static bool too_much(const struct facts *facts, const struct info_card *card)
 }
 
 /*
- * Warn about a share with less memory than a CUDA context needs (several hundred MiB). Only one
- * rank of each GPU is reported.
+ * Warn about a share that has less memory than a CUDA context needs, which is several hundred MiB.
+ * Of the ranks on a GPU, only the first with such a share is reported.
  */
 static bool too_small(const struct facts *facts, const struct info_card *card)
 {
@@ -263,8 +263,8 @@ static bool mps_unused(const struct facts *facts, const struct info_card *card)
 }
 
 /*
- * NCCL cannot copy directly to a GPU that the rank does not see, and copies through host memory
- * instead.
+ * Warn if a rank sees only its own GPU. NCCL cannot copy directly to a GPU that the rank does not
+ * see, and copies through host memory instead.
  */
 static bool alone(const struct facts *facts, const struct info_card *card)
 {
@@ -313,9 +313,9 @@ static bool crowded(const struct facts *facts, const struct info_card *card)
 }
 
 /*
- * Returns the number of GPUs of this node if its ranks leave some of them unused, else 0. [card]
- * must be the card of local rank 0. If a rank's device number differs from its local rank, returns
- * 0, because each rank may use several GPUs or see only its own.
+ * Returns the number of GPUs of this node if its ranks leave some of them unused, or else 0. [card]
+ * is the card of the node's local rank 0; for other cards, returns 0. Also returns 0 if the device
+ * numbers are not the local ranks, because then each rank may use several GPUs or see only its own.
  */
 static int count_unused_of(const struct facts *facts, const struct info_card *card)
 {
@@ -371,7 +371,7 @@ static bool unreached(const struct facts *facts, const struct info_card *card)
 		    card->endpoint, card->host, card->why_not);
 }
 
-/* podman and docker provide 64 MiB of /dev/shm by default. */
+/* Warn if /dev/shm is small. By default, podman and docker provide 64 MiB. */
 static bool small_shm(const struct facts *facts, const struct info_card *card)
 {
 	enum { ENOUGH = 512 << 20 };

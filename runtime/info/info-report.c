@@ -106,8 +106,8 @@ static void add_selftest(struct ddp_text *text, const struct info_selftest *test
 }
 
 /*
- * If a node has several ranks, add how they are connected: by shared memory, or by the engine
- * between nodes.
+ * Add a line about how the ranks of one node are connected, if a node has several: by shared
+ * memory, or by the engine that connects nodes.
  */
 static void add_within(struct ddp_text *text, const struct info_report *report)
 {
@@ -155,7 +155,7 @@ void info_report_table(const struct info_report *report, struct ddp_text *out)
 
 /* --- JSON ---------------------------------------------------------------------------------- */
 
-/* Unknown values (an empty text, or the number 0) are written as null. */
+/* Write a text. An unknown value (an empty text, or below the number 0) is written as null. */
 static void put_known(struct ddp_text *out, const char *key, const char *text)
 {
 	ddp_put_string(out, key, *text ? text : NULL);

@@ -2,9 +2,9 @@
 /*
  * info.h - ddp-info: facts about each rank, findings from the facts of all ranks, and a self-test
  *
- * info/ is the program ddp-info. It calls ddp.h and base/. Its --check is the script check-site, and
- * check-facts.c, which uses the plugin's table of options and the rules of wide/ for networks. Start
- * reading in ddp-info.c.
+ * info/ is the program ddp-info. It calls ddp.h and base/. Its option --check runs the script
+ * check-site and check-facts.c, which uses the plugin's table of options and the rules of wide/ for
+ * networks. Start reading in ddp-info.c.
  *
  * Each rank fills in a card (struct info_card), and an all-gather gives all cards to every rank.
  * The shared GPUs, the warnings and the report are computed from the cards alone.
@@ -56,13 +56,13 @@ struct info_card {
 /* Fill in [card] with the facts that do not depend on other ranks. */
 void info_card_fill(struct info_card *card, const struct ddp_world *world);
 
-/* Returns the number of devices in [list], the value of CUDA_VISIBLE_DEVICES; -1 if it is NULL. */
+/* Returns the number of devices in [list], a value of CUDA_VISIBLE_DEVICES, or -1 if it is NULL. */
 int info_visible_devices(const char *list);
 
 /*
- * Test whether every node can connect to rank 0's endpoint, and set reached and why_not. Rank 0
- * listens on the port, and one rank of each other node connects. If there is no endpoint, or the
- * port is in use, there is no test. Collective. Returns 0 or a DDP_ERR_x.
+ * Test whether each node can connect to rank 0's endpoint, and set the members reached and why_not.
+ * Rank 0 listens on the port, and one rank of each other node connects to it. There is no test if
+ * there is no endpoint, or if the port is in use. Collective. Returns 0 or a DDP_ERR_x.
  */
 int info_card_reach(struct info_card *card, struct ddp *ddp);
 
@@ -104,19 +104,19 @@ struct info_driver {
 #define INFO_MEMBER(member, arguments, name) int(*member) arguments;
 	INFO_DRIVER_CALLS(INFO_MEMBER)
 #undef INFO_MEMBER
-	int (*slice_uuid)(unsigned char *, int device); /* a MIG slice's own UUID */
+	int (*slice_uuid)(unsigned char *, int device); /* returns the UUID of a MIG slice itself */
 };
 
 /*
- * Load the CUDA driver, which stays loaded, because it starts threads. Returns false if it is missing
- * or lacks a function.
+ * Load the CUDA driver. It is never unloaded, because it starts threads. Returns false if it is
+ * missing or lacks a function.
  */
 bool info_driver_load(struct info_driver *driver);
 
 /* Returns the driver's text for [status]. */
 const char *info_driver_error(const struct info_driver *driver, int status);
 
-struct info_copier; /* copies between the host and a GPU */
+struct info_copier; /* state for copies between the host and a GPU */
 
 /*
  * Open a copier for device [index]. The copier exists until the process ends. Returns NULL if the
@@ -165,7 +165,7 @@ bool info_sharing_at(const struct info_card *cards, int size, int rank,
 
 enum { INFO_WARNINGS = 16, INFO_WARNING_SIZE = 320 };
 
-/* Possible problems. Each text describes a problem and its remedy. */
+/* Warnings. Each text describes a possible problem and its remedy. */
 struct info_warnings {
 	int count;
 	char text[INFO_WARNINGS][INFO_WARNING_SIZE];
@@ -176,29 +176,29 @@ struct info_warnings {
  */
 void info_warn(const struct info_card *cards, int size, struct info_warnings *warnings);
 
-/* Like info_warn(), for settings that are correct but could be better. */
+/* Like info_warn(), but find settings that are correct and could be better. */
 void info_advise(const struct info_card *cards, int size, struct info_warnings *advice);
 
 /* --- The self-test: an all-reduce of every size, verified and timed ------------------------ */
 
 struct info_timing {
 	size_t bytes;
-	double median; /* seconds; the maximum of the ranks' medians */
+	double median; /* in seconds; each rank has a median, and this is their maximum */
 	double best;
 	uint64_t wrong; /* number of wrong elements, summed over all ranks */
 };
 
 struct info_selftest {
 	bool device;	  /* vectors are in GPU memory */
-	const char *path; /* path of the sums, from ddp_device_path() */
+	const char *path; /* path of the device all-reduces, from ddp_device_path() */
 	int count;
 	struct info_timing timings[16];
 };
 
 /*
- * All-reduce float vectors of 4 bytes to [limit], in an arena or, with test->device, in memory of
- * this rank's GPU. With test->device, call ddp_device_join() first. Collective. Returns 0, also if
- * sums were wrong, or a DDP_ERR_x.
+ * Test all-reduces of float vectors, from 4 bytes up to [limit] bytes. The vectors are in an arena
+ * or, with test->device, in memory of this rank's GPU. With test->device, call ddp_device_join()
+ * first. Collective. Returns 0, even if sums were wrong, or a DDP_ERR_x.
  */
 int info_selftest_run(struct info_selftest *test, struct ddp *ddp, size_t limit);
 
@@ -208,12 +208,12 @@ uint64_t info_selftest_wrong(const struct info_selftest *test);
 
 struct info_report {
 	const struct ddp_world *world;
-	const struct info_card *cards; /* one for each rank, after info_sharing_find() */
+	const struct info_card *cards; /* cards of all ranks, as completed by info_sharing_find() */
 	const struct info_warnings *warnings, *advice;
 	const struct info_selftest *test; /* NULL: not run */
 };
 
-/* Print the table. A column that is empty for all ranks (no devices, no shares) is omitted. */
+/* Print the table. A column without a value for any rank (devices, shares) is omitted. */
 void info_report_table(const struct info_report *report, struct ddp_text *out);
 
 /*
@@ -225,8 +225,8 @@ void info_report_json(const struct info_report *report, struct ddp_text *out);
 /* --- Facts for check-site ------------------------------------------------------------------ */
 
 /*
- * Print facts about this host in lines "name=value". [arguments] are the [count] arguments of the
- * plugin's line in plugstack.conf.
+ * Print facts about this host as lines "name=value". [arguments] is a list of [count] arguments
+ * from the plugin's line in plugstack.conf.
  */
 void info_check_facts(int count, char **arguments);
 

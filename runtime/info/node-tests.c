@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* node-tests.c - the preflight's tests of one node, and its programme with other nodes */
+/* node-tests.c - the preflight's tests of this node, and the programme of tests with other nodes */
 #include "config.h"
 
 #include "node-tests.h"
@@ -38,7 +38,7 @@ enum {
 
 /* --- Memory and CPUs ----------------------------------------------------------------------- */
 
-/* The matrices contain integers, so that their product is exact in any order of summation. */
+/* The elements are integers, so that the product is exact in any order of summation. */
 static float left[SIDE][SIDE], right[SIDE][SIDE], product[SIDE][SIDE];
 
 struct thread {
@@ -75,7 +75,7 @@ static void multiply(float out[SIDE][SIDE])
 			for (int j = 0; j < SIDE; j++)
 				out[i][j] += left[i][k] * right[k][j];
 #ifdef PREFLIGHT_FAULT
-	/* For the tests of ddp-run: the node with this name computes wrong results. */
+	/* For the tests of ddp-run: the node that the variable names computes wrong results. */
 	const char *node = getenv("SLURMD_NODENAME"), *wrong = getenv("DDP_PREFLIGHT_FAULT");
 
 	if (node && wrong && strcmp(node, wrong) == 0)
@@ -141,8 +141,8 @@ static void *run_copy(void *data)
 }
 
 /*
- * Run [count] threads for [seconds]. Returns the sum of the threads' best rates, in units of work
- * per second.
+ * Run [count] threads for [seconds]. Returns the sum of their rates, in units of work per second.
+ * The rate of a thread is that of its fastest unit.
  */
 static double run_threads(struct thread *threads, int count, void *(*run)(void *), double seconds)
 {
@@ -162,8 +162,8 @@ static double run_threads(struct thread *threads, int count, void *(*run)(void *
 }
 
 /*
- * Write the number and the name of this process's CPUs to [kind]. Rates are compared only with
- * rates of the same kind. Returns the number of CPUs.
+ * Write to [kind] the number of CPUs of this process and their model, since ddp-run compares rates
+ * only if their kinds are equal. Returns the number of CPUs.
  */
 static int describe_cpus(char *kind, size_t size)
 {
@@ -179,7 +179,7 @@ static int describe_cpus(char *kind, size_t size)
 	if (file)
 		fclose(file);
 	snprintf(kind, size, "%d x %s", count, *name ? name : "CPU");
-	/* The node has this number of CPUs. Slurm may have allocated only some of them. */
+	/* Report all CPUs of the node, of which Slurm may have allocated only some. */
 	info_preflight_say("config", "CPUs", name, (double)sysconf(_SC_NPROCESSORS_ONLN), "", "%s",
 			   "");
 	info_preflight_say("config", "RAM", name,
@@ -220,7 +220,7 @@ static int test_cpus(void *data, int unused)
 
 /* --- Files and clock ----------------------------------------------------------------------- */
 
-/* Returns the absolute path of [path] for messages, if it has one. */
+/* Returns the absolute path of [path] for messages, or [path] if it cannot be found. */
 static const char *absolute(const char *path)
 {
 	static char absolute[PATH_SIZE];
@@ -260,7 +260,7 @@ static int test_directory(void *data, int i)
 	snprintf(name, sizeof(name), ".ddp-preflight-%s-%d", getenv("SLURMD_NODENAME") ?: "",
 		 (int)getpid());
 	fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	/* With a quota, or over NFS, an error may occur only in write() or close(). */
+	/* If there is a quota, or over NFS, the error may occur only in write() or close(). */
 	if (fd < 0 || write(fd, "", 1) != 1)
 		failed = errno;
 	if (fd >= 0 && close(fd) < 0)
@@ -280,7 +280,7 @@ static int test_shm(void *data, int i)
 	return !test_space("/dev/shm", "/dev/shm");
 }
 
-/* Find [name] as execvp() does. Returns false and sets errno if there is no such program. */
+/* Find the program [name] as execvp() does. If there is none, sets errno and returns false. */
 static bool find_program(const char *name, char path[PATH_SIZE])
 {
 	const char *list = getenv("PATH");
@@ -300,7 +300,7 @@ static bool find_program(const char *name, char path[PATH_SIZE])
 	return false;
 }
 
-/* Test that [files] can be read. The test reads them, because NFS checks permissions only then. */
+/* Test that [files] can be read, by reading them, because NFS checks permissions only then. */
 static int test_files(void *data, int unused)
 {
 	char *const *files = data;
@@ -344,10 +344,10 @@ static int test_gpus(void *data, int i)
 #define CHANGE_EVERY UINT64_C(1000000000)
 
 struct programme {
-	const char *rendezvous; /* NULL: the nodes share no directory */
+	const char *rendezvous; /* rendezvous directory; NULL if the nodes share none */
 	int rank, size;
-	int gpus;      /* number of GPUs of this node whose sums are tested */
-	bool is_again; /* these nodes are tested for a second time */
+	int gpus;      /* number of this node's GPUs for which sums are tested */
+	bool is_again; /* this is a second run, which tests nodes again */
 	double seconds;
 	struct ddp_watch end;
 };
@@ -366,8 +366,8 @@ static void test_node(struct programme *programme, char *const *files)
 	char path[PATH_SIZE];
 
 	/*
-	 * Repeat the test, since other processes seldom disturb all repetitions, and ddp-run uses
-	 * the best rate.
+	 * In a second run, repeat the test. ddp-run uses the best rate, and other processes seldom
+	 * disturb all repetitions.
 	 */
 	for (int i = 0; i < REPETITIONS && programme->is_again && 4 * i < programme->seconds; i++)
 		(void)info_preflight_run("product", 1, test_cpus, NULL, limit, &programme->end);
@@ -382,8 +382,8 @@ static void test_node(struct programme *programme, char *const *files)
 }
 
 /*
- * Returns the lowest rank of [first] to [last] that has not announced itself in [directory]; -1: all
- * have.
+ * Returns the lowest rank from [first] to [last] that has not created its file in [directory], or
+ * -1 if all have.
  */
 static int find_missing(const char *directory, int first, int last)
 {

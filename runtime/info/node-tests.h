@@ -4,11 +4,11 @@
  * it on all nodes)
  *
  * One process runs on each node. Its programme consists of tests of the node, tests of pairs of
- * nodes in rounds, and a sum over all nodes. The programme follows from the rank, the number of
+ * nodes in rounds, and a sum over all nodes. The programme depends only on the rank, the number of
  * nodes and the time, so nothing is read from stdin. The process itself only waits and writes
- * lines: each test is a child process with a time limit, so a test that hangs stops neither the
- * lines nor the next tests. The limit of a test with other nodes begins when all of them have
- * arrived. A wait for another node ends with the programme.
+ * lines. Each test is a child process with a time limit, so a test that hangs stops neither the
+ * lines nor the next tests. For a test with other nodes, the time limit begins when all of them
+ * have arrived. A wait for another node lasts at most until the end of the programme.
  *
  * Each result is one line on stdout, written at once. Fields are separated by tabs:
  *
@@ -38,9 +38,9 @@
 enum { INFO_GPUS_MOST = 64 };
 
 /*
- * Returns the number of rounds: ceil(log2 n) + 1, unless fewer rounds test all pairs. A node has a
- * different partner in each round. With [full], returns the number of rounds in which all pairs are
- * tested.
+ * Returns the number of rounds of pairs. In each round, a node has a different partner. With
+ * [full], there are as many rounds as are needed to test all pairs. Otherwise there are ceil(log2
+ * n) + 1, or fewer if they test all pairs.
  */
 static inline int info_preflight_rounds(int nodes, bool full)
 {
@@ -70,37 +70,37 @@ static inline int info_preflight_partner(int nodes, int round, int node)
 }
 
 /*
- * Run the programme. [plan] is "SECONDS[,full][,again]"; NULL: "30". With "again", tests of CPUs are
- * repeated. [files] is a NULL-terminated list: the program, and other files that every node must be
- * able to read. Returns the exit status.
+ * Run the programme. [plan] is "SECONDS[,full][,again]", or NULL for "30". With "again", tests of
+ * CPUs are repeated. [files] is a NULL-terminated list of files that every node must be able to
+ * read, beginning with the program. Returns the exit status.
  */
 int info_preflight(const char *plan, char *const *files);
 
-/* preflight-lines.c: set this process's rank in the step, for info_preflight_say(). */
+/* Set this process's rank in the step, for info_preflight_say(). (In preflight-lines.c.) */
 void info_preflight_set_rank(int rank);
 
 /*
- * Print one line. NAN as [value] means that there is no value. Safe to call from several threads
- * and processes.
+ * Print one line. [value] is NAN if the line has no value. Several threads and processes can call
+ * this at the same time.
  */
 void info_preflight_say(const char *event, const char *test, const char *kind, double value,
 			const char *unit, const char *format, ...) DDP_FORMAT(6, 7);
 
 /*
- * preflight-gpu.c: test all GPUs that this process sees. If Slurm allocated no GPU and there is no
- * driver, print nothing. Returns the number of GPUs tested; 0 if the driver finds fewer GPUs than
- * Slurm allocated.
+ * Test all GPUs that this process sees. (In preflight-gpu.c.) If Slurm allocated no GPU and there
+ * is no driver, prints nothing. Returns the number of GPUs that were tested, or 0 if the driver
+ * finds fewer GPUs than Slurm allocated.
  */
 int info_preflight_gpus(void);
 
-/* Get the name of GPU [index]; "": unknown. */
+/* Write the name of GPU [index] to [name], or "" if it is unknown. */
 void info_preflight_gpu_name(int index, char *name, size_t size);
 
 /*
- * sum-tests.c: run [test] as [count] child processes, at most INFO_GPUS_MOST, for at most [limit]
- * seconds, without suspensions, and not after [end]. Child i exits with the result of work([data],
- * i). Prints a line if a child was ended by a signal, by [limit] or by [end]. Returns the highest
- * result; -1: a child has none.
+ * Run [test] in [count] child processes, at most INFO_GPUS_MOST. (In sum-tests.c.) Child i exits
+ * with the result of work([data], i). The test may take [limit] seconds, not counting suspensions,
+ * and must not continue after [end]. Prints a line if a child was ended by a signal, by [limit] or
+ * by [end]. Returns the highest result, or -1 if a child has no result.
  */
 int info_preflight_run(const char *test, int count, int (*work)(void *data, int i), void *data,
 		       double limit, const struct ddp_watch *end);

@@ -2,12 +2,12 @@
 /*
  * preflight-gpu.c - test all GPUs with matrix products
  *
- * The driver, which card.c loads, compiles the kernel below, so that nodes need no CUDA libraries.
- * All GPUs are tested concurrently, each by one thread, because a job uses them that way.
+ * The GPUs are tested at the same time, each by one thread, because a job uses them that way. The
+ * driver, which card.c loads, compiles the kernel below, so nodes need no CUDA libraries.
  *
- * In the kernel, each warp adds up products of a 16 x 16 and a 16 x 8 matrix of bf16 on tensor
- * cores, in registers. The elements are small integers, so all sums are exact in f32, and the
- * expected value of every element is known.
+ * In the kernel, each warp multiplies a 16 x 16 by a 16 x 8 matrix of bf16 on tensor cores, and
+ * adds up the products in registers. The elements are small integers, so all sums are exact in f32,
+ * and the expected value of every element is known.
  */
 #include "config.h"
 
@@ -32,12 +32,12 @@ enum {
 	COLUMNS = 8,
 	DEPTH = 16,
 	LANES = 32,
-	LANE_WORDS = 6,	 /* words of the two matrices that each lane holds */
-	SUMS = 4,	 /* independent sums of a warp; each has 4 elements per lane */
+	LANE_WORDS = 6,	 /* number of words of the two matrices that a lane holds */
+	SUMS = 4,	 /* number of independent sums of a warp; each has 4 elements per lane */
 	THREADS = 256,	 /* threads per block */
 	BLOCKS_EACH = 2, /* blocks per multiprocessor */
 	PRODUCTS = 100000,
-	AMPERE = 8, /* compute capability of the first GPUs with bf16 */
+	AMPERE = 8, /* major compute capability of the first GPUs that support bf16 */
 	/* Values of CUdevice_attribute. */
 	ATTRIBUTE_PROCESSORS = 16,
 	ATTRIBUTE_MAJOR = 75
@@ -96,8 +96,8 @@ static uint32_t pack(int low, int high)
 }
 
 /*
- * Fill in the words of the two matrices for each lane; see "Matrix Fragments for mma.m16n8k16" in
- * the PTX manual.
+ * Fill in the words of the two matrices that each lane holds. The layout is that of "Matrix
+ * Fragments for mma.m16n8k16" in the PTX manual.
  */
 static void fill_lanes(uint32_t words[LANES][LANE_WORDS])
 {
@@ -188,8 +188,8 @@ static void test_link(const struct gpu *gpu, const struct ddp_gpu_health *health
 }
 
 /*
- * Report the state of the GPU under load, because an idle GPU lowers its clocks and its PCIe
- * generation.
+ * Report the state of the GPU. The GPU must be under load, because an idle one lowers its clocks
+ * and its PCIe generation.
  */
 static void test_health(const struct gpu *gpu)
 {
@@ -324,7 +324,7 @@ static int count_given(void)
 	const char *list = getenv("CUDA_VISIBLE_DEVICES");
 	int count = info_visible_devices(list);
 
-	/* CUDA shows a process one MIG slice, however many it has. */
+	/* A process can use only one MIG slice in CUDA, even if it has several. */
 	if (list && strncmp(list, "MIG-", 4) == 0)
 		return 1;
 	return count > 0 ? count : 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* preflight-lines.c - the lines with which the tests of a node report to ddp-run */
+/* preflight-lines.c - print the lines in which a node reports its tests to ddp-run */
 #include "config.h"
 
 #include "node-tests.h"

@@ -9,7 +9,7 @@
 
 enum { ROUNDS_MOST = 51, ROUNDS_LEAST = 5, FACTOR = 8 };
 
-/* Number of bytes to sum for each vector size, so that small vectors are summed more often. */
+/* Number of bytes that are summed for each vector size. So small vectors are summed more often. */
 #define WORK (64u << 20)
 
 static int rounds_for(size_t bytes)
@@ -48,11 +48,11 @@ static int compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Memory in which vectors are summed. */
+/* A vector, and the memory in which it is summed. */
 struct vector {
 	struct ddp *ddp;
 	void *memory; /* an arena, or GPU memory */
-	float *data;  /* the vector in host memory: the arena itself, or a copy of GPU memory */
+	float *data;  /* the vector in host memory: the arena, or a copy of the GPU memory */
 	struct info_copier *copier; /* NULL if the vector is in an arena */
 };
 
@@ -99,10 +99,7 @@ static int verify(const struct vector *vector, size_t count, uint64_t *wrong)
 	return status;
 }
 
-/*
- * Set this rank's median and best time in [timing], then replace them by the maximum over all
- * ranks.
- */
+/* Measure this rank's median and best time. Set them in [timing] to the maximum over all ranks. */
 static int time_size(const struct vector *vector, struct info_timing *timing)
 {
 	double times[ROUNDS_MOST], both[2];
@@ -166,7 +163,7 @@ int info_selftest_run(struct info_selftest *test, struct ddp *ddp, size_t limit)
 		return status;
 	vector.data = malloc(limit);
 	vector.copier = info_copier_open(ddp_world(ddp)->device);
-	/* If this rank cannot copy, abort, because the other ranks would wait for this rank. */
+	/* If this rank cannot copy, it aborts, because the other ranks would wait for it. */
 	status = vector.data && vector.copier ? run(&vector, limit, test) : refuse_copy(&vector);
 	if (status == 0)
 		status = ddp_device_free(ddp, vector.memory);

@@ -34,7 +34,7 @@
 #define GPU_BYTES_MOST ((size_t)64 << 20)
 
 enum {
-	POLL = 5000000, /* nanoseconds between two checks of child processes */
+	POLL = 5000000, /* time between two checks of child processes, in nanoseconds */
 	SUMS = 4,	/* number of all-reduces between two checks of the time */
 	NAME_SIZE = 64,
 	PATH_SIZE = 4096,
@@ -65,8 +65,8 @@ static pid_t start_child(int (*work)(void *data, int i), void *data, int i)
 }
 
 /*
- * Reap the [children] that have ended, and set their process ids to 0. Unless [result] is NULL,
- * update the result of the test. Returns the number of children that are left.
+ * Reap those [children] that have ended, and set their process ids to 0. Unless [result] is NULL,
+ * include their results in it. Returns the number of children that still run.
  */
 static int reap(const char *test, pid_t *children, int count, int *result)
 {
@@ -125,8 +125,8 @@ int info_preflight_run(const char *test, int count, int (*work)(void *data, int 
 			kill(children[i], SIGKILL);
 		}
 	/*
-	 * A process holds its GPU until it has ended, which a driver may delay. Wait up to a
-	 * second.
+	 * A process holds its GPU until it has ended, and the driver may delay this end. Wait up to
+	 * a second.
 	 */
 	watch = ddp_watch_start(1, NULL, NULL);
 	while (result < 0 && ddp_watch_check(&watch, NULL) == 0 &&
@@ -142,7 +142,7 @@ static void set_number(const char *name, int value)
 	setenv(name, ddp_show("%d", value).text, 1);
 }
 
-/* Set the variables from which ddp_init() reads the world. */
+/* Set the variables from which ddp_init() reads the rank and the world. */
 static void set_world(const struct test_rank *test_rank)
 {
 	int each = test_rank->gpu < 0 ? 1 : test_rank->gpus,
@@ -173,7 +173,7 @@ static int join(struct ddp **ddp, const struct test_rank *test_rank)
 	struct ddp_options options = DDP_OPTIONS_INIT;
 
 	set_world(test_rank);
-	/* The parent process ends a test at its limit, so this timeout need only be longer. */
+	/* The parent process ends a test at its limit. The timeout here only has to be longer. */
 	options.timeout = 2 * test_rank->limit;
 	options.no_signals = true;
 	return ddp_init(ddp, &options);
@@ -191,7 +191,7 @@ static void say_failed(const struct test_rank *test_rank, int status, const stru
 				   ddp ? ddp_error(ddp) : ddp_strerror(status));
 }
 
-/* Fill in small integers, so that the sums over up to 60,000 ranks are exact. */
+/* Fill [data] with small integers, so that their sums over up to 60,000 ranks are exact. */
 static void fill(float *data, int rank)
 {
 	for (size_t i = 0; i < SUM_BYTES / sizeof(float); i++)
@@ -315,8 +315,8 @@ static int reduce(struct ddp *ddp, int gpu, size_t *wrong, double *rate, bool *i
 }
 
 /*
- * Write a kind such as "8 x NVIDIA H100 80GB HBM3, NCCL 2.28.9", since ddp-run compares only rates
- * of equal GPUs over the same path.
+ * Write a text such as "8 x NVIDIA H100 80GB HBM3, NCCL 2.28.9" to [kind]. ddp-run compares rates
+ * only if their kinds are equal: equal GPUs and an equal path.
  */
 static int describe(struct ddp *ddp, const struct test_rank *test_rank, char kind[96])
 {
@@ -357,7 +357,7 @@ static int run_rank(void *data, int i)
 	status = join(&ddp, test_rank);
 	if (status == 0 && is_gpu)
 		status = ddp_device_join(ddp);
-	/* These errors say nothing about the program, which may use another version of NCCL. */
+	/* These errors are not faults of the node: the program may use another version of NCCL. */
 	untested = is_gpu && (status == DDP_ERR_UNSUPPORTED || status == DDP_ERR_MISMATCH);
 	if (status == 0)
 		status = is_gpu ? describe(ddp, test_rank, kind)

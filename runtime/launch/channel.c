@@ -19,7 +19,7 @@ struct field {
 	size_t offset, size;
 };
 
-/* A row of the table; [type] is the kind of the field. */
+/* A row of the table of fields. [type] is the field's enum field_kind. */
 #define FIELD(name, type)                                                                 \
 	{                                                                                 \
 		.key = #name, .kind = type, .offset = offsetof(struct ddp_channel, name), \
@@ -105,7 +105,7 @@ static int hex(char c)
 	return -1;
 }
 
-/* Undo the escapes of ddp_list_add() in the [n] bytes at [p]. */
+/* Decode the [n] bytes at [p], in which ddp_list_add() has escaped characters, to [value]. */
 static int unescape(const char *p, size_t n, char *value, size_t size)
 {
 	size_t used = 0;

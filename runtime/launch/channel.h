@@ -28,14 +28,14 @@ enum {
 
 struct ddp_channel {
 	/*
-	 * base and user are not encoded: only the process that creates the rendezvous directory
-	 * uses them
+	 * These two members are not encoded, because only the process that creates the rendezvous
+	 * directory uses them.
 	 */
-	char base[DDP_PATH_SIZE]; /* directory or template; "" if there is none */
+	char base[DDP_PATH_SIZE]; /* path or template of the directory; "" if there is none */
 	char user[DDP_NAME_SIZE]; /* user's name, for %u */
 
 	char nonce[DDP_NONCE_SIZE];
-	uint32_t base_asked; /* 1: the user or the administrator chose [base] */
+	uint32_t base_asked; /* 1 if the user or the administrator chose [base] */
 	uint32_t local_rank; /* enum ddp_local_rank_mode */
 	uint32_t share;	     /* enum ddp_share_mode */
 	uint32_t verbose;
@@ -104,8 +104,8 @@ int ddp_list_get(const char *list, const char *name, char *value, size_t size);
 int ddp_channel_directory_name(const struct ddp_channel *channel, char *name, size_t size);
 
 /*
- * Find the value that the user gave [name] in [env]. An empty value does not count, nor does one
- * that an outer --ddp step set.
+ * Find the value of [name] in [env], if the user set it. An empty value, or a value that an outer
+ * --ddp step set, does not count.
  * Returns a pointer into [env], or NULL.
  */
 const char *ddp_users_value(char *const *env, const char *name);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ddp-exec.c - srun ddp-exec PROGRAM: set the variables of srun --ddp on clusters without the
- * plugin
+ * ddp-exec.c - the program in "srun ddp-exec PROGRAM", which sets the variables of srun --ddp on
+ * clusters without the plugin
  *
  *  1. Each task reads from its environment which task of which step it is (place.c).
  *  2. The tasks meet in a directory and exchange their lists of GPUs (meet.c).
@@ -49,10 +49,10 @@ extern char **environ;
 
 enum {
 	EXIT_USAGE = 2,
-	EXIT_CANNOT = 126, /* as in sh: the program cannot be executed */
+	EXIT_CANNOT = 126, /* the program exists but cannot be executed; sh has the same status */
 	EXIT_MISSING = 127,
 	LINE_SIZE = 3 * DDP_PATH_SIZE,
-	SHARED_SIZE = 60000, /* maximum bytes of rank 0's record */
+	SHARED_SIZE = 60000, /* maximum number of bytes of rank 0's record */
 	SILENT_S = 2,	     /* see stay_silent() */
 	SLURM_LIMIT = 5,     /* time limit for squeue and scancel, in seconds */
 	GPUS_MAX = 1024,     /* maximum number of GPUs on a node */
@@ -113,15 +113,15 @@ static bool await_end(struct timespec wait)
 	return sigtimedwait(&term, NULL, &wait) == SIGTERM;
 }
 
-/* Wait while another task prints the error, since srun can end all tasks once one has ended. */
+/* Give another task time to print the error, since srun can end all tasks once one has exited. */
 static void stay_silent(void)
 {
 	(void)await_end((struct timespec){.tv_sec = SILENT_S});
 }
 
 /*
- * Print an error. With [one], only this task has the error. Otherwise it is an error of the command
- * line or the environment, which all tasks have, and only rank 0 prints it.
+ * Print an error. If [one] is set, only this task has the error. Otherwise all tasks have it, since
+ * it is in the command line or in the environment, and only rank 0 prints it.
  */
 static void __attribute__((format(printf, 2, 3))) complain(bool one, const char *format, ...)
 {
@@ -246,7 +246,7 @@ static bool has_ended(uint32_t job, uint32_t step)
 	return find_job(channel.job, &restarts) == 1 && find_job(job, &restarts) == 0;
 }
 
-/* Meet the other tasks. Returns as meet_open() does. */
+/* Meet the other tasks. The result is that of meet_open(). */
 static int meet_others(struct meet **meet, double limit_s, struct ddp_message *message)
 {
 	char job[DDP_NAME_SIZE + 64];
@@ -287,7 +287,7 @@ static void end_step(void)
 	snprintf(step, sizeof(step), "%u.%u", channel.job, channel.step);
 	ddp_command_run(argv, &slurm_command, &said);
 	why = said.err.size > 0 ? said.err.data : "scancel failed";
-	/* A scancel that is killed by the end of the step has not failed. */
+	/* If the end of the step killed scancel, scancel has succeeded. */
 	if (said.status != 0 && (said.timed_out || said.status <= 128))
 		complain(true,
 			 "cannot end step %s (%.*s), so its other tasks continue. Type scancel %s.",
@@ -340,7 +340,7 @@ static bool mark_gpus(bool seen[GPUS_MAX], const char *list)
 	return true;
 }
 
-/* Write the numbers that are set in [seen], in Slurm's format. Returns how many are set. */
+/* Write to [list] the numbers n with seen[n], in Slurm's format. Returns how many there are. */
 static uint32_t list_gpus(const bool seen[GPUS_MAX], char *list, size_t size)
 {
 	uint32_t count = 0;
@@ -490,7 +490,7 @@ static int describe(struct ddp_message *message)
 	const char *cluster = ddp_env_filled(environ, "SLURM_CLUSTER_NAME");
 	const char *node = ddp_env_filled(environ, "SLURMD_NODENAME");
 
-	if (!cluster) /* as after srun --jobid; this variable is NAME:HOST:PORT:... */
+	if (!cluster) /* after srun --jobid, only this variable has it: NAME:HOST:PORT:... */
 		cluster = ddp_env_filled(environ, "SLURM_WORKING_CLUSTER");
 	if (!cluster)
 		cluster = "cluster";
@@ -509,8 +509,8 @@ static int describe(struct ddp_message *message)
 	(void)ddp_format(channel.node, sizeof(channel.node), "%s", host);
 	ddp_step_find_user(&channel, options.values.directory);
 	/*
-	 * Since Slurm 23.02 slurmstepd sets SLURM_JOB_END_TIME from the step's credential; older
-	 * releases do not set it in srun.
+	 * Since Slurm 23.02, slurmstepd sets SLURM_JOB_END_TIME from the step's credential. Older
+	 * releases do not set it in a step.
 	 */
 	(void)ddp_parse_number(ddp_env_filled(environ, "SLURM_JOB_END_TIME"), 1, INT64_MAX,
 			       &channel.end_time);
@@ -521,8 +521,8 @@ static int describe(struct ddp_message *message)
 }
 
 /*
- * On rank 0: check that the port is free, and claim it. The program inherits the claim, so the
- * claim ends with the program.
+ * On rank 0: check that no other process uses the port, and claim it. The program inherits the
+ * claim, which ends with the program.
  */
 static int check_port(const struct ddp_facts *facts, struct ddp_message *message)
 {
@@ -539,8 +539,8 @@ static int check_port(const struct ddp_facts *facts, struct ddp_message *message
 }
 
 /*
- * Choose [base], the directory below which rank 0 creates the rendezvous directory, and [meeting],
- * the directory in which the tasks meet. All tasks make the same choice.
+ * Set [base] to the directory in which rank 0 creates .ddp and the rendezvous directory, and
+ * [meeting] to the directory in which the tasks meet. All tasks make the same choice.
  */
 static int choose_directories(char *base, struct ddp_message *message)
 {
@@ -575,14 +575,14 @@ static int choose_directories(char *base, struct ddp_message *message)
 }
 
 /*
- * On rank 0: make all decisions, and set the record that the other ranks wait for. An error is
- * stored in the record.
+ * On rank 0: make all decisions, and store them in the record for which the other ranks wait. The
+ * caller stores an error in the record.
  */
 static int lead(const char *base, struct ddp_facts *facts, struct ddp_plan *plan,
 		struct ddp_message *message)
 {
 	channel.first_node = task.node_id;
-	/* sbatch passes SLURM_RESTART_COUNT on to other jobs, so ask Slurm for this job's. */
+	/* Ask Slurm for the attempt: sbatch passes SLURM_RESTART_COUNT on to other jobs. */
 	if (ddp_env_filled(environ, "SLURM_RESTART_COUNT"))
 		(void)find_job(channel.job, &channel.attempt);
 	if (choose_address(message) < 0)
@@ -621,8 +621,8 @@ static int follow(struct ddp_facts *facts, struct ddp_plan *plan, struct ddp_mes
 }
 
 /*
- * Send rank 0's record to all ranks. Returns 0, or -1 with a message; also returns -1 if rank 0
- * failed.
+ * Make the decisions on rank 0, and send them to all ranks in a record. Returns 0. Returns -1 with
+ * a message if this rank failed, and -1 if rank 0 failed.
  */
 static int agree(struct meet *meet, const char *base, struct ddp_facts *facts,
 		 struct ddp_plan *plan, struct ddp_message *message)
@@ -659,8 +659,8 @@ static int agree(struct meet *meet, const char *base, struct ddp_facts *facts,
 }
 
 /*
- * The tasks could not meet. Decide from what each task knows, but fail if the tasks might decide
- * differently.
+ * Called if the tasks could not meet. Make the decisions from what each task knows. Fail if the
+ * tasks might decide differently.
  */
 static int guess(const char *why, struct ddp_facts *facts, struct ddp_plan *plan,
 		 struct ddp_message *message)
@@ -756,8 +756,8 @@ static int set_up_task(struct ddp_facts *facts, struct ddp_plan *plan, struct dd
 	if (choose_directories(base, &why) < 0 ||
 	    (task.size > 1 && meet_others(&meet, meet_limit(), &why) < 0)) {
 		/*
-		 * An error before the time limit concerns all tasks of the node. A timeout can
-		 * concern a single task, which waited for others in vain.
+		 * An error before the time limit is an error of all tasks of this node. A timeout
+		 * can be an error of this task only, which waited for other tasks in vain.
 		 */
 		is_error_of_node = ddp_seconds() - begin < meet_limit();
 		return guess(why.text, facts, plan, message);
@@ -793,8 +793,8 @@ static int set_up_alone(struct ddp_facts *facts, struct ddp_plan *plan, struct d
 /* --- The program --------------------------------------------------------------------------- */
 
 /*
- * Whether a file [name] exists where execvp() searches. This check is needed because execvp() also
- * reports EACCES for a directory in PATH that it cannot read.
+ * Whether execvp() can find a file [name]. The error of execvp() does not show this, because it is
+ * also EACCES if a directory in PATH cannot be read.
  */
 static bool is_there(const char *name)
 {
@@ -874,8 +874,8 @@ static int set_up(enum place place)
 		rv = apply(&plan, &message);
 	}
 	/*
-	 * Tasks that print no error wait: with --kill-on-bad-exit, the first exit ends all tasks
-	 * that are still in the meeting.
+	 * A task that prints no error waits. With --kill-on-bad-exit, the first task that exits
+	 * ends all others, even those that are still in the meeting.
 	 */
 	if (rv < 0 && task.size > 1 &&
 	    (channel.problem[0] || (is_error_of_node && task.local_rank > 0)))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* devices.c - compute a task's GPU and share from Slurm's variables */
+/* devices.c - find a task's GPU, and its share of the GPU, from Slurm's variables */
 #include "config.h"
 
 #include "devices.h"
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Variables with the list of devices, in the order of precedence. */
+/* Variables that can contain the list of devices; the first that is set counts. */
 static const char *const list_names[] = {
 	"CUDA_VISIBLE_DEVICES",
 	"ROCR_VISIBLE_DEVICES",
@@ -25,16 +25,16 @@ enum {
 /* How Slurm bound the step's tasks to GPUs, parsed from the text of --gpu-bind. */
 struct binding {
 	enum { BIND_OTHER, BIND_SINGLE, BIND_PER_TASK, BIND_MAP, BIND_MASK, BIND_NONE } kind;
-	uint32_t count;	 /* N of single:N and per_task:N */
-	bool shards;	 /* per_task counts shards, not GPUs */
-	const char *map; /* list of GPUs, one for each task: "0,1,1" */
+	uint32_t count;	 /* for single:N and per_task:N, the number N */
+	bool shards;	 /* in per_task:N, N counts shards instead of GPUs */
+	const char *map; /* list with the GPU of each task, such as "0,1,1" */
 };
 
 /* --- Slurm's GRES strings -------------------------------------------------------------- */
 
 /*
- * Returns the number at the end of one element: "gpu:a100:4(S:0-1)", "gres/gpu:a100=4" or
- * "shard:1K".
+ * Returns the number in one element of a GRES string, such as "gpu:a100:4(S:0-1)",
+ * "gres/gpu:a100=4" or "shard:1K".
  */
 static uint64_t gres_count(const char *begin, const char *end)
 {
@@ -66,7 +66,7 @@ static const char *gres_end(const char *p)
 }
 
 /*
- * Whether the element at [p] has [name], optionally with a prefix: "gres:shard:2" or
+ * Whether the element at [p] is of the kind [name]. It can have a prefix, as in "gres:shard:2" or
  * "gres/shard:2".
  */
 static bool gres_named(const char *p, const char *name)
@@ -78,7 +78,7 @@ static bool gres_named(const char *p, const char *name)
 	return strncmp(p, name, n) == 0 && (p[n] == ':' || p[n] == '=' || p[n] == ',' || !p[n]);
 }
 
-/* Returns the sum of the elements with [name]. [gres] may be NULL. */
+/* Returns the sum of the numbers of all elements of the kind [name]. [gres] may be NULL. */
 static uint64_t gres_sum(const char *gres, const char *name)
 {
 	uint64_t sum = 0;
@@ -178,8 +178,8 @@ static uint32_t count_congruent(uint32_t n, uint32_t modulus, uint32_t remainder
 }
 
 /*
- * Get entry [i] of a map such as "0,1*2,3". As in Slurm, a short map is repeated. Returns the
- * entry, or -1.
+ * Get entry [i] of a map such as "0,1*2,3", where "1*2" stands for "1,1". As in Slurm, a map that
+ * is too short is repeated. Returns the entry, or -1 if the map is malformed.
  */
 static int64_t map_entry(const char *map, uint32_t i)
 {
@@ -231,7 +231,7 @@ static uint32_t neighbours_bound(const struct ddp_device_facts *facts,
 	if (bind->kind == BIND_PER_TASK && !bind->shards)
 		return 1;
 	if (bind->kind == BIND_SINGLE && gpus > 0) {
-		/* blocks of [count] tasks are assigned to the GPUs in turn */
+		/* successive blocks of [count] tasks use successive GPUs */
 		uint32_t mine = facts->local_id / bind->count % gpus, n = 0;
 
 		for (uint32_t i = 0; i < size; i++)
@@ -247,17 +247,15 @@ static uint32_t neighbours_bound(const struct ddp_device_facts *facts,
 	return size <= gpus && devices->visible == 1 ? 1 : 0;
 }
 
-/*
- * Count the tasks on this task's device, including this task. Returns 0 if the number is unknown.
- */
+/* Count the tasks that use this task's device, including this task. Returns 0 if unknown. */
 static uint32_t neighbours_of(const struct ddp_device_facts *facts, const struct ddp_devices *d,
 			      const struct binding *bind)
 {
 	uint32_t size = facts->local_size;
 
 	/*
-	 * With a mask, a task that sees every device may share a device with a task that sees
-	 * fewer.
+	 * With a mask, tasks can see different numbers of devices. A task that sees all devices may
+	 * share one of them with a task that sees fewer.
 	 */
 	if (d->bound || bind->kind == BIND_MASK)
 		return neighbours_bound(facts, d, bind);
@@ -267,13 +265,13 @@ static uint32_t neighbours_of(const struct ddp_device_facts *facts, const struct
 				  : count_congruent(size, d->visible, facts->local_id % d->visible);
 }
 
-/* Whether two tasks would share a device if the node had [size] tasks. */
+/* Whether tasks would share a device on a node with [size] tasks. */
 static bool is_crowded(const struct ddp_device_facts *facts, const struct ddp_devices *d,
 		       uint64_t size, const struct binding *bind)
 {
 	struct ddp_device_facts each = *facts;
 
-	/* With more tasks than devices, tasks share a device regardless of the binding. */
+	/* If there are more tasks than devices, tasks share a device with any binding. */
 	if (d->visible > 0 && d->on_node > 0 && size > d->on_node)
 		return true;
 	each.local_size = size < TASKS_MAX ? (uint32_t)size : TASKS_MAX;
@@ -298,8 +296,8 @@ static bool is_first_crowded(const struct ddp_device_facts *facts, const struct 
 }
 
 /*
- * Parse the GPUs per task. Slurm up to 23.02 writes "2" or "a100:2"; later releases list all
- * resources of a task: "cpu:2,gres/gpu:a100:2".
+ * Returns the number of GPUs per task, or 0. Slurm up to 23.02 writes "2" or "a100:2". Later
+ * releases list all resources of a task: "cpu:2,gres/gpu:a100:2".
  */
 static uint32_t gpus_per_task(char *const *env)
 {
@@ -313,8 +311,8 @@ static uint32_t gpus_per_task(char *const *env)
 }
 
 /*
- * Whether this node's tasks leave GPUs unused. Each task uses one GPU, unless Slurm bound the task
- * to several. Returns false for a step with shards, since Slurm chooses the GPUs of shards.
+ * Whether tasks leave GPUs of this node unused. Each task is assumed to use one GPU, unless Slurm
+ * bound it to several. Returns false for a step with shards, since Slurm chooses their GPUs.
  */
 static bool is_idle(const struct ddp_device_facts *facts, const struct ddp_devices *d)
 {
@@ -368,8 +366,8 @@ static void set_share(struct ddp_devices *d, uint64_t num, uint64_t den)
 }
 
 /*
- * Shards belong to the step. A task's share is the step's part of the GPU divided by the number of
- * tasks on the GPU.
+ * Set the task's share of its GPU. In most cases the step, not the task, has shards: the share is
+ * the step's part of the GPU, divided by the number of tasks on the GPU.
  */
 static void decide_share(const struct ddp_device_facts *facts, struct ddp_devices *d,
 			 const struct binding *bind)
@@ -386,7 +384,7 @@ static void decide_share(const struct ddp_device_facts *facts, struct ddp_device
 		else
 			set_share(d, 1, d->neighbours);
 	} else if (bind->kind == BIND_PER_TASK && bind->shards) {
-		/* Each task has its own shards, possibly on several GPUs. */
+		/* In this case each task has shards of its GPU, or of several GPUs. */
 		if (capacity == 0)
 			d->share_reason = DDP_SHARE_NO_CAPACITY;
 		else if (d->visible > 1)
@@ -402,8 +400,8 @@ static void decide_share(const struct ddp_device_facts *facts, struct ddp_device
 		d->share_reason = DDP_SHARE_NO_NEIGHBOURS;
 	} else {
 		/*
-		 * The step has at most the whole GPU, even if the administrator's capacity is too
-		 * small.
+		 * If the administrator's number of shards per GPU is too small, the step's part
+		 * would be more than the GPU. So limit it.
 		 */
 		set_share(d, shards < capacity ? shards : capacity, capacity * d->neighbours);
 	}
@@ -421,8 +419,8 @@ void ddp_devices_decide(const struct ddp_device_facts *facts, struct ddp_devices
 	if (!task_list && step_list &&
 	    (bind.kind == BIND_NONE || ddp_env_get(facts->step_env, "SLURM_SHARDS_ON_NODE"))) {
 		/*
-		 * Slurm removes the variable for shards, which have no binding, and before 23.11
-		 * for --gpu-bind=none.
+		 * Restore the list that Slurm removed: Slurm removes it for shards, which have no
+		 * binding, and before 23.11 also for --gpu-bind=none.
 		 */
 		devices->restore_name = step_name;
 		devices->restore_value = step_list;

@@ -59,7 +59,7 @@ size_t ddp_ports_reserved(const char *list, uint32_t *ports, size_t n)
 	return found;
 }
 
-/* FNV-1a and a finalizer, so that neighbouring job ids do not give neighbouring ports. */
+/* This is FNV-1a with a finalizer, so that the ports of successive job ids are far apart. */
 uint64_t ddp_job_hash(const char *cluster, uint32_t job, uint32_t attempt)
 {
 	char text[512];
@@ -73,7 +73,7 @@ uint64_t ddp_job_hash(const char *cluster, uint32_t job, uint32_t attempt)
 	return h ^ (h >> 31);
 }
 
-/* Count the even ports in [range] whose next port is also in [range]. */
+/* Count the pairs of an even port and the next port that are both in [range]. */
 static uint32_t count_pairs(struct ddp_port_range range)
 {
 	uint32_t lo = range.lo + (range.lo & 1);
@@ -92,7 +92,7 @@ uint32_t ddp_port_compute(struct ddp_port_range range, struct ddp_port_range eph
 	if (above.lo <= ephemeral.hi)
 		above.lo = ephemeral.hi + 1;
 	if (range.hi < ephemeral.lo)
-		above.hi = 0; /* [below] has the whole range */
+		above.hi = 0; /* the whole range is in [below] */
 	n_below = below.hi >= below.lo ? count_pairs(below) : 0;
 	n_above = above.hi >= above.lo ? count_pairs(above) : 0;
 	if (n_below + n_above == 0) {
@@ -135,7 +135,7 @@ int ddp_suffix_check(const char *suffix, const char *what, struct ddp_message *m
 	return 0;
 }
 
-/* Whether [address] is every host's name for itself, such as "localhost" or "0.0.0.0". */
+/* Whether [address] means the local host on every host, such as "localhost" or "0.0.0.0". */
 static bool is_loopback(const char *address)
 {
 	static const char *const prefixes[] = {"localhost", "ip6-localhost", "127.", "::ffff:127."};
@@ -156,7 +156,7 @@ bool ddp_address_is_node(const char *address, const char *node)
 
 	if (strcasecmp(address, node) == 0)
 		return true;
-	/* A numeric address has no short form, so all of it must be equal. */
+	/* A numeric address has no short form without a domain, so it must be equal as a whole. */
 	if (address[strspn(address, "0123456789.")] == '\0' || strchr(address, ':'))
 		return false;
 	return n == m && strncasecmp(address, node, n) == 0 && (!address[n] || !node[m]);
@@ -191,8 +191,8 @@ struct ddp_endpoint ddp_endpoint_choose(const struct ddp_channel *ch, char *cons
 }
 
 /*
- * Returns whether [address] is the name of a node of the job other than rank 0's. Sets [name] to
- * that node.
+ * Returns whether [address] is the name of a node of the job on which rank 0 does not run. If so,
+ * sets [name] to the node.
  */
 static bool is_other_node(const struct ddp_channel *ch, char *const *task_env, const char *address,
 			  char *name, size_t size)

@@ -25,22 +25,22 @@ int ddp_ports_parse(const char *text, const char *what, struct ddp_port_range *r
 		    struct ddp_message *message);
 
 /*
- * Get the first [n] ports of Slurm's list "18001-18004,18010".
- * Returns the number of ports; 0 if the list is malformed before the end of these ports.
+ * Get the first [n] ports of Slurm's list, such as "18001-18004,18010".
+ * Returns the number of ports that were found, or 0 if the list is malformed before its [n]th port.
  */
 size_t ddp_ports_reserved(const char *list, uint32_t *ports, size_t n);
 
 /*
- * Hash the cluster, job and attempt. The port of a step follows from this hash plus the step's
- * number, so that steps of one job have different ports.
- * Returns 64 well mixed bits.
+ * Returns a hash of cluster, job and attempt, of which all 64 bits are well mixed. The index of a
+ * step's port is this hash plus the step's number, so that the steps of a job have different ports.
  */
 uint64_t ddp_job_hash(const char *cluster, uint32_t job, uint32_t attempt);
 
 /*
- * Returns the even port number [index] of those in [range], if possible outside [ephemeral], so
- * that no outgoing connection uses the port by chance. After the last port the count starts again.
- * NCCL's RAS uses the next, odd port. If [range] has no pair of ports, returns its first port.
+ * Returns the even port with the number [index] in [range]. After the last port, the count starts
+ * again. NCCL's RAS uses the next, odd port. Ports in [ephemeral] are skipped if possible, because
+ * outgoing connections may use them by chance. If [range] has no even port followed by an odd one,
+ * returns its first port.
  */
 uint32_t ddp_port_compute(struct ddp_port_range range, struct ddp_port_range ephemeral,
 			  uint64_t index);

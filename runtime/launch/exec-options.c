@@ -19,7 +19,7 @@ static const struct {
 #undef EXEC_OPTION
 };
 
-/* Whether ddp-exec also has option [id] of srun. It has neither --ddp nor --no-ddp. */
+/* Whether option [id] of srun --ddp is also an option of ddp-exec. --ddp and --no-ddp are not. */
 static bool is_shared(enum ddp_option_id id)
 {
 	return ddp_option(id)->option && id != DDP_OPT_DDP && id != DDP_OPT_NO_DDP;
@@ -55,8 +55,8 @@ void exec_options_print_help(void)
 }
 
 /*
- * Parse [word] as an option that srun --ddp has, too. Its value can be the [next] word. Returns the
- * number of words read, 0 if [word] is another option, or -1 with a message.
+ * Parse [word] if it is an option that srun --ddp has, too. Its value may be the word [next].
+ * Returns the number of words that were read, 0 if [word] is another option, or -1 with a message.
  */
 static int read_shared(struct exec_options *options, const char *word, const char *next,
 		       struct ddp_message *message)
@@ -83,8 +83,8 @@ static int read_shared(struct exec_options *options, const char *word, const cha
 }
 
 /*
- * Parse options that only ddp-exec has. --ddp is accepted without effect, because users of the
- * plugin are used to it.
+ * Parse an option that only ddp-exec has. --ddp is accepted and has no effect, because users are
+ * used to it from the plugin.
  */
 static bool read_own(struct exec_options *options, const char *word)
 {

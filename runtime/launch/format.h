@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * format.h - bounded strings, and parsing of numbers
+ * format.h - format strings into buffers of limited size, and parse numbers
  *
  * All variables, paths and messages are formatted by these functions, in the caller's buffer.
  * Truncation is always reported.
@@ -14,7 +14,7 @@
 
 #define DDP_MESSAGE_SIZE 1024
 
-/* Bytes of a path with its terminating zero. */
+/* Number of bytes of a path, including the terminating zero. */
 #define DDP_PATH_SIZE 4096
 
 /* An error message that a function returns to its caller. */
@@ -23,9 +23,9 @@ struct ddp_message {
 };
 
 /*
- * Format [message], truncated to its size. The random end of a rendezvous directory's name is
- * replaced by "*" (base/hide.h). Always returns -1, so that a caller can write "return
- * ddp_fail(...)".
+ * Format a message into [message], truncated to its size. The random end of a rendezvous
+ * directory's name is replaced by "*"; see base/hide.h. Always returns -1, so that a caller can
+ * write "return ddp_fail(...)".
  */
 int ddp_fail(struct ddp_message *message, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
@@ -38,9 +38,9 @@ int ddp_format(char *buf, size_t size, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
 /*
- * Copy [text] to [buf] of [size] bytes, with control characters written as "\\x1b", so that users'
- * strings can neither forge lines of a log nor control a terminal. Text that does not fit is
- * truncated.
+ * Copy [text] to [buf] of [size] bytes, with control characters written as escapes such as "\\x1b".
+ * Without escapes, users' strings could forge lines of a log or control a terminal. Text that does
+ * not fit is truncated.
  */
 void ddp_escape(const char *text, char *buf, size_t size);
 
@@ -54,8 +54,8 @@ int ddp_parse_number(const char *text, uint64_t lo, uint64_t hi, uint64_t *value
 int ddp_parse_number_n(const char *text, size_t length, uint64_t lo, uint64_t hi, uint64_t *value);
 
 /*
- * Find [name] in [env], a NULL-terminated list of NAME=VALUE (or NULL).
- * Returns its value, a pointer into [env], or NULL.
+ * Find [name] in [env], a NULL-terminated list of strings NAME=VALUE. [env] can be NULL.
+ * Returns the value, which is part of [env], or NULL if there is none.
  */
 const char *ddp_env_get(char *const *env, const char *name);
 
@@ -65,13 +65,13 @@ const char *ddp_env_filled(char *const *env, const char *name);
 /* --- Template of --ddp-rdzv --------------------------------------------------------------- */
 
 /*
- * %j is the job id, %s the step id, %u the user's name, %n rank 0's node. Other '%', and '?' and
- * '#', are rejected, since the path becomes part of a URL and a parser of the URL would cut the
- * path there.
+ * Values of placeholders: %j is the job id, %s the step id, %u the user's name, and %n the node of
+ * rank 0. Any other '%' is rejected, and so are '?' and '#', because the path becomes part of a
+ * URL, and a parser of the URL would cut the path there.
  */
 struct ddp_template_values {
 	const char *job, *step, *user,
-		*node; /* each can be NULL (unknown); a template that uses it is then an error */
+		*node; /* NULL if unknown; it is then an error if a template uses the value */
 };
 
 /*
@@ -88,8 +88,8 @@ int ddp_template_expand(const char *template, const struct ddp_template_values *
 			size_t size, struct ddp_message *message);
 
 /*
- * Write the directories before the first placeholder of [template] to [path]: "/scratch" for
- * "/scratch/a%u/x".
+ * Write to [path] the directories before the first placeholder of [template]. For "/scratch/a%u/x",
+ * this is "/scratch".
  */
 void ddp_template_fixed(const char *template, char *path, size_t size);
 

@@ -34,7 +34,7 @@ int meet_open(struct meet **meet, int rank, int size, const char *host, const ch
 int meet_read(struct meet *meet, int rank, struct meet_card *card, struct ddp_message *message);
 
 /*
- * Copy [text] from rank 0 to all tasks. The buffer [text] of each task has [size] bytes, at most
+ * Copy [text] from rank 0 to all tasks. In each task, [text] is a buffer of [size] bytes, at most
  * 60000. Returns 0, or -1 with a message.
  */
 int meet_share(struct meet *meet, char *text, size_t size, struct ddp_message *message);

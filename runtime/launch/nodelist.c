@@ -20,8 +20,8 @@ static const char *find(const char *begin, const char *end, char c)
 }
 
 /*
- * Parse the range at [begin] in a bracket that ends at [end]. Returns the end of the range, or NULL
- * if it is malformed.
+ * Parse the range at [begin] in a bracket, whose content ends at [end]. Returns the end of the
+ * range, or NULL if it is malformed.
  */
 static const char *parse_range(const char *begin, const char *end, struct ddp_nodelist_range *range)
 {
@@ -56,7 +56,7 @@ static int count_group(struct ddp_nodelist_group *group)
 }
 
 /*
- * Returns number [index] of [group], whose ranges are well-formed. The search continues in the
+ * Returns number [index] of [group], whose ranges must be well-formed. The search begins at the
  * current range, so it is fast if the numbers are read in order.
  */
 static uint64_t find_number(struct ddp_nodelist_group *group, size_t index)
@@ -72,7 +72,7 @@ static uint64_t find_number(struct ddp_nodelist_group *group, size_t index)
 	return group->range.lo + (index - group->first);
 }
 
-/* Parse the element at [p] and count its names. A comma in brackets does not end it. */
+/* Parse the element at [p], and count its names. A comma in brackets is part of the element. */
 static int parse_element(const char *p, struct ddp_nodelist *e)
 {
 	e->begin = p;
@@ -123,7 +123,7 @@ static int print_element(struct ddp_nodelist *e, size_t index, char *name, size_
 		name[used] = '\0';
 		if (g == e->n_groups)
 			break;
-		left /= group->count; /* names with the same number in this bracket */
+		left /= group->count; /* number of names that share a number in this bracket */
 		number = find_number(group, index / left);
 		index %= left;
 		if (ddp_format(name + used, size - used, "%0*llu", group->range.width,
@@ -204,8 +204,8 @@ long ddp_nodelist_count(const char *text)
 }
 
 /*
- * Parse the first element of [list], "2(x3)" or "2" (the same as "2(x1)"), and set [list] to the
- * next element, or to NULL after the last.
+ * Parse the first element of [list], such as "2(x3)", or "2", which means "2(x1)". Then set [list]
+ * to the next element, or to NULL after the last one.
  */
 static int next_tasks(const char **list, uint64_t *tasks, uint64_t *times)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * nodelist.h - compressed lists of nodes and of tasks per node
+ * nodelist.h - parse Slurm's compressed lists of nodes, and of numbers of tasks per node
  *
- * Node lists look like "gpu[01-03,7],login-2,r[1-2]n[0-9]x", tasks per node like "2(x3),1", both in
- * Slurm's format. Slurm's own parser is not used, because its interface changed between releases
- * (hostlist_t in 23.11), and because this one can be tested without Slurm.
+ * A list of nodes is a text such as "gpu[01-03,7],login-2,r[1-2]n[0-9]x". A list of numbers of
+ * tasks is a text such as "2(x3),1". Slurm's own parser is not used, because its interface changed
+ * between releases (hostlist_t in 23.11). Also, this parser can be tested without Slurm.
  */
 #ifndef DDP_NODELIST_H
 #define DDP_NODELIST_H
@@ -13,12 +13,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bytes of a node name with its terminating zero. */
+/* Number of bytes of a node name, including the terminating zero. */
 #define DDP_NODE_SIZE 256
 
 enum { DDP_NODELIST_GROUPS = 8 }; /* maximum number of brackets in one element */
 
-/* One range in a bracket, "01-03" or "7"; the width preserves leading zeros. */
+/* One range in a bracket, "01-03" or "7". [width] is the number of digits, for leading zeros. */
 struct ddp_nodelist_range {
 	uint64_t lo, hi;
 	int width;
@@ -35,8 +35,8 @@ struct ddp_nodelist_group {
 };
 
 /*
- * An iterator. Its current element, such as "r[1-2]n[0-9]x", is from [begin] to [end] and has
- * [count] names. [index] is the next of them.
+ * An iterator over the names in a list. The text of the current element, such as "r[1-2]n[0-9]x",
+ * is from [begin] to [end]. It has [count] names, and the next to be returned is [index].
  */
 struct ddp_nodelist {
 	const char *next; /* next element; NULL: none */
@@ -56,8 +56,8 @@ int ddp_nodelist_next(struct ddp_nodelist *list, char *name, size_t size);
 
 /*
  * Write the name of node [index] of [list] to [name].
- * Returns 0, or -1 if [list] is too short, or malformed before that node, or if the name does not
- * fit.
+ * Returns 0. Returns -1 if [list] is too short, if it is malformed before that node, or if the name
+ * does not fit.
  */
 int ddp_nodelist_nth(const char *list, size_t index, char *name, size_t size);
 
@@ -65,28 +65,28 @@ int ddp_nodelist_nth(const char *list, size_t index, char *name, size_t size);
 long ddp_nodelist_count(const char *list);
 
 /*
- * Returns whether [list] is one name, or one prefix and one bracket with ascending numbers of equal
- * width, "n[1-3,7]". In other lists the order of the names may differ from the order in which Slurm
- * places tasks.
+ * Returns whether [list] is one name, or one prefix with one bracket, as in "n[1-3,7]", in which
+ * the numbers ascend and have equal widths. In other lists, the order of the names may differ from
+ * the order in which Slurm places tasks.
  */
 bool ddp_nodelist_is_plain(const char *list);
 
 /*
- * Whether the nodes of [tasks] ("2(x3),1") have different numbers of tasks.
- * Returns 1 if so, 0 if not, -1 if the text is malformed.
+ * Whether the nodes in [tasks], such as "2(x3),1", have different numbers of tasks.
+ * Returns 1 if they do, 0 if they do not, or -1 if the text is malformed.
  */
 int ddp_tasks_uneven(const char *tasks);
 
 /*
- * Get the largest number of tasks that one of the first [nodes] nodes of [tasks] has. The number is
- * 0 if [nodes] is 0.
+ * Set [most] to the largest number of tasks on one of the first [nodes] nodes of [tasks], or to 0
+ * if [nodes] is 0.
  * Returns 0, or -1 if [tasks] is malformed or has fewer nodes.
  */
 int ddp_tasks_most(const char *tasks, uint64_t nodes, uint64_t *most);
 
 /*
- * Returns whether one of the first [nodes] nodes of [tasks] has a number of tasks from [least] to
- * [limit] - 1; false if [tasks] is malformed.
+ * Returns whether one of the first [nodes] nodes of [tasks] has at least [least] and less than
+ * [limit] tasks. Returns false if [tasks] is malformed.
  */
 bool ddp_tasks_within(const char *tasks, uint64_t nodes, uint64_t least, uint64_t limit);
 

@@ -50,7 +50,7 @@ static int parse_flag(const char *text, const char *what, bool *flag, struct ddp
 	return ddp_fail(message, "%s=%.100s is neither 1 nor 0", what, text);
 }
 
-/* Set [place] to the index of [text] among the words "a|b|c". */
+/* Find [text] among the words "a|b|c", and set [place] to its index. */
 static int parse_word(const char *text, const char *what, const char *words, int *place,
 		      struct ddp_message *message)
 {
@@ -70,7 +70,7 @@ static int parse_word(const char *text, const char *what, const char *words, int
 	return ddp_fail(message, "%s=%.100s is not valid. Choose one of %s.", what, text, words);
 }
 
-/* Parse "80G" or "81559M" into MiB. */
+/* Parse an amount of memory such as "80G" or "81559M", and convert it to MiB. */
 static int parse_memory(const char *text, const char *what, uint64_t *memory,
 			struct ddp_message *message)
 {
@@ -86,7 +86,7 @@ static int parse_memory(const char *text, const char *what, uint64_t *memory,
 	return 0;
 }
 
-/* Parse [text] by the option's kind. [what] names the option in messages. */
+/* Parse [text] as a value of option [id]. [what] names the option in messages. */
 static int parse(struct ddp_values *values, enum ddp_option_id id, const char *text,
 		 const char *what, struct ddp_message *message)
 {
@@ -153,7 +153,7 @@ static const char *name_of(enum ddp_option_id id, enum ddp_source source, char *
 int ddp_values_set(struct ddp_values *values, enum ddp_option_id id, const char *text,
 		   enum ddp_source source, struct ddp_message *message)
 {
-	/* --no-ddp sets the value of --ddp, so the two options share one source. */
+	/* --no-ddp sets the value of --ddp, so both store their source in the place of --ddp. */
 	enum ddp_option_id slot = id == DDP_OPT_NO_DDP ? DDP_OPT_DDP : id;
 	struct ddp_values scratch;
 	char buf[64];
@@ -161,7 +161,7 @@ int ddp_values_set(struct ddp_values *values, enum ddp_option_id id, const char 
 
 	if (options[id].argument && (!text || !*text))
 		return ddp_fail(message, "%s needs a value (%s)", what, options[id].argument);
-	/* Check a value that is overridden as well, to report mistakes. */
+	/* Parse the value even if it will be overridden, so that mistakes in it are reported. */
 	scratch = *values;
 	if (parse(&scratch, id, text, what, message) < 0)
 		return -1;

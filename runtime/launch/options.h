@@ -29,7 +29,7 @@ struct ddp_option {
 /* Sources of a value, in increasing precedence. */
 enum ddp_source { DDP_FROM_DEFAULT, DDP_FROM_PLUGSTACK, DDP_FROM_ENVIRONMENT, DDP_FROM_COMMAND };
 
-/* All values, parsed and checked. The defaults are zeros, except [site_ports]. */
+/* Values of all options, parsed and checked. All defaults except [site_ports] are zeros. */
 struct ddp_values {
 	enum ddp_source source[DDP_OPT_COUNT];
 	bool enabled, verbose;
@@ -50,8 +50,8 @@ const struct ddp_option *ddp_option(enum ddp_option_id id);
 void ddp_values_init(struct ddp_values *values);
 
 /*
- * Set option [id] to [text] (NULL for an option without an argument), unless a value from a source
- * of higher precedence than [source] is set.
+ * Set option [id] to [text], which is NULL if the option has no argument. If a source of higher
+ * precedence than [source] has set a value, the value is checked but not set.
  * Returns 0, or -1 with a message that names option, value and remedy.
  */
 int ddp_values_set(struct ddp_values *values, enum ddp_option_id id, const char *text,
@@ -59,13 +59,13 @@ int ddp_values_set(struct ddp_values *values, enum ddp_option_id id, const char 
 
 /*
  * Read the defaults of all options from the environment [env].
- * Returns 0, or -1 with a message for the first invalid value; without --ddp, only an invalid
- * SLURM_DDP is an error.
+ * Returns 0, or -1 with a message for the first invalid value. Without --ddp, invalid values are
+ * ignored, except that of SLURM_DDP.
  */
 int ddp_values_from_env(struct ddp_values *values, char *const *env, struct ddp_message *message);
 
 /*
- * Parse the arguments of the plugin's line in plugstack.conf, "name=value" each.
+ * Parse the arguments of the plugin's line in plugstack.conf. Each has the form "name=value".
  * Returns 0, or -1 with a message for the first invalid argument.
  */
 int ddp_values_from_plugstack(struct ddp_values *values, int argc, char *const *argv,

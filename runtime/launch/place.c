@@ -25,7 +25,7 @@ static bool read_number(char *const *env, const char *name, uint64_t most, uint6
 	return ddp_parse_number(ddp_env_filled(env, name), 0, most, number) == 0;
 }
 
-/* Returns the value of [name]_HET_GROUP_[group]. */
+/* Returns the value of the variable "[name]_HET_GROUP_[group]". */
 static const char *of_group(char *const *env, const char *name, unsigned group)
 {
 	char full[64];
@@ -83,8 +83,8 @@ bool place_is_set_up(char *const *env)
 }
 
 /*
- * Parse "0,1,4" into [ranks], which has space for [capacity] ranks. Returns the number of ranks, or
- * 0 if [list] has another form.
+ * Parse a list such as "0,1,4" into [ranks], which has space for [capacity] ranks. Returns the
+ * number of ranks, or 0 if [list] has another form.
  */
 static uint32_t read_ranks(const char *list, uint32_t *ranks, size_t capacity)
 {
@@ -159,7 +159,7 @@ uint32_t place_job(char *const *env)
 	uint64_t components, number = 0;
 
 	/*
-	 * The components of a job have no node in common, so the step's nodes show its component.
+	 * No node belongs to two components of a job, so the nodes of the step show its component.
 	 */
 	if (read_number(env, "SLURM_HET_SIZE", UINT32_MAX, &components) && components > 1)
 		for (unsigned i = 0; i < components; i++) {
@@ -186,8 +186,8 @@ int place_first_node(char *const *env, const struct ddp_task *task, char *node, 
 	bool is_first = task->node_id == 0 && task->local_rank == 0;
 
 	/*
-	 * The list of nodes does not show the node of rank 0 if tasks follow the network topology
-	 * (since Slurm 26.05).
+	 * The list of nodes does not show on which node rank 0 is, if Slurm places tasks by the
+	 * network topology (since Slurm 26.05).
 	 */
 	if (!list || !own || ddp_env_filled(env, "SLURM_HOSTFILE") ||
 	    (distribution && strncmp(distribution, "arbitrary", strlen("arbitrary")) == 0) ||

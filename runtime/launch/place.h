@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * place.h - find out from the environment which task of Slurm this process is, and an address of
- * its step's rank 0
+ * place.h - find out from the environment which task of Slurm this process is, and find an address
+ * of rank 0 of its step
  */
 #ifndef DDP_PLACE_H
 #define DDP_PLACE_H
@@ -17,8 +17,8 @@ enum place {
 };
 
 /*
- * Returns what the process with the environment [env] is: PLACE_WRONG, with a message, if it must
- * not be a rank.
+ * Returns what the process with the environment [env] is. If it must not be a rank, returns
+ * PLACE_WRONG with a message.
  */
 enum place place_find(char *const *env, struct ddp_message *message);
 
@@ -26,21 +26,21 @@ enum place place_find(char *const *env, struct ddp_message *message);
 bool place_is_set_up(char *const *env);
 
 /*
- * Set [task], except node_rank, and allocate [ranks], the [local_size] ranks of this node. The
- * caller frees [ranks]. Returns 0, or -1 with a message.
+ * Set all members of [task] except node_rank. Also set [ranks] to an array of the [local_size]
+ * ranks of this node, which the caller frees. Returns 0, or -1 with a message.
  */
 int place_read_task(char *const *env, struct ddp_task *task, uint32_t **ranks,
 		    struct ddp_message *message);
 
 /*
- * Returns the job number. In a heterogeneous job, returns the number of the component that runs the
- * step, or 0 if several components do.
+ * Returns the job id. In a heterogeneous job, returns the id of the component that runs the step,
+ * or 0 if several components run it.
  */
 uint32_t place_job(char *const *env);
 
 /*
- * Find the node of rank 0 in the step's list of nodes. Returns 0, or -1 with a message if tasks can
- * be placed in another order than the nodes of that list.
+ * Find the node of rank 0 from the step's list of nodes. Returns 0. Returns -1 with a message if
+ * tasks may be placed in another order than the nodes in that list.
  */
 int place_first_node(char *const *env, const struct ddp_task *task, char *node, size_t size,
 		     struct ddp_message *message);

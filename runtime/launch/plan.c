@@ -87,7 +87,7 @@ static bool applies(const struct ddp_facts *facts, enum ddp_framework_when when)
 	return false;
 }
 
-/* Whether the user set one of the blank-separated variables [names]. */
+/* Whether the user has set one of the variables in [names], which are separated by blanks. */
 static bool has_users_setting(char *const *env, const char *names)
 {
 	char name[64];
@@ -102,8 +102,8 @@ static bool has_users_setting(char *const *env, const char *names)
 }
 
 /*
- * Returns this rank's part of [whole], at least 1: a limit of 0 has different meanings in programs
- * and in MPS.
+ * Returns this rank's part of [whole]. It is at least 1, because a limit of 0 has different
+ * meanings in programs and in MPS.
  */
 static unsigned long long part_of(const struct ddp_devices *dev, uint64_t whole)
 {
@@ -156,7 +156,7 @@ static int print_setting(const struct ddp_facts *facts, const struct ddp_framewo
 struct builder {
 	const struct ddp_facts *facts;
 	struct ddp_plan *plan;
-	bool failed; /* out of memory, or too many or too long changes */
+	bool failed; /* memory ran out, or a change is too long, or there are too many */
 };
 
 void ddp_plan_clear(struct ddp_plan *plan)
@@ -260,7 +260,7 @@ bool ddp_plan_replaces(char *const *env, const char *name, uint32_t value, struc
 	return true;
 }
 
-/* Set an identity variable, and print a note if this replaces the user's value. */
+/* Set a variable of the rank's identity. If this replaces the user's value, print a note. */
 static void set_identity(struct builder *b, enum ddp_variable variable, const char *why,
 			 uint32_t value)
 {
@@ -335,8 +335,8 @@ static const char *planned(const struct builder *b, const char *name)
 }
 
 /*
- * JAX reads the number of processes from Slurm's variables, but would derive a port from the job
- * id.
+ * JAX reads the number of processes from Slurm's variables. Its address must be set, because JAX
+ * would compute a port from the job id.
  */
 static void plan_jax(struct builder *b)
 {
@@ -389,7 +389,7 @@ static void plan_rendezvous(struct builder *b)
 	    DDP_DIR_STORE);
 }
 
-/* With one task per node, users often start torchrun, which reads these variables. */
+/* Set torchrun's variables, because users often start torchrun with one task per node. */
 static void plan_torchrun(struct builder *b)
 {
 	const struct ddp_task *id = &b->facts->task;
@@ -399,8 +399,8 @@ static void plan_torchrun(struct builder *b)
 		return;
 	if (id->size > id->nodes) {
 		/*
-		 * keep torchrun from starting in a script, since each task would train a separate
-		 * world
+		 * If a script starts torchrun, each task would train a separate world. This value
+		 * keeps torchrun from starting.
 		 */
 		if (!b->facts->channel->launcher_allowed)
 			set_default(b, DDP_VAR_PET_NNODES, "torchrun needs one task on each node",
@@ -411,7 +411,7 @@ static void plan_torchrun(struct builder *b)
 		return;
 	set_default_number(b, DDP_VAR_PET_NNODES, "one task on each node", id->nodes);
 	/*
-	 * Replace the user's value: a job script that sets it to SLURM_NODEID gives all nodes
+	 * Replace even the user's value. If a job script sets it to SLURM_NODEID, all nodes get
 	 * number 0.
 	 */
 	set(b, DDP_VAR_PET_NODE_RANK, "NODE_RANK", "%u", id->node_rank);
@@ -515,9 +515,9 @@ static void plan_threads(struct builder *b)
 }
 
 /*
- * Print a note about GPUs that no task uses. A single task may start a process for each GPU:
- * torchrun and the like are recognized, torch.multiprocessing.spawn is not. ddp-info reports this
- * itself.
+ * Print a note about GPUs that no task uses. If the node has one task, it may start a process for
+ * each GPU. Programs such as torchrun are recognized; calls of torch.multiprocessing.spawn are not.
+ * For ddp-info there is no note, because it reports unused GPUs itself.
  */
 static void plan_idle(struct builder *b)
 {
@@ -565,8 +565,8 @@ static void note_unknown_share(struct builder *b)
 
 /*
  * Set the share, and the variables of frameworks.def unless the task has the whole GPU. Each number
- * is rounded down, but never to 0, so that the ranks of one GPU do not get more than the whole. A
- * variable is omitted if the user made the same setting through another one.
+ * is rounded down, so that the ranks of one GPU together get at most the whole, but never to 0. A
+ * variable is omitted if the user made its setting through another variable.
  */
 static void plan_share(struct builder *b)
 {
@@ -592,10 +592,9 @@ static void plan_share(struct builder *b)
 }
 
 /*
- * Print a note if ranks share a GPU, because NCCL refuses that only after ten seconds and with an
- * unclear message. Programs linked with libddp do not use NCCL in this case, but the plugin can
- * recognize only the programs of this project. There is no note if the user has set NCCL's variable
- * for shared GPUs.
+ * Print a note if ranks share a GPU. NCCL refuses that only after ten seconds, and with an unclear
+ * message. Programs linked with libddp do not use NCCL in this case, but the plugin recognizes only
+ * those of this project. There is no note if the user has set NCCL's variable for shared GPUs.
  */
 static void plan_crowd(struct builder *b)
 {
@@ -615,9 +614,9 @@ static void plan_crowd(struct builder *b)
 }
 
 /*
- * Lightning needs SLURM_NTASKS_PER_NODE and fails in a Slurm step without it. In an interactive job
- * Lightning ignores Slurm and imports mpi4py, whose MPI_Init aborts. Neither happens if Lightning
- * finds torchrun's variable.
+ * Set torchrun's variable TORCHELASTIC_RUN_ID for Lightning in two cases. In a Slurm step without
+ * SLURM_NTASKS_PER_NODE, Lightning fails. In an interactive job, Lightning ignores Slurm and
+ * imports mpi4py, whose MPI_Init aborts. Neither happens if Lightning finds this variable.
  */
 static void plan_lightning(struct builder *b)
 {
@@ -636,8 +635,8 @@ static void plan_lightning(struct builder *b)
 }
 
 /*
- * Under ddp-run, set the number of the attempt, the heartbeat file, and the paths for failure
- * records.
+ * If ddp-run started the step, set the number of the attempt, the heartbeat file, and the paths of
+ * failure records.
  */
 static void plan_run(struct builder *b)
 {
@@ -701,9 +700,9 @@ static void plan_warnings(struct builder *b)
 }
 
 /*
- * Unset variables that an outer --ddp step left and this step does not set, so that they are not
- * mistaken for this step's. TORCHELASTIC_USE_AGENT_STORE=True would make every rank of env:// a
- * client without a server.
+ * Unset variables that an outer --ddp step left and that this step does not set, because programs
+ * would take them for this step's. Also unset TORCHELASTIC_USE_AGENT_STORE, because with the value
+ * True, every rank of env:// would be a client without a server.
  */
 static void plan_sweep(struct builder *b)
 {

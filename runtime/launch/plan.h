@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * plan.h - decisions of the plugin for one task
+ * plan.h - decide how the environment of one task changes
  *
- * plan.c turns the facts of a task into a list of changes to its environment and a list of notes to
- * print. It does no I/O and changes nothing itself, so that every rule of slurm-ddp(7) can be
+ * plan.c turns the facts about a task into a list of changes to its environment and a list of notes
+ * to print. It does no I/O and makes no changes itself, so that every rule of slurm-ddp(7) can be
  * tested without Slurm.
  */
 #ifndef DDP_PLAN_H
@@ -70,7 +70,7 @@ struct ddp_change {
 /* The task that prints a note; all other tasks omit the note. */
 enum ddp_speaker {
 	DDP_SPEAKER_STEP, /* rank 0 */
-	DDP_SPEAKER_NODE, /* local task 0 of each node */
+	DDP_SPEAKER_NODE, /* on each node, the local task 0 */
 };
 
 struct ddp_note {

@@ -18,7 +18,7 @@
 #include "contract.h"
 #include "rendezvous.h"
 
-/* Flags for opening each directory below the base, without following links. */
+/* Flags with which directories below the base are opened, so that no link is followed. */
 #define DDP_DIR_FLAGS (O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW)
 
 /* --- Checks on the nodes ----------------------------------------------------------------- */
@@ -58,7 +58,7 @@ static int read_record(int dir, struct ddp_channel *channel, struct ddp_message 
 }
 
 /*
- * Open directory [name] in [at] if it belongs to the user.
+ * Open the directory [name] in the directory [at], if it belongs to the user.
  * Returns a descriptor, or -1 with a message.
  */
 static int open_own(int at, const char *name, struct ddp_message *message)
@@ -76,9 +76,9 @@ static int open_own(int at, const char *name, struct ddp_message *message)
 }
 
 /*
- * Open [ddp_dir], a .ddp directory. It must belong to the user, and no other user may be able to
- * change its path (base/walk.h).
- * Returns a descriptor, or -1 with a message; errno EPERM means that waiting does not help.
+ * Open the .ddp directory with the path [ddp_dir]. It must belong to the user, and no other user
+ * may be able to change a component of the path (base/walk.h).
+ * Returns a descriptor, or -1 with a message. If errno is EPERM, waiting does not help.
  */
 static int open_ddp_dir(const char *ddp_dir, struct ddp_message *message)
 {
@@ -138,8 +138,8 @@ int ddp_rendezvous_check(const char *directory, const char *nonce, struct ddp_me
 			return 0;
 		/*
 		 * If .ddp is missing, too, this node sees another file system, and waiting does not
-		 * help. stat() has the user's permissions. access() would have those of root, whom
-		 * a file server may not trust.
+		 * help. stat() checks with the user's permissions. access() would check with those
+		 * of root, whom a file server may not trust.
 		 */
 		if (errno == EPERM || waited >= WAIT_MS || stat(parent, &st) < 0)
 			return -1;
@@ -178,8 +178,8 @@ static void remove_empty_path(const char *path, unsigned n)
 }
 
 /*
- * Open the base directory. No other user may be able to replace it. If [made] is not NULL, create
- * missing components and count them in [made].
+ * Open the base directory, which no other user may be able to replace. If [made] is not NULL,
+ * create missing components, and set [made] to their number.
  * Returns a descriptor, or -1 with a message and errno.
  */
 static int open_base(const char *base, unsigned *made, struct ddp_message *message)
@@ -205,15 +205,15 @@ static int fail_foreign_parent(const char *base, uid_t owner, struct ddp_message
 }
 
 /*
- * Open [base]/.ddp, which must be a directory, not a link, and belong to the user.
- * Returns a descriptor, or -1 with a message; errno ENOENT if it is missing.
+ * Open [base]/.ddp. It must be a directory, not a link, and belong to the user.
+ * Returns a descriptor, or -1 with a message. errno is ENOENT if it is missing.
  */
 static int open_parent(int base_fd, const char *base, struct ddp_message *message)
 {
 	struct stat st;
 	int fd, error;
 
-	/* Check the owner first, since another user's directory cannot be opened. */
+	/* Check the owner before opening, because another user's directory cannot be opened. */
 	if (fstatat(base_fd, DDP_DIR_PARENT, &st, AT_SYMLINK_NOFOLLOW) == 0) {
 		if (S_ISLNK(st.st_mode))
 			return ddp_fail(message,
@@ -249,7 +249,7 @@ fail:
 	return -1;
 }
 
-/* As open_parent(), but create [base]/.ddp if it is missing. No other function creates it. */
+/* Like open_parent(), but create [base]/.ddp if it is missing. Only this function creates it. */
 static int make_parent(int base_fd, const char *base, struct ddp_message *message)
 {
 	int error;
@@ -281,9 +281,9 @@ int ddp_rendezvous_make_parent(const char *base, struct ddp_message *message)
 }
 
 /*
- * Create [base]/.ddp if missing, open it, and create [name] in it.
- * Returns a descriptor of .ddp, or -1 with a message after removing what was created; errno ENOENT
- * if another srun has just removed .ddp.
+ * Create [base]/.ddp if it is missing, open it, and create the directory [name] in it.
+ * Returns a descriptor of .ddp. On an error, removes what was created, and returns -1 with a
+ * message. errno is ENOENT if another srun has just removed .ddp.
  */
 static int make_step(int base_fd, const char *base, const char *name, struct ddp_message *message)
 {
@@ -301,8 +301,8 @@ static int make_step(int base_fd, const char *base, const char *name, struct ddp
 }
 
 /*
- * Create [base], .ddp and the step's directory.
- * Returns 0, or -1 with a message; errno ENOENT if a retry may succeed.
+ * Create [base], .ddp in it, and the step's directory in that.
+ * Returns 0, or -1 with a message. errno is ENOENT if a retry may succeed.
  */
 static int make_directories(struct ddp_rendezvous *rdzv, const char *base,
 			    struct ddp_message *message)
@@ -311,7 +311,7 @@ static int make_directories(struct ddp_rendezvous *rdzv, const char *base,
 	int fd, error;
 
 	fd = open_base(base, &made, message);
-	/* Components that were removed and created again in a retry count once. */
+	/* In a retry, components that were removed are created again, so do not add the numbers. */
 	if (made > rdzv->made)
 		rdzv->made = made;
 	if (fd < 0)
@@ -323,7 +323,7 @@ static int make_directories(struct ddp_rendezvous *rdzv, const char *base,
 	return rdzv->parent < 0 ? -1 : 0;
 }
 
-/* Check that the missing directories can be created in the last existing directory of [path]. */
+/* Check that the directories of [path] that are missing can be created. */
 static int check_ancestor(const char *path, struct ddp_message *message)
 {
 	char copy[DDP_PATH_SIZE];
@@ -381,8 +381,8 @@ static int write_all(int fd, const char *text, size_t n)
 }
 
 /*
- * Write the record to a temporary file and rename the file, so that no reader sees an incomplete
- * record. close() makes the file visible to other nodes (NFS). There is no fsync(), since the
+ * Write the record to a temporary file, then rename this file, so that no reader sees an incomplete
+ * record. On NFS, close() makes the file visible to other nodes. There is no fsync(), since the
  * record need not survive a power failure.
  */
 static int write_record(int dir, const struct ddp_channel *channel)
@@ -470,8 +470,8 @@ int ddp_rendezvous_make(struct ddp_rendezvous *rdzv, const char *base, struct dd
 				base);
 	}
 	/*
-	 * Retry, because another srun can remove the same directories if it created them and they
-	 * are empty.
+	 * Retry. Another srun removes directories that it created, if they are empty, and these may
+	 * be the same directories.
 	 */
 	for (int tries = 0; tries < TRIES_MAX && rdzv->parent < 0; tries++)
 		if (make_directories(rdzv, base, message) < 0 && errno != ENOENT)
@@ -528,7 +528,7 @@ void ddp_rendezvous_enlist(const char *failed, uint32_t rank, const char *node)
 
 /* --- Leftovers of other steps ------------------------------------------------------------ */
 
-/* Limits on the work that one srun does to remove the directories that killed sruns left. */
+/* Limits on the work of one srun when it removes directories that killed sruns left. */
 
 enum {
 	SWEEP_MAX = 64, /* directories checked */
@@ -556,8 +556,8 @@ static uint64_t milliseconds(void)
 }
 
 /*
- * Ask slurmctld whether the step has ended. If the limits are reached, return false; a later srun
- * asks again.
+ * Ask slurmctld whether the step of sweep->record has ended. If a limit is reached, return false
+ * without asking. A later srun asks again.
  */
 static bool has_ended(struct sweep *sweep)
 {
@@ -579,7 +579,7 @@ uint64_t ddp_process_began(uint32_t pid)
 	file = fopen(path, "re");
 	if (!file)
 		return 0;
-	/* The command's name may contain any character, so parse after its last ')'. */
+	/* Parse after the last ')', because the name of the command can contain any character. */
 	if (fgets(line, sizeof(line), file) && (end = strrchr(line, ')')) &&
 	    sscanf(end + 1,
 		   " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
@@ -591,8 +591,8 @@ uint64_t ddp_process_began(uint32_t pid)
 }
 
 /*
- * Whether [name] is a step directory of this cluster, but not the current step's, or a directory in
- * which the tasks of ddp-exec meet.
+ * Whether the directory [name] may be left over. It is either a directory of a step of this
+ * cluster, but not of the current step, or a directory in which tasks of ddp-exec meet.
  */
 static bool is_candidate(const char *name, const struct ddp_channel *channel)
 {
@@ -622,24 +622,24 @@ static bool is_leftover(struct sweep *sweep, const char *name)
 	readable = read_record(dir, record, NULL) == 0;
 	close(dir);
 	/*
-	 * A record that cannot be read, or that another release wrote, may belong to a running
-	 * step, so keep the directory.
+	 * If the record cannot be read, or if another release wrote it, the step may be running, so
+	 * keep the directory.
 	 */
 	if (!readable)
 		return missing && old;
 	if (strcmp(record->cluster, channel->cluster) != 0)
 		return false;
 	/*
-	 * A step of ddp-exec has no srun to check (pid 0). [began] is 0 if the srun could not read
-	 * /proc.
+	 * Check srun's process. A step of ddp-exec has none (pid 0). [began] is 0 if srun could not
+	 * read its start time from /proc.
 	 */
 	is_known = record->began && strcmp(record->from, channel->from) == 0;
 	if (record->pid && (is_known ? ddp_process_began(record->pid) == record->began : !old))
 		return false;
 	/*
-	 * A requeued job uses the step numbers again, so a step of an earlier attempt has ended.
-	 * This does not hold for ddp-exec (pid 0), which records a wrong attempt if Slurm does not
-	 * answer.
+	 * A requeued job uses its step numbers again, so a step of an earlier attempt has ended.
+	 * This does not apply to ddp-exec (pid 0), whose record has a wrong attempt if Slurm did
+	 * not answer.
 	 */
 	if (record->pid && record->job == channel->job && record->attempt < channel->attempt)
 		return true;
@@ -677,8 +677,8 @@ void ddp_rendezvous_sweep(const struct ddp_rendezvous *rdzv, const struct ddp_ch
 	sweep->began = milliseconds();
 	n = list_candidates(sweep);
 	/*
-	 * Each srun starts at another entry, so that directories that cannot be removed do not
-	 * block the removal of others.
+	 * Each srun starts at another directory. Otherwise, directories that cannot be removed
+	 * could use up the limits each time.
 	 */
 	first = n ? (unsigned)(channel->magic % n) : 0;
 	for (unsigned i = 0; i < n; i++) {

@@ -3,9 +3,9 @@
  * rendezvous.h - the step's directory on shared storage
  *
  * srun creates and removes the directory as the user, and also removes directories of earlier
- * steps. The nodes only check the directory. Every file system access is relative to an open
- * directory and follows no link, so that a user who can write to a parent directory cannot redirect
- * the access. contract.h describes the layout.
+ * steps. The nodes only check the directory. Every access to the file system is relative to an open
+ * directory and follows no link. So a user who can write to a parent directory cannot redirect the
+ * access. contract.h describes the layout.
  */
 #ifndef DDP_RENDEZVOUS_H
 #define DDP_RENDEZVOUS_H
@@ -38,11 +38,11 @@ int ddp_rendezvous_usable(const char *base, struct ddp_message *message);
 int ddp_rendezvous_make_parent(const char *base, struct ddp_message *message);
 
 /*
- * Create the absolute path [base], .ddp in it, and the step's directory in that. Set
- * [channel]->directory, and write [channel] there as the step's record. Under ddp-run, also create
- * the directory for failure records and set [channel]->failed. If that fails, [channel]->failed is
- * "", and ddp-run's report is shorter.
- * Returns 0, or -1 with a message after removing everything it created.
+ * Create the directory with the absolute path [base], .ddp in it, and the step's directory in that.
+ * Set [channel]->directory to the step's directory, and write [channel] there as the step's record.
+ * Under ddp-run, also create the directory for failure records and set [channel]->failed. If that
+ * fails, [channel]->failed is "", and ddp-run's report has less detail.
+ * Returns 0. On an error, removes everything that was created, and returns -1 with a message.
  */
 int ddp_rendezvous_make(struct ddp_rendezvous *rdzv, const char *base, struct ddp_channel *channel,
 			struct ddp_message *message);
@@ -66,15 +66,15 @@ void ddp_rendezvous_sweep(const struct ddp_rendezvous *rdzv, const struct ddp_ch
 			  bool (*ended)(uint32_t job, uint32_t step));
 
 /*
- * On a node: check that [directory] was created by the srun with [nonce], and that the user can
- * write to it. Waits up to two seconds, since a file system may lag.
- * Returns 0, or -1 with a message that names path and reason.
+ * On a node: check that the srun with [nonce] created [directory], and that the user can write to
+ * it. Waits up to two seconds, because a file system may show changes late.
+ * Returns 0, or -1 with a message that names the path and the reason.
  */
 int ddp_rendezvous_check(const char *directory, const char *nonce, struct ddp_message *message);
 
 /*
- * Returns when process [pid] of this host started, in clock ticks since boot; 0 if there is no such
- * process.
+ * Returns the time at which process [pid] of this host started, in clock ticks since boot, or 0 if
+ * the process does not exist.
  */
 uint64_t ddp_process_began(uint32_t pid);
 

@@ -12,7 +12,7 @@ enum kind { OTHER, TORCHRUN, ACCELERATE, DEEPSPEED, SHELL, MPIRUN, SRUN };
 
 struct starter {
 	enum kind kind;
-	char *const *options; /* options of the starter, up to the user's program */
+	char *const *options; /* words after the starter: its options, then the user's program */
 	const char *name;
 };
 
@@ -79,9 +79,9 @@ static const char *skip_python(char *const **word)
 }
 
 /*
- * Find the starter in [argv]: the first word, or a later word with arguments after it, since env,
- * nice, numactl and container runtimes run the program that follows their own arguments. All words
- * after Python or a daemon of MPI are its arguments.
+ * Find the starter in the command line [argv]. It is the first word, or a later word with arguments
+ * after it. Later words count because env, nice, numactl and container runtimes run a program that
+ * follows their own arguments. But all words after Python or a daemon of MPI are its arguments.
  */
 static struct starter find_starter(char *const *argv)
 {
@@ -98,7 +98,7 @@ static struct starter find_starter(char *const *argv)
 		for (size_t i = 0; i < sizeof(starters) / sizeof(starters[0]); i++)
 			if (strcmp(found.name, starters[i].name) == 0)
 				found.kind = starters[i].kind;
-		/* Other commands, such as "accelerate config", start nothing. */
+		/* Of accelerate's commands, only "accelerate launch" starts ranks. */
 		if (strcmp(found.name, "accelerate") == 0 &&
 		    (!*found.options || strcmp(*found.options++, "launch") != 0))
 			found.kind = OTHER;
@@ -121,8 +121,8 @@ static bool is_same_option(const char *word, const char *name, size_t length)
 }
 
 /*
- * Returns the value of the starter's option [name]: "" for a flag, NULL if the option is missing.
- * The options end at the user's program.
+ * Returns the value of the starter's option [name], "" if the option is a flag, or NULL if it is
+ * missing. The options end at the user's program.
  */
 static const char *option(char *const *options, const char *name)
 {
@@ -168,8 +168,8 @@ bool ddp_starter_starts_ranks(char *const *argv)
 }
 
 /*
- * Returns whether torchrun will start a world without other nodes. With [is_explicit], --nnodes or
- * PET_NNODES must say so; otherwise it is enough that neither is set.
+ * Returns whether torchrun will start a world on this node alone. With [is_explicit], this is so
+ * only if --nnodes or PET_NNODES has the value 1. Otherwise it is also so if neither is set.
  */
 static bool is_alone(const struct starter *torchrun, char *const *env, bool is_explicit)
 {
@@ -220,7 +220,7 @@ static enum ddp_verdict check_accelerate(const struct starter *accelerate, uint3
 	const char *machines = option(accelerate->options, "--num-machines");
 	const char *processes = option(accelerate->options, "--num-processes");
 
-	/* With one process, it starts the program with the variables of the step. */
+	/* If accelerate starts only one process, that process has the variables of the step. */
 	if (tasks == 1 || (machines && strcmp(machines, "1") != 0) ||
 	    (processes && strcmp(processes, "1") == 0))
 		return DDP_VERDICT_FINE;
@@ -301,8 +301,8 @@ static enum ddp_verdict check_shell(const struct starter *shell, uint32_t tasks,
 }
 
 /*
- * Report that ddp-run makes the starter unnecessary or, if the starter has --max-restarts, that
- * both would restart ranks.
+ * Report that the starter is not needed under ddp-run. If the starter has --max-restarts, report
+ * instead that both would restart ranks.
  */
 static enum ddp_verdict check_restarts(const struct starter *starter, char *const *env,
 				       uint32_t restarts, struct ddp_message *message)

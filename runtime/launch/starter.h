@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * starter.h - programs that users put between srun and their training program
+ * starter.h - recognize programs that users put between srun and their training program
  *
- * torchrun, "accelerate launch", deepspeed and mpirun start ranks themselves, srun starts a step,
- * and a shell waits for commands. If each task runs such a program, each can train a separate
- * world, so that the mistake goes unnoticed, or the step can hang. These functions do no I/O.
+ * torchrun, "accelerate launch", deepspeed and mpirun start ranks themselves; srun starts a step; a
+ * shell waits for commands. If each task runs such a program, the step can hang. Or each task
+ * trains a separate world, and the mistake is not noticed. These functions do no I/O.
  */
 #ifndef DDP_STARTER_H
 #define DDP_STARTER_H
@@ -46,14 +46,14 @@ const char *ddp_starter_nproc(char *const *argv);
 
 /*
  * Returns whether [program], a name or a path, is a daemon that starts ranks itself. For example,
- * mpirun in a batch job runs "srun orted", a step with one daemon per node and no ranks, which
- * inherits #SBATCH --ddp nevertheless.
+ * mpirun in a batch job runs "srun orted", a step with one daemon per node. Its tasks are no ranks,
+ * although the step inherits #SBATCH --ddp.
  */
 bool ddp_is_launcher(const char *program);
 
 /*
- * Returns whether [program], a name or a path, is part of slurm-ddp, and needs no NCCL to sum data
- * of ranks that share a GPU.
+ * Returns whether [program], a name or a path, is part of slurm-ddp. Such a program does not need
+ * NCCL if ranks share a GPU.
  */
 bool ddp_is_ours(const char *program);
 

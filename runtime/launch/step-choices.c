@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* step-choices.c - choose directory, secrets and port of a step */
+/* step-choices.c - choose the directory, the secrets and the port of a step */
 #include "config.h"
 
 #include "step-choices.h"
@@ -76,9 +76,9 @@ int ddp_step_draw_secrets(struct ddp_channel *ch)
 }
 
 /*
- * Choose a directory if the user did not: the working directory or, if other users could replace
- * that (as in a project directory that its group can write to), the home directory. If neither can
- * be used, a later check reports that.
+ * Choose the directory if the user did not. It is the working directory or, if that cannot be used,
+ * the home directory. For example, other users could replace .ddp in a project directory to which
+ * its group can write. If neither can be used, a later check reports that.
  */
 static const char *choose_default(const char *cwd, const char *home)
 {

@@ -16,16 +16,16 @@ int ddp_step_read_run(struct ddp_channel *channel, char *const *env, struct ddp_
 void ddp_step_drop_run(void);
 
 /*
- * Draw two random numbers, [channel]->nonce and [channel]->magic. They differ because NCCL sends
- * magic unencrypted.
+ * Draw two random numbers, [channel]->nonce and [channel]->magic. They must not be the same,
+ * because NCCL sends [magic] unencrypted.
  * Returns 0, or -1 with errno.
  */
 int ddp_step_draw_secrets(struct ddp_channel *channel);
 
 /*
- * Set [channel]->base, the absolute path (with placeholders) below which the rendezvous directory
- * is created, and [channel]->base_asked. [wanted] is the value of --ddp-rdzv, "" for none; [home]
- * is the user's home, or NULL.
+ * Set [channel]->base and [channel]->base_asked. [base] is the absolute path, with placeholders, in
+ * which .ddp and the rendezvous directory are created. [wanted] is the value of --ddp-rdzv, or "".
+ * [home] is the user's home directory, or NULL.
  * Returns 0, or -1 with a message. [channel]->base is "" if [wanted] is "" and the working
  * directory is unknown.
  */
@@ -33,19 +33,19 @@ int ddp_step_choose_base(struct ddp_channel *channel, const char *wanted, const 
 			 struct ddp_message *message);
 
 /*
- * Set [channel]->user, which replaces %u in [wanted]. If [wanted] has no %u, set it to the user's
- * number, since finding a name may query a server.
+ * Set [channel]->user, the text for %u in [wanted]. If [wanted] has no %u, this is the user's
+ * number, because a query for the name may need a server.
  */
 void ddp_step_find_user(struct ddp_channel *channel, const char *wanted);
 
 /*
- * Compute the port from the range of --ddp-port or of plugstack.conf. With [on_rank0s_node], this
- * process runs where rank 0 will listen, so ports in use are skipped.
+ * Choose the port from the range of --ddp-port or of plugstack.conf. With [on_rank0s_node], this
+ * process runs on the node where rank 0 will listen, so that ports in use can be skipped.
  */
 void ddp_step_choose_port(struct ddp_channel *channel, const struct ddp_values *values,
 			  bool on_rank0s_node);
 
-/* Set the fields of [channel] about [argv], the program of the tasks. */
+/* Set the members of [channel] that describe [argv], the program of the tasks. */
 void ddp_step_read_program(struct ddp_channel *channel, char *const *argv);
 
 #endif /* DDP_STEP_CHOICES_H */

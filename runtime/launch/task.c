@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* task.c - check and claim the port in a task, and print the task's plan */
+/* task.c - functions of a task: check and claim the port, and print the plan */
 #include "config.h"
 
 #include "task.h"
@@ -19,8 +19,8 @@
 /* --- Listening ports --------------------------------------------------------------------- */
 
 /*
- * Ports are looked up in the kernel's tables of sockets. Binding a port instead would occupy it for
- * a moment, and rank 0 may bind with other options.
+ * To find out whether a port is in use, read the kernel's tables of sockets. Trying to bind the
+ * port would occupy it for a moment, and rank 0 may bind with other options.
  */
 
 enum { STATE_LISTEN = 0x0a };
@@ -49,8 +49,8 @@ static bool find_in_table(const char *path, uint32_t port, uid_t *uid)
 }
 
 /*
- * Whether a TCP socket of this network namespace listens on [port]. Sets [uid] to its owner. Also
- * returns false if the tables cannot be read.
+ * Whether a TCP socket in this network namespace listens on [port]. If so, sets [uid] to its owner.
+ * Returns false if the tables cannot be read.
  */
 static bool is_listening(uint32_t port, uid_t *uid)
 {
@@ -58,11 +58,11 @@ static bool is_listening(uint32_t port, uid_t *uid)
 	       find_in_table("/proc/net/tcp6", port, uid);
 }
 
-/* Write the name of the claim of [port] to [at]. Returns the address's length. */
+/* Write to [at] the socket name that claims [port]. Returns the length of the address. */
 static socklen_t name_claim(uint32_t port, struct sockaddr_un *at)
 {
 	*at = (struct sockaddr_un){.sun_family = AF_UNIX};
-	/* An abstract name starts with a zero byte and ends without one. */
+	/* The name of an abstract socket starts with a zero byte, and has none at its end. */
 	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
 			   (size_t)snprintf(at->sun_path + 1, sizeof(at->sun_path) - 1,
 					    "slurm-ddp/%u", port));
@@ -176,7 +176,7 @@ static bool prints_note(const struct ddp_task *id, enum ddp_speaker speaker)
 }
 
 /*
- * Whether variable [name] authenticates a peer. Its value is not printed, since other users can
+ * Whether variable [name] authenticates peers. Its value must not be printed, since other users can
  * often read the output.
  */
 static bool is_secret(const char *name)
@@ -193,8 +193,8 @@ static const char *value_in(const struct ddp_plan *plan, const char *name)
 }
 
 /*
- * Report that the user's MASTER_ADDR does not resolve on this node. Only for --ddp-verbose, since a
- * resolver may need many seconds.
+ * If the user's MASTER_ADDR does not resolve on this node, print this. Called only with
+ * --ddp-verbose, since a resolver may need many seconds.
  */
 static void say_unresolved(const struct ddp_facts *facts, void (*say)(const char *format, ...))
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* task.h - functions for a task that the plugin and ddp-exec share */
+/* task.h - functions of a task, used by both the plugin and ddp-exec */
 #ifndef DDP_TASK_H
 #define DDP_TASK_H
 
@@ -30,15 +30,15 @@ int ddp_task_claim_port(const struct ddp_endpoint *endpoint, const char *host, i
 bool ddp_task_has_claim(int fd, uint32_t port);
 
 /*
- * In rank 0, which is about to listen: check that no process listens on the port. PyTorch's rank 0
- * listens on its own host, also if MASTER_ADDR is another host.
+ * In rank 0, which is about to listen: check that no process listens on the port. This host is
+ * checked even if MASTER_ADDR is another host, because PyTorch's rank 0 listens on its own host.
  * Returns 0, or -1 with a message.
  */
 int ddp_task_check_port(const struct ddp_facts *facts, struct ddp_message *message);
 
 /*
- * Print the notes of [plan] that this task is to print. If the channel is [verbose], also print the
- * variables with their reasons: rank 0 prints all variables, each other rank one line.
+ * Print those notes of [plan] that this task must print. If the channel is [verbose], also print
+ * the variables with their reasons: rank 0 prints all of them, and each other rank prints one line.
  */
 void ddp_task_say_plan(const struct ddp_facts *facts, const struct ddp_plan *plan,
 		       void (*say)(const char *format, ...));

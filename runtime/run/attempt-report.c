@@ -50,8 +50,8 @@ static void copy_files(const char *dir, const char *to)
 }
 
 /*
- * Use a directory on this node instead of the failure directory, which does not exist or cannot be
- * written. Prints [why].
+ * If the failure directory does not exist or cannot be written, use a directory on this node
+ * instead. Prints the reason [why].
  */
 static bool move_directory(struct attempt *attempt, const char *why)
 {
@@ -132,7 +132,7 @@ bool attempt_can_report(const struct launch *launch)
 	return false;
 }
 
-/* Replace [to] if it is a regular file. Write into a link's target, a device or a pipe. */
+/* If [to] is a regular file, replace it. If [to] is a link, a device or a pipe, write into it. */
 static int write_copy(const char *to, char *data, size_t size, struct ddp_error *error)
 {
 	struct iovec part = {data, size};
@@ -142,8 +142,8 @@ static int write_copy(const char *to, char *data, size_t size, struct ddp_error 
 	if (is_file(to))
 		return ddp_file_write(to, &part, 1, 0644, false, error);
 	/*
-	 * If ddp-run's own output goes to [to], use that descriptor: open() would start at the
-	 * beginning of the file.
+	 * If ddp-run's stdout or stderr is the file [to], write through that descriptor, because
+	 * open() would start at the beginning of the file.
 	 */
 	if (stat(to, &st) == 0 && (fd = ddp_file_output(&st)) >= 0)
 		fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * claims.c - the nodes that each ddp-run of a job uses, also between two attempts, when no step runs
- * on them
+ * claims.c - claims, by which each ddp-run of a job shows the others which nodes it uses
  *
- * A claim is an open memory file with the name "ddp-run/<hash of the job>/<node>", so it needs no
- * directory and ends with its process. Another ddp-run finds it in /proc/<process>/fd. Only processes
- * that belong to the same user count. The ddp-runs of a job run on one host.
+ * A ddp-run keeps its claims between two attempts, when no step runs on its nodes. A claim is an
+ * open memory file with the name "ddp-run/<hash of the job>/<node>", so it needs no directory and
+ * ends with its process. Another ddp-run finds it in /proc/<process>/fd. Claims of another user's
+ * processes do not count. All ddp-runs of a job run on the same host.
  */
 #include "config.h"
 
@@ -66,7 +66,7 @@ void claims_set(const struct node_list *nodes)
 	files = kept;
 }
 
-/* Add the nodes that [process] claims to [nodes]. */
+/* Add to [nodes] the nodes that [process] has claimed. */
 static void add_claims(long process, const char *prefix, struct node_list *nodes)
 {
 	static const char before[] = "/memfd:", after[] = " (deleted)";

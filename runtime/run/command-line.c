@@ -68,7 +68,7 @@ static bool find_exec(struct launch *launch)
 	return false;
 }
 
-/* Returns the value of --het-group; NULL: the option is not given. */
+/* Returns the value of --het-group, or NULL if the option is not given. */
 static const char *het_group(const struct launch *launch)
 {
 	/* pack-group is the option's old name, which srun still accepts. */
@@ -99,8 +99,8 @@ const char *launch_option(const struct launch *launch, const char *name, const c
 }
 
 /*
- * Whether the step is heterogeneous. If so, srun's messages number the tasks of each component from
- * 0, so they do not show ranks.
+ * Whether the step is heterogeneous. In a heterogeneous step, srun's messages count the tasks of
+ * each component from 0, so the numbers in them are not ranks.
  */
 static bool is_heterogeneous(const struct launch *launch)
 {
@@ -136,8 +136,8 @@ static bool is_one_rank(const struct launch *launch)
 }
 
 /*
- * Choose how ddp-run finds the rank that wrote a line: by srun's labels, unless an option makes
- * srun do more than forward whole lines.
+ * Choose how ddp-run finds out which rank wrote a line of output. It uses srun's labels, unless an
+ * option changes how srun forwards lines.
  */
 static bool choose_output(struct launch *launch)
 {
@@ -250,8 +250,8 @@ static char **new_words(size_t count)
 }
 
 /*
- * Whether [word] is srun's option [name], with the short form [letter] (0: none). If one word has
- * several letters, as -lr1, only the first counts.
+ * Whether [word] is srun's option [name], whose short form is [letter] (0 if it has none). In a
+ * word with several short options, such as -lr1, only the first is checked.
  */
 static bool is_option(const struct launch *launch, char *word, const char *name, char letter)
 {
@@ -276,8 +276,8 @@ static bool is_for_exec(const struct launch *launch, const char *word)
 
 /*
  * Returns srun's command line. ddp-run's options come first, so that the user's options override
- * them. The options for chosen nodes come last, to override the user's. Without the plugin,
- * ddp-exec and its options precede the program.
+ * them. The options that select nodes come last, so that they override the user's. Without the
+ * plugin, ddp-exec and its options precede the program.
  */
 char **launch_words(const struct launch *launch, int number)
 {
@@ -331,9 +331,9 @@ char **launch_words(const struct launch *launch, int number)
 }
 
 /*
- * Convert a step option for salloc, which allocates [more] spare nodes in addition to [nodes].
- * --ntasks and --gpus are totals for all nodes. salloc allocates at most as many nodes as tasks, so
- * the totals must grow with the nodes.
+ * Convert [option] of the step for salloc, which allocates [nodes] nodes and [more] spare nodes.
+ * --ntasks and --gpus are totals over all nodes, so they are increased in the same proportion.
+ * Otherwise the spare nodes would be missing, since salloc allocates at most one node per task.
  */
 static char *add_nodes(char *option, int nodes, int more)
 {
@@ -376,7 +376,7 @@ int launch_allocate(const struct launch *launch, char **argv)
 	words[count++] = "salloc";
 	words[count++] = "--no-kill";
 	/*
-	 * Only srun may change the directory: if salloc did so, too, a relative path would be
+	 * Pass --chdir only to srun. If salloc also changed the directory, a relative path would be
 	 * applied twice.
 	 */
 	for (char **at = shared; *at; at++)

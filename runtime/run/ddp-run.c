@@ -38,8 +38,8 @@ enum {
 
 /*
  * Returns the time of the newest file below [path]. Directories do not count, because an attempt
- * that is killed while it writes a checkpoint leaves a new directory. Files whose names mark them
- * as incomplete do not count either.
+ * that is killed while it writes a checkpoint leaves a new directory. Files with names of
+ * incomplete files (".*", "*.tmp*", "tmp*") do not count either.
  */
 static double find_newest(const char *path)
 {
@@ -64,9 +64,9 @@ static double find_newest(const char *path)
 }
 
 /*
- * Returns the time of the newest file in DDP_CHECKPOINT, as in struct run_past. Returns -1 if this
- * node cannot open the directory: an s3:// address, or a local directory of another node. If an
- * attempt has [failed], prints a line about this, but only once.
+ * Returns the time of the newest file in DDP_CHECKPOINT, in the form of run_past.saved. Returns -1
+ * if this node cannot open the directory, as for an s3:// address or a local directory of another
+ * node. If an attempt has [failed], also prints this, but only once.
  */
 static double newest_checkpoint(bool failed)
 {
@@ -100,7 +100,7 @@ static void wait_after_refusal(const struct run_past *past, const struct run_pas
 	attempt_wait(wait);
 }
 
-/* Collect what run_decide() needs to know about an attempt. */
+/* Describe an attempt in the form that run_decide() needs. */
 static struct run_past describe(const struct attempt *attempt)
 {
 	bool failed = attempt->end == RUN_END_EXIT || attempt->end == RUN_END_SIGNAL ||
@@ -123,8 +123,8 @@ static void record_attempt(struct launch *launch, const struct attempt *attempt)
 	launch->overlap |= attempt->abandoned;
 	nodes_add(&launch->steps, attempt->step);
 	/*
-	 * After a preflight the first attempt may have fewer nodes than planned. Compute the number
-	 * of ranks on all planned nodes.
+	 * If the preflight excluded nodes, the first attempt has fewer nodes than planned. Compute
+	 * the number of ranks on all planned nodes.
 	 */
 	if (attempt->number == 0 && attempt->ranks > 0 && attempt->nodes.count > 0 &&
 	    launch->first.count > attempt->nodes.count)
@@ -163,7 +163,7 @@ static void warn_of_limits(const struct launch *launch)
 			hang);
 }
 
-/* At the first restart, say what ddp-run does not know without DDP_CHECKPOINT. */
+/* At the first restart, warn about what ddp-run cannot check if DDP_CHECKPOINT is not set. */
 static void warn_of_checkpoint(void)
 {
 	static bool warned;
@@ -245,8 +245,8 @@ static int run(struct launch *launch)
 }
 
 /*
- * Refuse to run inside a rank: srun would wait for resources that the outer step occupies, or each
- * rank would start all ranks again.
+ * Whether ddp-run runs inside a rank. It then refuses to run, because srun would wait for resources
+ * that the outer step occupies, or each rank would start all ranks again.
  */
 static bool is_rank(void)
 {
@@ -284,7 +284,7 @@ static int explain(const char *dir)
 
 int main(int argc, char **argv)
 {
-	/* Command lines of ddp-run's own steps. */
+	/* The command lines with which ddp-run starts itself on nodes. */
 	static const struct {
 		const char *option;
 		int argc;
@@ -318,8 +318,8 @@ int main(int argc, char **argv)
 	if (!job_check(&launch.options, saved))
 		return EXIT_USAGE;
 	/*
-	 * In a heterogeneous job, job_check() needs the first component, since only that can be
-	 * requeued. The attempts use the component of --het-group.
+	 * job_check() has used the first component of a heterogeneous job, since only that
+	 * component can be requeued. The attempts use the component of --het-group.
 	 */
 	if (!id)
 		job.id = launch_variable(&launch, "SLURM_JOB_ID") ?: job.id;

@@ -132,24 +132,24 @@ double job_kill_wait(void);
 
 /* --- command-line.c: the command line ------------------------------------------------------ */
 
-/* Parse srun's options. Returns false after printing an error. */
+/* Parse srun's options. On an error, prints it and returns false. */
 bool launch_parse(struct launch *launch);
 
 /*
- * Returns the value of variable [name] of the job, or NULL if it is unset. With srun's --het-group,
- * the value for that component of the job takes precedence.
+ * Returns the value of environment variable [name] of the job, or NULL if it is unset. With srun's
+ * --het-group, the variable of that component of the job takes precedence.
  */
 const char *launch_variable(const struct launch *launch, const char *name);
 
 /*
- * Returns the value of srun's option [name] ("" for an option without a value). Without the option,
- * returns the value of the environment [variable] with the same meaning, or NULL if it is unset.
- * [variable] can be NULL.
+ * Returns the value of srun's option [name], or "" for an option without a value. If the option is
+ * not given, returns the value of [variable], the environment variable with the same meaning.
+ * Returns NULL if that is unset too. [variable] can be NULL.
  */
 const char *launch_option(const struct launch *launch, const char *name, const char *variable);
 
 /*
- * Replace this process by salloc, which runs [argv], the command line of ddp-run, in a new
+ * Replace this process by salloc, which runs ddp-run with its command line [argv] in a new
  * allocation. Returns only on failure, with the exit status.
  */
 int launch_allocate(const struct launch *launch, char **argv);
@@ -229,15 +229,14 @@ bool nodes_reserve_spares(struct launch *launch);
 bool nodes_check_refusal(struct launch *launch, struct attempt *attempt);
 
 /*
- * Returns the number of nodes that the next attempt could have. If the attempt lost a node, sets
+ * Returns how many nodes the next attempt can have. If the attempt lost a node, also sets
  * launch->usable.
  */
 struct run_nodes nodes_count(struct launch *launch, const struct attempt *attempt);
 
 /*
- * Run --preflight before the first attempt: test the job's nodes and, if some failed or are slow,
- * choose the nodes of the first attempt. Returns -1 to continue, or the exit status if too few
- * nodes are left.
+ * Run the tests of --preflight before the first attempt. If nodes failed or are slow, choose the
+ * nodes of the first attempt. Returns -1 to continue, or the exit status if too few nodes are left.
  */
 int nodes_preflight(struct launch *launch, const struct run_rules *rules);
 
@@ -248,8 +247,8 @@ int nodes_preflight(struct launch *launch, const struct run_rules *rules);
 void nodes_preflight_again(struct launch *launch, struct attempt *attempt);
 
 /*
- * Choose the nodes for the restart in attempt->decision. [bad] is a node that a spare should
- * replace; NULL: none.
+ * Choose the nodes for the restart in attempt->decision. [bad] is a node that should be replaced by
+ * a spare node, or NULL if there is none.
  */
 void nodes_choose(struct launch *launch, struct attempt *attempt, const char *bad);
 

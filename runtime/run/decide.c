@@ -9,8 +9,8 @@
 #include <string.h>
 
 /*
- * Seconds. A program that stops so shortly before the job's end has probably stopped to save its
- * state.
+ * Number of seconds before the job's end. A program that stops within them has probably stopped in
+ * order to save its state.
  */
 enum { LAST = 120 };
 
@@ -38,9 +38,9 @@ decide(enum run_act act, int status, int nodes, const char *format, ...)
 }
 
 /*
- * Whether attempts make no progress. If the times of checkpoints are known, only these times count:
- * a rank that fails at the same line, but an hour later each time, makes progress. A lost node or a
- * refusal says nothing about the program.
+ * Whether the attempts make no progress. If the times of checkpoints are known, a newer checkpoint
+ * is progress, even if a rank fails at the same line each time. Otherwise, a different point of
+ * failure is progress. A lost node or a refusal shows nothing about the program's progress.
  */
 static bool is_stuck(const struct run_past *past, int count)
 {
@@ -72,7 +72,7 @@ static bool is_near_end(const struct run_past *last)
 struct run_decision run_decide(const struct run_rules *rules, const struct run_past *past,
 			       int count, const struct run_nodes *nodes)
 {
-	/* Ends after which only a requeue can continue the program. */
+	/* Only a requeue can continue the program after these ends of an attempt. */
 	static const char *const ends_of_job[RUN_END_REFUSED + 1] = {
 		[RUN_END_TIME_LIMIT] = "Slurm ended the job",
 		[RUN_END_PREEMPTED] = "Slurm ended the job",

@@ -7,19 +7,19 @@
 
 #include "stacks.h"
 
-/* How an attempt ended. GOOD is 0. */
+/* How an attempt ended. The value of RUN_END_GOOD is 0. */
 #define RUN_ENDS(X)                                                                               \
 	X(GOOD, "good")		   /* srun's exit status is 0 */                                  \
-	X(EXIT, "exit")		   /* a rank exited with another status, or does not exit */      \
+	X(EXIT, "exit")		   /* a rank's exit status was not 0, or it did not exit */       \
 	X(SIGNAL, "signal")	   /* a signal killed a rank */                                   \
 	X(NODE, "node")		   /* a node was lost */                                          \
-	X(HANG, "hang")		   /* no output and no heartbeat */                               \
+	X(HANG, "hang")		   /* the ranks showed no output and no heartbeat */              \
 	X(CANCELLED, "cancelled")  /* a user or a signal ended the attempt */                     \
 	X(TIME_LIMIT, "timelimit") /* Slurm ended the job at its time limit */                    \
 	X(STEP_LIMIT, "steplimit") /* Slurm ended the step at srun's --time */                    \
-	X(PREEMPTED, "preempted")  /* Slurm ended the job for another job */                      \
+	X(PREEMPTED, "preempted")  /* Slurm ended the job to start another */                     \
 	X(WARNED, "warned")	   /* a rank failed after SIGUSR1, SIGUSR2 or Slurm's --signal */ \
-	X(STOPPED, "stopped")	   /* ended on request, as rank 0 recorded */                     \
+	X(STOPPED, "stopped")	   /* rank 0 recorded that it ended on request */                 \
 	X(REFUSED, "refused")	   /* srun or the nodes refused the step: no rank ran */
 
 enum run_end {
@@ -43,14 +43,14 @@ struct run_rules {
 	bool requeue;
 };
 
-/* If this many attempts in a row end at the same point, ddp-run stops. */
+/* Number of attempts in a row without progress after which ddp-run stops. */
 enum { RUN_SAME = 3 };
 
 /* An attempt that has ended. */
 struct run_past {
 	enum run_end end;
 	int status;	 /* srun's exit status */
-	bool forced;	 /* a signal ended srun, and ddp-run received none */
+	bool forced;	 /* srun was ended by a signal that ddp-run did not receive */
 	bool again;	 /* the step was refused, but a retry may succeed */
 	bool refused;	 /* a node refused the step, so no rank ran */
 	char point[512]; /* where the attempt ended, see failure_point(); "": unknown */
@@ -62,14 +62,14 @@ struct run_past {
 
 struct run_nodes {
 	int wanted; /* number of nodes of the first attempt */
-	int usable; /* number of nodes that the job has left, including spares */
-	bool fixed; /* the number of nodes cannot change */
+	int usable; /* number of the job's nodes that can still be used, including spares */
+	bool fixed; /* an attempt must have exactly [wanted] nodes */
 	const char *why;
 };
 
 struct run_decision {
 	enum run_act act;
-	int status; /* exit status, if ddp-run stops here */
+	int status; /* exit status of ddp-run if it stops after this attempt */
 	int nodes;  /* number of nodes of the next attempt */
 	char why[256];
 };

@@ -45,14 +45,14 @@
 
 /* Times, in seconds. */
 #define TURN 0.25	     /* interval between two turns of the event loop */
-#define PROBE_AFTER 2.0	     /* from the failure of a rank to the first probe of the nodes */
+#define PROBE_AFTER 2.0	     /* time from the failure of a rank to the first probe of the nodes */
 #define PROBE_LIMIT 8.0	     /* time limit for a node to answer a probe */
 #define INSPECT_LIMIT 40.0   /* time limit for reading the stacks of ranks with tracebacks */
 #define GATHER_LIMIT 60.0    /* time limit for collecting evidence of a hang */
-#define KILLED_AFTER 1.0     /* wait for ranks to exit after SIGKILL */
-#define LOST_WAIT 3.0	     /* wait for the other ranks to exit after a node was lost */
-#define LOST_LEAVE 0.5	     /* wait for srun to exit after the other ranks received SIGKILL */
-#define KILL_MARGIN 10.0     /* wait for srun to exit, in addition to Slurm's KillWait */
+#define KILLED_AFTER 1.0     /* time that ranks have to exit after SIGKILL */
+#define LOST_WAIT 3.0	     /* time that the other ranks have to exit after a node was lost */
+#define LOST_LEAVE 0.5	     /* time that srun has to exit after the other ranks received SIGKILL */
+#define KILL_MARGIN 10.0     /* time that srun has to exit, in addition to Slurm's KillWait */
 #define STEP_LIMIT 5.0	     /* time limit for Slurm to describe a step */
 #define CANCEL_LIMIT 2.0     /* time limit for scancel, which otherwise waits for lost nodes */
 #define HANG_GRACE 2.0	     /* time between SIGTERM and SIGKILL for hung ranks */
@@ -60,7 +60,7 @@
 #define EXIT_AGAIN 1.0	     /* interval between checks for ranks that do not exit */
 #define SWEEP_AGAIN 5.0	     /* wait before SIGKILL is tried again on nodes that did not answer */
 #define SIGINT_AGAIN 2.0     /* srun ends the ranks if two SIGINT arrive within a (whole) second */
-#define SAME_SIGNAL 1.0	     /* repeats are ignored: timeout(1) signals its child and its group */
+#define SAME_SIGNAL 1.0	     /* repeats within this time are ignored: timeout(1) signals twice */
 #define SIGNAL_EARLY 60.0    /* Slurm may send the signal of --signal this much early */
 #define ANNOUNCED_FOR 1800.0 /* SIGUSR1 or SIGUSR2 explains an end within this time */
 
@@ -69,21 +69,21 @@ enum { SWEEPS = 5 };
 enum state { STARTING, RUNNING, ENDING, KILLING, LEAVING };
 
 /*
- * An event is raised with the time at which it is due, so a timer is an event, too. Each turn of
- * the loop handles the first event in this table that is due and that the state allows; other
- * events wait. While Slurm ends the whole job, no event is handled: Slurm signals the ranks itself,
- * and starts no step that could probe a node.
+ * An event is raised with the time at which it is due, so timers are events, too. Each turn of the
+ * loop handles one event: the first in this table that is due and that the state allows. Other
+ * events wait. While Slurm ends the whole job, no event is handled, because Slurm signals the ranks
+ * itself and starts no step that could probe a node.
  *
- * X(name, first and last state, handler)
+ * Columns: name, first and last state in which the event is handled, handler.
  */
-#define EVENT_TABLE(X)                                                                           \
-	X(NO_STEP, STARTING, STARTING, on_no_step) /* a restart got no nodes within --hang */    \
-	X(NODES, RUNNING, KILLING, on_nodes) /* Slurm has not reported the nodes of the step */  \
-	X(FAILURE, RUNNING, KILLING, on_failure) /* srun has reported a failure */               \
-	X(HANG, RUNNING, RUNNING, on_hang) /* no output or heartbeat for the time of --hang */   \
-	X(EXIT, RUNNING, RUNNING, on_exit_limit) /* --exit-limit has passed after a traceback */ \
-	X(PROBE, ENDING, KILLING, on_probe)	 /* probe the nodes, at growing intervals */     \
-	X(KILL, ENDING, ENDING, on_kill)	 /* --grace has passed, or a node is lost */     \
+#define EVENT_TABLE(X)                                                                             \
+	X(NO_STEP, STARTING, STARTING, on_no_step) /* a restart got no step within --hang */       \
+	X(NODES, RUNNING, KILLING, on_nodes)	   /* ask Slurm for the nodes of the step */       \
+	X(FAILURE, RUNNING, KILLING, on_failure)   /* srun has reported a failure */               \
+	X(HANG, RUNNING, RUNNING, on_hang) /* no output and no heartbeat for the time of --hang */ \
+	X(EXIT, RUNNING, RUNNING, on_exit_limit) /* --exit-limit has passed after a traceback */   \
+	X(PROBE, ENDING, KILLING, on_probe)	 /* probe the nodes, at growing intervals */       \
+	X(KILL, ENDING, ENDING, on_kill)	 /* --grace has passed, or a node is lost */       \
 	X(LEAVE, ENDING, KILLING, on_leave)	 /* KillWait has passed, or no process is left */
 
 #define EVENT(name, first, last, handler) name,
@@ -113,8 +113,8 @@ struct run {
 	double inspected_at;
 	struct raised_rank *raised; /* ranks that did not exit after an exception */
 	size_t raised_count;
-	bool reported_doubtful; /* a line about a rank that may not have ended was printed */
-	bool reported_written;	/* a line about output that srun holds back was printed */
+	bool reported_doubtful; /* the message about a rank that may still work was printed */
+	bool reported_written;	/* the message about bytes that srun does not pass on was printed */
 	bool srun_killed;	/* another process than ddp-run killed srun */
 	int last_signal;	/* last signal that was forwarded to the ranks */
 	double last_signal_at, sigint_at;
@@ -138,9 +138,9 @@ static bool has_terminal(void)
 }
 
 /*
- * Outside of a terminal, srun gets its own process group: if timeout(1) sends SIGTERM or SIGHUP to
- * ddp-run's group, srun must not receive the signal, because it would kill the ranks at once. At a
- * terminal srun must stay in the group, for Ctrl-C, Ctrl-Z and input.
+ * Without a terminal, srun gets its own process group. If timeout(1) sends SIGTERM or SIGHUP to
+ * ddp-run's group, srun must not receive the signal, because srun would kill the ranks at once.
+ * With a terminal, srun must stay in ddp-run's group, for Ctrl-C, Ctrl-Z and input.
  */
 void attempt_prepare_child(pid_t parent)
 {
@@ -169,8 +169,8 @@ static bool make_parent(char path[PATH_MAX - 64], const char *directory)
 
 /*
  * Choose the file in which ddp-exec on rank 0 reports the step. The file must be in a directory
- * that all nodes share: the working directory or, if no file can be created there, the home
- * directory.
+ * that all nodes share: the working directory, or the home directory if no file can be created in
+ * the working directory.
  */
 static void name_step_file(struct run *run)
 {
@@ -250,7 +250,7 @@ static bool is_running(struct run *run)
 
 /* --- Events -------------------------------------------------------------------------------- */
 
-/* Raise [event], due in [seconds], unless it is already raised. */
+/* Raise [event] so that it is due in [seconds]. An event that is already raised does not change. */
 static void raise_in(struct run *run, enum event event, double seconds)
 {
 	if (run->due[event] == 0)
@@ -282,8 +282,8 @@ static void set_ending(struct run *run)
 }
 
 /*
- * Set the time at which srun must have exited. After a failure Slurm ends the ranks within its
- * KillWait, or ddp-run kills them after --grace.
+ * After a failure, Slurm ends the ranks within its KillWait, or ddp-run kills them after --grace.
+ * Set the time at which srun must have exited.
  */
 static void on_failure(struct run *run)
 {
@@ -292,15 +292,15 @@ static void on_failure(struct run *run)
 	set_ending(run);
 	if (run->launch->grace_s <= 0)
 		kill_s = job_kill_wait();
-	else /* on_signal() may have raised KILL with the time of --grace */
+	else /* handle_signal() may have raised KILL before, so read the time that is left */
 		kill_s = run->state < KILLING ? run->due[KILL] - ddp_seconds() : 0;
 	raise_in(run, LEAVE, kill_s + KILL_MARGIN);
 }
 
 /*
- * A restart got no step in the time of --hang. srun would wait indefinitely for busy nodes, which
- * usually have processes of the previous step. The first attempt has no limit, because it may wait
- * for other steps of the user.
+ * End srun, because a restart got no step in the time of --hang. srun would wait indefinitely for
+ * busy nodes, on which processes of the previous step usually remain. The first attempt has no
+ * limit, because it may wait for other steps of the user.
  */
 static void on_no_step(struct run *run)
 {
@@ -363,8 +363,8 @@ static void report_unknown(struct run *run, const struct node_list *nodes, const
 }
 
 /*
- * Probe [nodes], and add the nodes that do not answer to the attempt's silent nodes. Returns the
- * number of nodes that may still have processes of the step.
+ * Probe [nodes], and add those that do not answer to attempt->silent. Returns the number of nodes
+ * that may still have processes of the step.
  */
 static size_t probe_nodes(struct run *run, const struct node_list *nodes)
 {
@@ -423,8 +423,8 @@ static struct node_list answering_nodes(const struct attempt *attempt)
 }
 
 /*
- * After a failure Slurm ends the step, and scancel has no effect on a step that is ending. So a new
- * step on the same nodes kills the processes.
+ * Kill the ranks. After a failure Slurm is already ending the step, and scancel has no effect on
+ * such a step. Therefore a new step on the same nodes kills the processes.
  */
 static void on_kill(struct run *run)
 {
@@ -517,7 +517,7 @@ static void *gather(void *data)
 	return NULL;
 }
 
-/* Collect evidence about the ranks, and end them, because they will not exit. */
+/* Collect evidence about the ranks, then end them, because they will not exit by themselves. */
 static void end_ranks(struct run *run)
 {
 	struct attempt *attempt = run->attempt;
@@ -531,8 +531,8 @@ static void end_ranks(struct run *run)
 	if (run->launch->output != OUTPUT_TERMINAL)
 		kill(run->srun, SIGINT);
 	/*
-	 * On SIGTERM a rank that uses libddp records the call in which it hangs. A stopped rank
-	 * must receive SIGCONT first.
+	 * On SIGTERM, a rank that uses libddp records the call in which it hangs. A stopped rank
+	 * needs SIGCONT before it can receive SIGTERM.
 	 */
 	cancel(run, "--signal=CONT");
 	cancel(run, "--signal=TERM");
@@ -551,8 +551,8 @@ static void end_hang(struct run *run, double quiet_s)
 		"it\n",
 		run->step, quiet_s);
 	/*
-	 * A traceback is the cause if PyTorch's hook printed it, or if the rank printed nothing
-	 * later.
+	 * A rank's traceback can be the cause of the hang if PyTorch's hook printed it, or if the
+	 * rank has printed nothing since.
 	 */
 	count = tails_raised(run->relay.tails, INFINITY, &run->raised);
 	for (size_t i = 0; i < count; i++)
@@ -591,10 +591,10 @@ static bool find_programs(struct run *run, const char *ranks, double limit,
 }
 
 /*
- * Whether a rank has written, or its program has ended, since half of the time of --hang. srun may
- * show neither: it passes on bytes without a newline, such as a progress bar, only by the kilobyte,
- * and Slurm may need time to end a task. CPU time shows nothing, because ranks may poll while they
- * wait for another rank.
+ * Whether a rank has written bytes, or its program has ended, since the inspection after half of
+ * the time of --hang. srun may show neither. It passes on bytes without a newline, such as a
+ * progress bar, only by the kilobyte, and Slurm may need time to end a task. CPU time is no
+ * evidence of progress, because ranks may poll while they wait for another rank.
  */
 static bool have_progressed(struct run *run)
 {
@@ -628,8 +628,8 @@ static void on_hang(struct run *run)
 	    (run->launch->needs_heartbeat && !run->has_heartbeat) || job_update())
 		return;
 	/*
-	 * Under salloc, Slurm stops the ranks of a suspended job, but not ddp-run. This time does
-	 * not count.
+	 * Under salloc, Slurm stops the ranks of a suspended job, but not ddp-run. The suspended
+	 * time does not count as a hang.
 	 */
 	if (job.suspended) {
 		run->relay.active_at = now;
@@ -668,9 +668,9 @@ static void report_doubtful(struct run *run, const struct raised_rank *rank)
 }
 
 /*
- * Whether [rank] cannot continue after its traceback, according to the stacks of its [programs].
- * With [complete], all nodes answered, so a rank without a program has exited. If the rank may
- * continue, also decide whether it is checked again. [now] is the time at which this check began.
+ * Whether [rank] cannot continue after its traceback, according to the stacks in [programs]. If
+ * [complete] is set, all nodes have answered, so a rank without a program has exited. If the rank
+ * may continue, also decides whether the rank is checked again. This check began at time [now].
  */
 static bool cannot_continue(struct run *run, const struct raised_rank *rank,
 			    const struct nodes_programs *programs, bool complete, double now)
@@ -700,9 +700,9 @@ static bool cannot_continue(struct run *run, const struct raised_rank *rank,
 }
 
 /*
- * Check each rank that has not exited in the time of --exit-limit after it printed a traceback. If
- * the check shows too little, check the rank again after the same time. A traceback alone shows
- * nothing, because programs log exceptions and continue.
+ * Check the ranks that have not exited within --exit-limit after they printed a traceback. If the
+ * check is not conclusive for a rank, the rank is checked again after the same time. A traceback
+ * alone does not end the step, because programs may log exceptions and continue.
  */
 static void on_exit_limit(struct run *run)
 {
@@ -765,8 +765,8 @@ static void handle_event(struct run *run)
 }
 
 /*
- * Parse the nodes and the number of ranks from the plugin's [message], if it contains them. Slurm
- * does not report them once the step has ended.
+ * Parse the step's nodes and number of ranks from the plugin's [message]. Returns false if they are
+ * missing. The message is needed because Slurm no longer reports them once the step has ended.
  */
 static bool read_nodes(struct attempt *attempt, const char *message)
 {
@@ -829,8 +829,8 @@ static void read_step(struct run *run)
 }
 
 /*
- * Whether a listing of the directory contains [path]. After a lookup of a missing name, NFS shows a
- * new file in listings long before another lookup finds it.
+ * Whether a listing of the directory contains the file [path]. On NFS, after a lookup of a missing
+ * name, listings show a new file of this name long before another lookup finds it.
  */
 static bool is_listed(const char *path)
 {
@@ -849,7 +849,7 @@ static bool is_listed(const char *path)
 	return found;
 }
 
-/* Read ddp-exec's report, if it exists. The file must belong to this user. */
+/* Read the file in which ddp-exec reports the step, if it exists and belongs to this user. */
 static void read_step_file(struct run *run)
 {
 	struct stat st;
@@ -883,16 +883,14 @@ void attempt_begin(void)
 }
 
 /*
- * At a terminal, srun receives the terminal's signals directly. After one SIGINT srun only prints
- * the state of the ranks. After another SIGINT within a second it ends the ranks and prints a line,
- * unless --quiet is given. With --pty the terminal sends no signals. On SIGTERM or SIGHUP srun
- * would end the ranks at once, so ddp-run sends these signals to the ranks with scancel, and srun
- * runs until the ranks exit.
- *
+ * SIGINT: at a terminal, srun receives it directly. After the first SIGINT, srun only prints the
+ * state of the ranks. After a second one within a second, it ends the ranks and prints a line,
+ * unless --quiet is given. With --pty, the terminal sends no signals.
+ * SIGTERM and SIGHUP: srun would end the ranks at once. Therefore ddp-run sends these signals to
+ * the ranks with scancel, and srun runs until the ranks exit.
  * SIGUSR1 and SIGUSR2 announce the end of the job. ddp-run sends them to srun, which forwards them
- * to the ranks. Before the ranks run, such a signal would kill srun, or be lost, so srun receives
- * SIGTERM.
- *
+ * to the ranks. Before the ranks run, they would kill srun or be lost, so srun receives SIGTERM
+ * instead.
  * [run] is NULL if no attempt runs.
  */
 static void handle_signal(struct run *run, const struct signalfd_siginfo *info)
@@ -922,7 +920,7 @@ static void handle_signal(struct run *run, const struct signalfd_siginfo *info)
 	if (number == SIGINT)
 		run->sigint_at = ddp_seconds();
 	if (number == SIGINT || number == SIGQUIT || !step) {
-		if (info->ssi_code != SI_KERNEL) /* not sent by the terminal */
+		if (info->ssi_code != SI_KERNEL) /* the terminal did not send the signal to srun */
 			kill(run->srun, number);
 		return;
 	}
@@ -989,7 +987,7 @@ static bool is_announced(const struct run *run)
 	double took = attempt->ended - attempt->started;
 	double early = attempt->status == 0 ? JOB_SIGNAL_EARLY : SIGNAL_EARLY;
 
-	/* A signal before the attempt began explains nothing. */
+	/* job.signal_s does not explain the end if its signal was due before the attempt began. */
 	if (job.signal_s > 0 && job.left_s < job.signal_s + early &&
 	    job.left_s + took > job.signal_s)
 		return true;
@@ -998,8 +996,8 @@ static bool is_announced(const struct run *run)
 }
 
 /*
- * Whether the end of rank 0 describes the first failure: no other rank failed earlier, or the first
- * rank that failed has the same exit status. After a rank failed, Slurm ends rank 0, too.
+ * Whether the end of rank 0 shows how the first rank failed: rank 0 failed first, or with the same
+ * exit status as the first rank. Otherwise Slurm may have ended rank 0 because another rank failed.
  */
 static bool is_first_as_rank_0(const struct srun_said *said)
 {
@@ -1013,7 +1011,7 @@ static bool is_first_as_rank_0(const struct srun_said *said)
 	return said->count == 0;
 }
 
-/* Find how the attempt ended. The first rule that matches decides. */
+/* Find out how the attempt ended. The first rule in the table that holds decides. */
 static enum run_end find_end(const struct run *run)
 {
 	const struct attempt *attempt = run->attempt;
@@ -1071,9 +1069,9 @@ static int find_status(const struct attempt *attempt)
 }
 
 /*
- * Kill processes of the step that are left. Slurm cannot end ranks whose slurmstepd was killed or
- * hangs, and the next attempt needs their GPUs and memory. While Slurm does not answer, ddp-run
- * cannot start a step to kill them.
+ * Kill processes of the step that are left, because the next attempt needs their GPUs and memory.
+ * Slurm cannot end ranks whose slurmstepd was killed or hangs. While Slurm does not answer, ddp-run
+ * cannot start a step to kill them, so it tries several times.
  */
 static void kill_leftovers(const struct run *run)
 {
@@ -1109,8 +1107,8 @@ static void clean_up(struct run *run)
 	read_step_file(run);
 	relay_end(&run->relay);
 	/*
-	 * ddp-exec reports a step after its tasks have met. If a task was lost before that, srun's
-	 * message names the step.
+	 * ddp-exec reports the step only after its tasks have met. If a task was lost before, take
+	 * the step from srun's messages.
 	 */
 	if (run->launch->exec[0] && !attempt->step[0] &&
 	    sscanf(said->named, "%31[0-9].%31[0-9]", attempt->job, attempt->step) != 2)
@@ -1121,20 +1119,20 @@ static void clean_up(struct run *run)
 		attempt->abandoned = true;
 	}
 	/*
-	 * srun has ended, but Slurm may still wait for a slurmstepd that was killed, or for one that a
-	 * slurmd starts late.
+	 * Although srun has ended, Slurm may still wait for a slurmstepd: one that was killed, or
+	 * one that a slurmd starts late.
 	 */
 	if ((said->broken || said->missed.count > 0) && attempt->status != 0)
 		attempt->abandoned = true;
 	/*
 	 * If slurmd was killed but its slurmstepd was not, Slurm notices that only when the next
-	 * step begins.
+	 * step begins. So probe the nodes on which srun could not start tasks.
 	 */
 	if (said->missed.count > 0 && attempt->silent.count == 0 && !job.ending)
 		(void)probe_nodes(run, &said->missed);
 	/*
-	 * If ddp-run ended srun before the launch timed out, srun names no node; use the silent
-	 * ones.
+	 * If ddp-run ended srun before the launch timed out, srun has named no node. Use the nodes
+	 * that did not answer instead.
 	 */
 	if (said->not_launched)
 		nodes_add_all(&said->missed, &attempt->silent);
@@ -1154,8 +1152,8 @@ static void clean_up(struct run *run)
 		said->usage_error = true;
 	facts_stopped(attempt->dir, attempt->stop_reason, sizeof(attempt->stop_reason));
 	/*
-	 * Remove the rendezvous directory that ddp-exec or a killed srun has left. Later sruns do
-	 * not remove it while Slurm waits for a lost node.
+	 * Remove the rendezvous directory that ddp-exec or a killed srun has left. Later sruns
+	 * would not remove it while Slurm waits for a lost node.
 	 */
 	if (run->launch->exec[0] || attempt->abandoned) {
 		attempt_discard(attempt->heartbeats);

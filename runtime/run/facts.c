@@ -55,7 +55,7 @@ struct ddp_shown facts_signal(int number)
 
 /* --- Memory -------------------------------------------------------------------------------- */
 
-/* Returns [old] with [more] zeroed elements of [size] bytes after the first [count]. */
+/* Returns [old], a list of [count] elements of [size] bytes, extended by [more] zeroed elements. */
 static void *extend(void *old, size_t count, size_t more, size_t size)
 {
 	void *new = ddp_xcalloc(count + more, size, "the report");
@@ -66,12 +66,12 @@ static void *extend(void *old, size_t count, size_t more, size_t size)
 	return new;
 }
 
-/* Register [memory] to be freed with [facts]. Returns [memory]. */
+/* Transfer [memory] to [facts], which frees it with facts_free(). Returns [memory]. */
 static void *keep(struct facts *facts, void *memory)
 {
 	size_t count = facts->kept_count++;
 
-	/* The capacity of the list is always a power of two. */
+	/* The list is extended when its length is a power of two, or 0. */
 	if ((count & (count - 1)) == 0)
 		facts->kept = extend(facts->kept, count, count + 1, sizeof(*facts->kept));
 	facts->kept[count] = memory;
@@ -86,7 +86,7 @@ static char *keep_copy(struct facts *facts, const char *text, size_t length)
 	return copy;
 }
 
-/* Returns the entry of [rank], added if necessary; NULL if [rank] is not a valid rank. */
+/* Returns the entry of [rank], which is added if necessary. Returns NULL if [rank] is too large. */
 static struct facts_rank *rank_at(struct facts *facts, size_t rank)
 {
 	size_t had = (size_t)facts->size;
@@ -146,19 +146,19 @@ static char *read_text(struct facts *facts, const char *dir, const char *name, s
 /* --- JSON ---------------------------------------------------------------------------------- */
 
 /*
- * A member of a JSON object, with one destination for each type that its value may have. A value of
- * another type is skipped.
+ * A member of a JSON object. Each destination stores the value if it has the destination's type. A
+ * value without a destination of its type is skipped.
  */
 struct member {
 	const char *key;
 	double *number;
 	const char **string;
-	const struct member *members; /* for an object: its members */
+	const struct member *members; /* members of the value, if it is an object */
 };
 
 /*
- * Parse an object with these [members]. A member without a key ends the list. Unknown members are
- * skipped.
+ * Parse a JSON object. [members] ends with an entry without a key. Members of the object that are
+ * not in [members] are skipped.
  */
 static void read_members(struct ddp_json *json, const struct member *members)
 {
@@ -204,8 +204,8 @@ static void add_tasks(struct facts *facts, const struct srun_said *said)
 }
 
 /*
- * Returns the last output of [rank], see tails_text(); NULL if there is none. Zero bytes become
- * "?". Lines of Slurm are dropped, since the report has their content in another form.
+ * Returns the last output of [rank] from tails_text(), or NULL if there is none. Zero bytes become
+ * "?". Slurm's own lines are dropped, since the report contains their facts in another form.
  */
 static const char *read_tail(struct facts *facts, struct tails *tails, int rank)
 {
@@ -240,11 +240,11 @@ static const char *read_tail(struct facts *facts, struct tails *tails, int rank)
 struct file {
 	struct facts *facts;
 	struct facts_rank *rank;
-	char *text; /* a zero byte follows its [size] bytes */
+	char *text; /* the file's [size] bytes, followed by a zero byte */
 	size_t size;
 };
 
-/* Parse task-<rank>, which the plugin wrote: the node and the pid, "n1 4711". */
+/* Parse task-<rank>, which the plugin wrote. It has the node and the pid, such as "n1 4711". */
 static void read_place(struct file *file)
 {
 	char node[FACTS_NAME];
@@ -371,8 +371,8 @@ static bool is_trusted(const char *path)
 }
 
 /*
- * Find decode-dumps: in ddp-run's directory, as in a build tree; else in the installation that
- * contains ddp-run, which may have been moved; else in DDP_LIBEXEC_DIR.
+ * Find the program decode-dumps. In a build tree, it is in ddp-run's directory. Otherwise it is in
+ * the installation that contains ddp-run, which may have been moved, or else in DDP_LIBEXEC_DIR.
  */
 static void find_decoder(char path[PATH_MAX])
 {
@@ -384,7 +384,7 @@ static void find_decoder(char path[PATH_MAX])
 	snprintf(path, PATH_MAX, "%s", DDP_LIBEXEC_DIR "/decode-dumps");
 }
 
-/* Write to [why] why dumps were not decoded; "" if they were. */
+/* Write to [why] the reason why the dumps were not decoded, or "" if they were. */
 static void explain_decoder(const struct ddp_command_said *said, double limit, const char *path,
 			    char *why, size_t size)
 {
@@ -444,7 +444,7 @@ static void read_arrival(struct facts *facts, struct ddp_json *json)
 	snprintf(facts->arrivals[(int)rank].last, sizeof(facts->arrivals[0].last), "%s", last);
 }
 
-/* Set [arrivals] from the dumps, unless a rank left a record of libddp. */
+/* Set facts->arrivals from the dumps, unless a rank that uses libddp has left a record. */
 static void read_dumps(struct facts *facts, const char *dir)
 {
 	struct ddp_json json;
@@ -518,7 +518,7 @@ static void read_memory(struct facts *facts, const char *dir, const char *name)
 		(void)sscanf(text, "oom_kill %ld", &node->oom_kills);
 }
 
-/* Add [name], unless Slurm would parse it as a list or an option. */
+/* Add [name] to [list], unless Slurm would parse it as a list of nodes or as an option. */
 static void add_node(struct node_list *list, const char *name)
 {
 	if (*name && *name != '-' && !strpbrk(name, ",[] ") && list->count < NODES_ASKED)
@@ -530,8 +530,8 @@ void facts_ask_nodes(struct facts *facts, const struct attempt *attempt)
 	struct node_list list = {.name = NULL};
 	struct ddp_text out = {.data = NULL};
 	/*
-	 * This node may belong to the job, so count the processes that the kernel killed in the
-	 * job's cgroup here.
+	 * If this host is a node of the job, its cgroup shows how many processes of the job the
+	 * kernel killed here for lack of memory.
 	 */
 	long kills = inspect_memory(attempt->dir, attempt->job);
 	char *names;
@@ -578,7 +578,7 @@ static void find_message(struct facts *facts, struct facts_rank *of, const char 
 	of->logged = error.printed_by == LINE_TRACEBACK && !of->uncaught;
 }
 
-/* Complete rank [number]: add its node and message from libddp's record and from the output. */
+/* Complete the facts about rank [number] from libddp's record and from the output. */
 static void complete_rank(struct facts *facts, int number)
 {
 	const struct ddp_arrival *arrival = &facts->arrivals[number];
@@ -601,7 +601,7 @@ static void complete_rank(struct facts *facts, int number)
 		find_message(facts, rank, facts->tail, number);
 }
 
-/* Add the times of uncaught exceptions whose time no error file has. */
+/* Set the times of uncaught exceptions for which no error file has the time. */
 static void add_times(struct facts *facts, struct tails *tails)
 {
 	struct raised_rank *raised;

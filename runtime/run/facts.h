@@ -5,8 +5,8 @@
  *
  * run/ is the program ddp-run. It calls base/ and, for the plugin's options and the .ddp directory,
  * launch/; it uses the names in contract.h. It runs Slurm's commands and is not linked with Slurm.
- * Start reading in ddp-run.c (attempts), then event-loop.c (one srun). A failure becomes a report in
- * these steps, each of which is done once:
+ * Start reading in ddp-run.c (attempts), then event-loop.c (one srun). A failure becomes a report
+ * in these steps, each of which is done once:
  *
  * srun's output and files of ranks -> facts (facts.c) -> verdict (verdict.c)
  * -> report (failure-report.c)
@@ -115,24 +115,24 @@ void facts_read(struct facts *facts, const struct attempt *attempt);
 void facts_free(struct facts *facts);
 
 /*
- * Ask Slurm about the nodes involved, for at most five seconds, after verdict_judge(). Writes the
- * answer to nodes.txt in the attempt's directory.
+ * Ask Slurm, for at most five seconds, about the nodes that the verdict and the facts mention.
+ * Writes the answer to nodes.txt in the attempt's directory. Call verdict_judge() first.
  */
 void facts_ask_nodes(struct facts *facts, const struct attempt *attempt);
 
-/* Parse and modify [lines], the output of "scontrol -o show node". */
+/* Parse [lines], the output of "scontrol -o show node". The text is modified. */
 void facts_read_nodes(struct facts *facts, char *lines);
 
 /*
- * If rank 0 recorded in its error file in [dir] that it stopped on request, copy the reason to
- * [why] without control characters, such as "time; checkpoint of step 12". Otherwise set [why] to
- * "".
+ * Read from rank 0's error file in [dir] whether rank 0 stopped on request. If so, copies the
+ * reason to [why], such as "time; checkpoint of step 12", without control characters. Otherwise
+ * sets [why] to "".
  */
 void facts_stopped(const char *dir, char *why, size_t size);
 
 /*
- * Returns the name of a signal, such as "SIGSEGV" or "signal 42"; ddp_show() describes the
- * lifetime.
+ * Returns the name of a signal, such as "SIGSEGV" or "signal 42". The text is valid as long as any
+ * result of ddp_show().
  */
 struct ddp_shown facts_signal(int number);
 

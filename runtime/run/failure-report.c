@@ -18,7 +18,7 @@
 enum {
 	TAIL_LINES = 20,
 	TRACEBACK_LINES = 14,
-	NAMED = 6, /* lines "also failed", and lines "as a result" */
+	NAMED = 6, /* ranks under "also failed", and ranks under "as a result" */
 	HUNG = 16, /* hung ranks */
 	WIDEST = 160,
 };
@@ -103,8 +103,8 @@ static bool is_in(const struct lines *lines, const char *line)
 }
 
 /*
- * A line converted for a terminal: at most WIDEST columns, with tabs as blanks. ddp_show()
- * describes the lifetime of .text.
+ * A line that can be printed on a terminal: at most WIDEST columns, with tabs replaced by blanks.
+ * The text is valid as long as a result of ddp_show().
  */
 struct plain {
 	char text[4 * WIDEST + 32];
@@ -225,8 +225,8 @@ static void put_head(struct ddp_text *out, const struct attempt *attempt)
 }
 
 /*
- * Print the last output of [rank], or of all ranks if [rank] printed nothing. Lines of [traceback]
- * are omitted, since the report has already printed them.
+ * Print the last output of [rank]. If [rank] is NULL or printed nothing, print that of all ranks.
+ * Lines in [traceback] are omitted, since the report has already printed them.
  */
 static void put_output(struct ddp_text *out, const struct facts *facts,
 		       const struct facts_rank *rank, const struct lines *traceback)
@@ -246,7 +246,7 @@ static void put_output(struct ddp_text *out, const struct facts *facts,
 	lines_free(&tail);
 }
 
-/* Returns why the step was refused; NULL: it was not. */
+/* Returns the reason why the step was refused, or NULL if it was not refused. */
 static const char *find_refusal(const struct attempt *attempt)
 {
 	const struct srun_said *said = &attempt->said;
@@ -422,7 +422,7 @@ static void put_nodes(struct ddp_text *out, const struct facts *facts)
 	}
 }
 
-/* Returns the number of ranks of the next attempt; 0: unknown. */
+/* Returns the number of ranks of the next attempt, or 0 if it is unknown or there is no restart. */
 static int count_next_ranks(const struct attempt *attempt)
 {
 	int nodes = (int)attempt->nodes.count;
@@ -699,8 +699,8 @@ void failure_point(const struct attempt *attempt, char *point, size_t size, char
 	if (!rank)
 		return;
 	/*
-	 * A rank that ran too long may be healthy, and wait for a rank that has ended. So its node
-	 * is not set.
+	 * A rank that ran too long may be healthy and wait for a rank that has ended. So its node
+	 * is not suspect, and [node] stays "".
 	 */
 	if (rank->how != FACTS_LATE)
 		snprintf(node, node_size, "%s", rank->node);

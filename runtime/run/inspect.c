@@ -29,7 +29,7 @@
 #include "nodes.h"
 #include "stacks.h"
 
-/* Older C libraries lack these numbers, which are the same on all architectures. */
+/* Older C libraries do not define these numbers of system calls, which all architectures share. */
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434
 #define SYS_pidfd_send_signal 424
@@ -52,9 +52,9 @@ struct process {
 	int rank;
 	char state;
 	char name[32];
-	bool task;    /* started by Slurm, not by another process of the rank */
-	bool program; /* the rank's own program, which a shell or launcher may have started */
-	unsigned long long started; /* in clock ticks since the node was booted */
+	bool task;		    /* Slurm started the process, not another process of the rank */
+	bool program;		    /* the process is the rank's program, not a shell or launcher */
+	unsigned long long started; /* time of start, in clock ticks since boot */
 	bool asked;	   /* the process was asked for a dump of PyTorch's flight recorder */
 	char *environment; /* content of /proc/<pid>/environ, of [size] bytes */
 	size_t size;
@@ -67,8 +67,8 @@ struct step {
 };
 
 /*
- * Returns the content of /proc/[pid]/[name], to be freed with free(); NULL if the file cannot be
- * opened.
+ * Returns the content of /proc/[pid]/[name] and sets [size], or returns NULL if the file cannot be
+ * opened. The caller frees the content with free().
  */
 static char *read_proc(long pid, const char *name, size_t *size)
 {
@@ -100,7 +100,7 @@ long inspect_next_number(DIR *dir)
 	return 0;
 }
 
-/* Returns the value of variable [name] of the process; NULL if unset. */
+/* Returns the value of environment variable [name] of [process], or NULL if it is unset. */
 static const char *variable(const struct process *process, const char *name)
 {
 	const char *at = process->environment, *end = at + process->size;
@@ -120,8 +120,8 @@ static bool has_value(const struct process *process, const char *name, const cha
 }
 
 /*
- * Read the environment of [process], to be freed with free(). If its main thread has ended, only the
- * files of its other threads contain the environment.
+ * Read the environment of [process], which the caller frees with free(). If the main thread has
+ * ended, only the /proc files of other threads contain the environment.
  */
 static void read_environment(struct process *process)
 {
@@ -187,8 +187,8 @@ bool inspect_in_step(const char *job, const char *step)
 		if (strcmp(process.name, "slurmstepd") == 0)
 			return is_slurmstepd(process.pid, job, step);
 	/*
-	 * If the parent processes cannot be read, or a daemon has replaced them, check the control
-	 * group.
+	 * The parent processes cannot be read, or a daemon has become the parent. Check the control
+	 * group instead.
 	 */
 	snprintf(part, sizeof(part), "/job_%.40s/step_%.40s/", job, step);
 	cgroup = read_proc(getpid(), "cgroup", &size);
@@ -198,8 +198,8 @@ bool inspect_in_step(const char *job, const char *step)
 }
 
 /*
- * Whether a parent process in the same task lacks variable [name]. Parents that cannot be read are
- * skipped.
+ * Whether variable [name] was set inside this task: at least one parent process up to slurmstepd
+ * does not have it. Parents that cannot be read are skipped.
  */
 static bool is_new_here(const char *name)
 {
@@ -242,10 +242,10 @@ static bool is_of_job(const struct process *process, const char *job)
 }
 
 /*
- * Whether [process] belongs to the step, on this cluster and node. Several clusters can share a
- * host, and each can have a job 1, a step 0 and a node n1. All nodes of a private cluster can share
- * a host, too. No other process may be killed. On success, sets the environment of [process], to be
- * freed with free().
+ * Whether [process] belongs to the step on this cluster and node, so that it may be killed. The
+ * cluster must be compared, because several clusters can share a host, and each can have a job 1, a
+ * step 0 and a node n1. The node must be compared, because all nodes of a private cluster can be on
+ * one host. On success, sets the environment of [process], which the caller frees with free().
  */
 static bool is_of_step(struct process *process, const char *job, const char *step)
 {
@@ -298,7 +298,7 @@ static bool has_hidden_task(const char *job, const char *step)
 	return has;
 }
 
-/* Returns the task of the step with this rank that started first; NULL: none. */
+/* Returns the task with this rank that started first, or NULL if there is none. */
 static struct process *find_task(const struct step *step, int rank)
 {
 	struct process *first = NULL;
@@ -316,8 +316,8 @@ static bool is_child(const struct process *child, const struct process *parent)
 }
 
 /*
- * Whether [process] is a shell, or a program that starts the rank's program: its name says so, or
- * it gave its children torchrun's variables.
+ * Whether [process] is a shell, or a launcher that starts the rank's program. A launcher is
+ * recognized by its name, or because its children have torchrun's variables and it does not.
  */
 static bool is_launcher(const struct step *step, const struct process *process)
 {
@@ -367,8 +367,8 @@ static struct step find_step(const char *job, const char *step)
 				found.all[i].task = false;
 	}
 	/*
-	 * If a rank has several processes without a parent in the step, all but the first are
-	 * orphans.
+	 * A rank can have several processes whose parent is not in the step. Only the first is the
+	 * task that Slurm started. The others are orphans, so they are not searched for programs.
 	 */
 	for (int i = 0; i < found.count; i++)
 		if (find_task(&found, found.all[i].rank) == &found.all[i])
@@ -432,8 +432,8 @@ static void add_file(struct ddp_text *out, long pid, const char *name)
 }
 
 /*
- * Write proc-<rank>.txt: the process and its command; and for each thread, its number, its name,
- * and where it waits in the kernel.
+ * Write proc-<rank>.txt. The file describes the process and its command. For each thread, it has
+ * the thread's number, where the thread waits in the kernel, and the thread's name.
  */
 static void write_process(const char *dir, const struct process *process)
 {
@@ -474,8 +474,8 @@ static void write_process(const char *dir, const struct process *process)
 }
 
 /*
- * Write files about ranks that, according to the plugin's record, ran here but were not found: they
- * hide their environment, or have no process.
+ * Write files about ranks that ran on this node according to the plugin's record, but were not
+ * found. Either they hide their environment, or they have no process any more.
  */
 static void write_others(const char *dir, const struct step *step)
 {
@@ -498,7 +498,7 @@ static void write_others(const char *dir, const struct step *step)
 		if (i < step->count || ddp_file_read(path, OUTPUT_LIMIT, &text, &size, NULL) != 0 ||
 		    sscanf(text, "%127s %ld", node, &pid) != 2 ||
 		    strcmp(node, inspect_node()) != 0) {
-			/* The rank was found, or ran on another node. */
+			/* Nothing to do: the rank was found, or it ran on another node. */
 		} else if (is_hidden_task(&hidden, pid, step->job, step->step)) {
 			hidden.rank = rank;
 			write_process(dir, &hidden);
@@ -513,7 +513,7 @@ static void write_others(const char *dir, const struct step *step)
 		closedir(open);
 }
 
-/* Whether the executable of [process] is Python's. */
+/* Whether [process] runs a Python interpreter. */
 static bool is_python(const struct process *process)
 {
 	char link[64], path[PATH_MAX], *slash;
@@ -535,7 +535,7 @@ static void add_stacks(struct ddp_text *out, const struct process *process, doub
 	char pid[24];
 	char *const native[] = {"py-spy", "dump", "--native", "--pid", pid, NULL};
 	char *const spy[] = {"py-spy", "dump", "--pid", pid, NULL};
-	/* "bt -30" prints the outermost frames, which show whether Python finalizes. */
+	/* The outermost frames, which "bt -30" prints, show whether Python is exiting. */
 	char *const gdb[] = {"gdb",
 			     "-nx",
 			     "-batch",
@@ -623,8 +623,8 @@ static void write_all_stacks(const char *dir, const struct step *step, double en
 /* --- PyTorch's flight recorder, NCCL's RAS, the cgroup ------------------------------------- */
 
 /*
- * Write a byte to PyTorch's trigger pipe, so that PyTorch writes a dump within about a second.
- * Returns whether a process has the pipe open for reading.
+ * Request a dump from PyTorch's flight recorder by a byte in its trigger pipe. PyTorch writes the
+ * dump within about a second. Returns false if no process has the pipe open for reading.
  */
 static bool ask_recorder(const struct process *process)
 {
@@ -659,8 +659,8 @@ static bool has_dumps(const char *dir, const struct step *step)
 }
 
 /*
- * Connect to an address such as "localhost:61235". Later reads and writes wait at most [limit]
- * seconds. Returns -1 on failure.
+ * Connect to an address such as "localhost:61235". Returns a socket on which each read and write
+ * waits at most [limit] seconds, or -1 on failure.
  */
 static int connect_to(const char *address, double limit)
 {
@@ -691,8 +691,8 @@ static int connect_to(const char *address, double limit)
 }
 
 /*
- * Write the answer of NCCL's RAS service at [address] to ras.txt. The answer ends when the service
- * closes the connection. Stop reading at time [end].
+ * Query NCCL's RAS service at [address], and write its answer to ras.txt. The answer ends when the
+ * service closes the connection. Reading stops at time [end].
  */
 static void write_ras(const char *dir, const char *address, double end)
 {
@@ -716,8 +716,8 @@ static void write_ras(const char *dir, const char *address, double end)
 }
 
 /*
- * Cut the path of a control group after the job's component: "/slurm/uid_1/job_5/step_0" (v1) or
- * "/system.slice/slurmstepd.scope/job_5/step_0/user/task_0" (v2).
+ * Cut the path of a control group after the component "job_<id>". Examples:
+ * "/slurm/uid_1/job_5/step_0" (v1), "/system.slice/slurmstepd.scope/job_5/step_0/user/task_0" (v2).
  */
 static bool cut_at_job(char *path, const char *job)
 {
@@ -823,7 +823,7 @@ int inspect_look_main(char **argv)
 	return found ? 0 : NODES_NO_PROCESS;
 }
 
-/* Returns the number of bytes that the main thread of [process] has written; 0: unknown. */
+/* Returns the number of bytes that the main thread of [process] has written, or 0 if unknown. */
 static unsigned long long written_bytes(const struct process *process)
 {
 	unsigned long long bytes = 0;
@@ -880,7 +880,7 @@ static enum stack_place find_place(const struct process *process, bool may_log, 
 	return stack.place;
 }
 
-/* Whether [rank] is in [list], such as "3,17?". Sets [may_log] if "?" follows it. */
+/* Whether [list], such as "3,17?", contains [rank]. Sets [may_log] if "?" follows the number. */
 static bool is_listed(int rank, const char *list, bool *may_log)
 {
 	char *end;

@@ -2,8 +2,8 @@
 /*
  * inspect.h - find and inspect the processes of a step on this node
  *
- * Only processes with the same cluster name, slurm.conf and node name as this process count,
- * because other clusters on the host may have jobs with the same numbers.
+ * Other clusters on this host may have jobs with the same numbers. Therefore a process counts only
+ * if its cluster name, slurm.conf and node name are those of this process.
  */
 #ifndef DDP_RUN_INSPECT_H
 #define DDP_RUN_INSPECT_H

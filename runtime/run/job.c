@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* job.c - query and requeue the job of ddp-run */
+/* job.c - query and requeue the Slurm job in which ddp-run runs */
 #include "config.h"
 
 #include "ddp-run.h"
@@ -14,10 +14,10 @@
 #include "facts.h"
 
 enum {
-	ANSWER_LIMIT = 10,  /* seconds, for queries before the first attempt */
+	ANSWER_LIMIT = 10,  /* time limit for queries before the first attempt, in seconds */
 	UPDATE_LIMIT = 5,   /* seconds, while ranks run */
 	REQUEUE_LIMIT = 30, /* seconds */
-	SIGNAL_TIME = 60,   /* seconds: sbatch's default for --signal */
+	SIGNAL_TIME = 60,   /* sbatch's default for the time of --signal, in seconds */
 	KILL_WAIT = 30	    /* seconds: Slurm's default */
 };
 
@@ -26,14 +26,14 @@ struct run_job job = {.left_s = INFINITY};
 /* --- Submission ---------------------------------------------------------------------------- */
 
 struct submission {
-	struct ddp_text line;	    /* command line of sbatch or salloc; empty: unknown */
+	struct ddp_text line;	    /* command line of sbatch or salloc; empty if it is unknown */
 	struct ddp_text directives; /* the "#SBATCH" lines of the script */
 	bool has_script;
 };
 
 /*
- * Read the command line of the submission. Since Slurm 25.11 scontrol's [answer] contains it.
- * Before 25.11 only the accounting database has it, if there is a database.
+ * Read how the job was submitted. Since Slurm 25.11, scontrol's [answer] contains the command line.
+ * Before, only the accounting database contains it, if the cluster has one.
  */
 static void read_submission(struct submission *given, const char *answer)
 {
@@ -59,7 +59,7 @@ static void read_submission(struct submission *given, const char *answer)
 	ddp_text_free(&script);
 }
 
-/* Copy the last value of --signal in [text] to [value], which has 64 bytes. */
+/* Copy to [value], which has 64 bytes, the value of the last --signal in [text]. */
 static void find_signal(const char *text, char *value)
 {
 	for (const char *at = text; at && (at = strstr(at, "--signal")); at++)
@@ -67,9 +67,9 @@ static void find_signal(const char *text, char *value)
 }
 
 /*
- * Returns how many seconds before the job's end Slurm signals the ranks, but not ddp-run (--signal
- * without "B:"). Returns 0 if there is no such signal, or if that time is before the job's start.
- * Prints how the signal affects --requeue.
+ * Returns the time of the job's --signal in seconds before the job's end, if Slurm sends it to the
+ * ranks but not to ddp-run (without "B:"). Returns 0 without a signal of this kind, or if its time
+ * is before the job's start. Prints how the signal affects --requeue.
  */
 static double signal_time(const struct submission *given, const char *answer)
 {
@@ -102,7 +102,7 @@ static double signal_time(const struct submission *given, const char *answer)
 	return seconds;
 }
 
-/* Whether a word of [text] may be --no-kill, or short options that contain -k. */
+/* Whether [text] may contain --no-kill, or -k among short options. */
 static bool may_have_no_kill(const char *text)
 {
 	static const char blank[] = " \t\r\n";
@@ -117,8 +117,8 @@ static bool may_have_no_kill(const char *text)
 }
 
 /*
- * Warn if the job was submitted without --no-kill: when a node is lost, Slurm then ends the job and
- * ddp-run. There is no warning if some options of the submission are unknown.
+ * Warn if the job was submitted without --no-kill: when a node is lost, Slurm ends such a job, and
+ * ddp-run with it. If not all options of the submission are known, there is no warning.
  */
 static void warn_of_kill(const struct submission *given)
 {
@@ -172,8 +172,8 @@ static void set_requeue_id(const char *answer)
 }
 
 /*
- * Set requeue_id. If the job was already requeued as often as the options allow, print a line
- * instead.
+ * Set requeue_id, unless the job was already requeued as often as the options allow. In that case,
+ * print a line.
  */
 static void allow_requeue(const struct run_options *options, double saved, const char *answer)
 {
@@ -206,8 +206,8 @@ bool job_check(const struct run_options *options, double saved)
 		return true;
 	answer = nodes_run(show, ANSWER_LIMIT, &out) == 0 && out.data ? out.data : "";
 	/*
-	 * Prefer scontrol's number: SLURM_RESTART_COUNT may be inherited from a requeued job that
-	 * submitted this job.
+	 * Prefer the number from scontrol. If a requeued job submitted this one,
+	 * SLURM_RESTART_COUNT may be inherited from that job.
 	 */
 	restarts = nodes_field(answer, "Restarts", &size);
 	job.requeues = atoi(size > 0 ? restarts : ddp_getenv("SLURM_RESTART_COUNT", NULL) ?: "0");
@@ -241,8 +241,8 @@ static bool has_steps(const char *state, size_t size)
 }
 
 /*
- * If Slurm's signal that announces the end of the job has ended the batch script, and so the job, say
- * how ddp-run receives it instead.
+ * Slurm announces the end of a job by a signal. If the signal has ended the batch script, and so
+ * the job, report how ddp-run can receive it instead.
  */
 static void report_script(const char *answer)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * next-nodes.c - choose the nodes for the next attempt, from the remaining nodes of the last
- * attempt and the spare nodes
+ * next-nodes.c - choose the nodes of the next attempt: the nodes of the last attempt that are left,
+ * and spare nodes
  */
 #include "config.h"
 
@@ -45,8 +45,8 @@ static struct node_list ask_nodes(char state[32], struct node_list *drained, str
 }
 
 /*
- * Returns the number in srun's option [name], or in the environment [variable] with the same
- * meaning; 0: neither is given.
+ * Returns the value of srun's numeric option [name], or of [variable], the environment variable
+ * with the same meaning. Returns 0 if neither is given.
  */
 static int number_of(const struct launch *launch, const char *name, const char *variable)
 {
@@ -91,7 +91,7 @@ static char *scale_gpus(const char *prefix, const char *gpus, int count, int nod
 	return option;
 }
 
-/* Whether the user gives GPUs per node or per task, in addition to a total. */
+/* Whether the user gives a number of GPUs per node or per task, in addition to the total. */
 static bool gives_part_of_gpus(const struct launch *launch)
 {
 	return launch_option(launch, "gpus-per-node", "SLURM_GPUS_PER_NODE") ||
@@ -222,8 +222,8 @@ bool nodes_reserve_spares(struct launch *launch)
 /* --- Spares -------------------------------------------------------------------------------- */
 
 /*
- * If [line] of scontrol describes a running step of the job that ddp-run did not start, copy the
- * step's name to [name], and add the step's nodes to [nodes].
+ * Parse [line], an answer of scontrol about a step. If ddp-run did not start the step and the step
+ * is running, copies its name to [name], adds its nodes to [nodes], and returns true.
  */
 static bool read_other_step(const struct launch *launch, const char *line, char name[FACTS_NAME],
 			    struct node_list *nodes)
@@ -248,10 +248,10 @@ static bool read_other_step(const struct launch *launch, const char *line, char 
 }
 
 /*
- * Add the nodes that other steps of the job use to [reserved]. A step for monitoring reserves
- * nothing; such a step runs on all nodes, or once on each node. If a step shares a node with the
- * [last] attempt, the step and all steps of the same name are for monitoring. If [last] is NULL, no
- * attempt has run, and only a step on [all] nodes of the job is for monitoring.
+ * Add to [reserved] the nodes of other steps of the job, except monitoring steps. A monitoring step
+ * runs on all nodes, or there is one on each node. It is recognized because it shares a node with
+ * the [last] attempt; then all steps with its name are monitoring steps. If [last] is NULL, no
+ * attempt has run, and only a step on [all] nodes of the job is a monitoring step.
  */
 static void add_step_nodes(const struct launch *launch, const struct node_list *last,
 			   const struct node_list *all, struct node_list *reserved)
@@ -284,8 +284,8 @@ static void add_step_nodes(const struct launch *launch, const struct node_list *
 }
 
 /*
- * Add the nodes in [hosts], unless [hosts] is the path of a file with names, which contains a
- * slash.
+ * Add the nodes of the list [hosts]. If [hosts] contains a slash, it is the path of a file with
+ * names, and nothing is added.
  */
 static void add_hosts(struct node_list *list, const char *hosts)
 {
@@ -293,15 +293,15 @@ static void add_hosts(struct node_list *list, const char *hosts)
 		nodes_expand(list, hosts, strlen(hosts));
 }
 
-/* Returns the number of tasks that srun would start; 0: it is not given. */
+/* Returns the number of tasks that srun would start, or 0 if no option determines it. */
 static int count_tasks(const struct launch *launch)
 {
 	return launch->tasks ?: number_of(launch, "ntasks", "SLURM_NTASKS");
 }
 
 /*
- * Returns how many nodes of [all] srun would choose for the first attempt: all of them, unless
- * srun's options set a smaller number.
+ * Returns the number of nodes that srun would choose from [all] for the first attempt. It is the
+ * number of all nodes, unless srun's options set a smaller one.
  */
 static int count_planned(const struct launch *launch, const struct node_list *all)
 {
@@ -349,8 +349,8 @@ static struct node_list find_reserved(const struct launch *launch, const struct 
 	add_hosts(&reserved, launch_option(launch, "exclude", NULL));
 	add_hosts(&wanted, named);
 	/*
-	 * If -w lists fewer nodes than needed, srun adds other nodes. If -w lists enough nodes, all
-	 * nodes that it omits are reserved.
+	 * If -w lists enough nodes, all nodes that it omits are reserved. If it lists fewer nodes
+	 * than needed, none are reserved, since srun adds nodes that -w omits.
 	 */
 	if (named && (strchr(named, '/') || (int)wanted.count >= needed))
 		for (size_t i = 0; i < all->count; i++)
@@ -362,8 +362,8 @@ static struct node_list find_reserved(const struct launch *launch, const struct 
 }
 
 /*
- * Set launch->usable and claim these nodes: nodes of [all] without those of [gone] and of other
- * ddp-runs. Returns false if another ddp-run claimed a node at the same time.
+ * Set launch->usable to the nodes of [all] that are not in [gone] and that no other ddp-run has
+ * claimed, and claim them. Returns false if another ddp-run claimed one of them at the same time.
  */
 static bool claim_usable(struct launch *launch, const struct node_list *all,
 			 const struct node_list *last, const struct node_list *gone)
@@ -405,9 +405,9 @@ static size_t count_left(const struct node_list *all, const struct node_list *go
 }
 
 /*
- * Add the nodes that did not answer to [gone]. If too few nodes are left, probe them again first:
- * nodes that are overloaded, or whose file system stalls, answer late. The step's processes on such
- * nodes are killed.
+ * Add to [gone] the nodes that did not answer in the attempt. If the remaining nodes are too few,
+ * probe the nodes again with a longer limit first, since overloaded nodes and nodes with a slow
+ * file system answer late. This probe also kills processes of the attempt's step on them.
  */
 static void add_silent(const struct launch *launch, const struct attempt *attempt,
 		       const struct node_list *all, struct node_list *gone)
@@ -431,8 +431,8 @@ static void add_silent(const struct launch *launch, const struct attempt *attemp
 }
 
 /*
- * Set launch->usable: first the remaining nodes of the last attempt, then spare nodes, and finally
- * the nodes to avoid.
+ * Set launch->usable to the nodes for the next attempt, best first: nodes of the last attempt that
+ * are left, then spare nodes, then nodes in launch->avoid.
  */
 static void find_usable(struct launch *launch, const struct attempt *attempt)
 {
@@ -484,9 +484,9 @@ static void find_usable(struct launch *launch, const struct attempt *attempt)
 /* --- After an attempt ---------------------------------------------------------------------- */
 
 /*
- * If only some nodes cannot start the program, these nodes do not have the program. They are
- * replaced if the job has enough other nodes. They are found by their tasks' exit status, the error
- * number of execve(), because only some releases name the node in a message.
+ * If only some nodes could not start the program, the program is missing on these nodes, and they
+ * are replaced if the job has enough other nodes. They are found by the exit status of their tasks,
+ * which is the error number of execve(), because only some releases of Slurm print the node's name.
  */
 static void check_unable(struct launch *launch, struct attempt *attempt)
 {
@@ -559,8 +559,8 @@ struct run_nodes nodes_count(struct launch *launch, const struct attempt *attemp
 }
 
 /*
- * Set srun's --nodelist to launch->list. With -m arbitrary, the list has an entry for each of
- * [ranks] tasks, so each node is repeated for each of its tasks.
+ * Set srun's option --nodelist to launch->list. With -m arbitrary, each node is repeated for each
+ * of its tasks, because the list must have one entry for each of the [ranks] tasks.
  */
 static void set_list(struct launch *launch, int ranks)
 {
@@ -596,8 +596,8 @@ static void use_nodes(struct launch *launch, const struct node_list *nodes, size
 }
 
 /*
- * After an attempt that lost no node: if a spare node can replace a drained node, or the node
- * [bad], set launch->usable and return true.
+ * Called if the attempt lost no node. If a spare node can replace a node that is drained, or the
+ * node [bad], sets launch->usable and returns true.
  */
 static bool can_replace(struct launch *launch, const struct attempt *attempt, const char *bad)
 {
@@ -634,8 +634,8 @@ static bool can_replace(struct launch *launch, const struct attempt *attempt, co
 /* --- Preflight ----------------------------------------------------------------------------- */
 
 /*
- * Predict the nodes and the number of ranks of the first attempt, if srun chooses from [all]. The
- * number of ranks is 0 if it cannot be predicted.
+ * Set launch->first and launch->ranks to the nodes and the number of ranks that the first attempt
+ * would have if srun chose from [all]. The number is 0 if it cannot be predicted.
  */
 static void plan_first(struct launch *launch, const struct node_list *all)
 {
@@ -649,8 +649,8 @@ static void plan_first(struct launch *launch, const struct node_list *all)
 }
 
 /*
- * Returns the nodes of the job that the first attempt may use. Adds the nodes that are down or do
- * not respond to [gone].
+ * Returns the nodes of the job that the first attempt may use. Also adds to [gone] those of them
+ * that are down or do not respond.
  */
 static struct node_list find_eligible(struct launch *launch, struct node_list *gone)
 {
@@ -693,8 +693,8 @@ static struct run_decision decide_first(struct launch *launch, const struct run_
 }
 
 /*
- * Whether ddp-run must choose the nodes, because srun might choose a node that has failed, or a
- * slow node for which there is a replacement.
+ * Whether ddp-run must choose the [count] nodes itself. Otherwise srun might choose a node that has
+ * failed, or a slow node that can be replaced.
  */
 static bool must_choose(const struct launch *launch, size_t count)
 {
@@ -742,7 +742,7 @@ int nodes_preflight(struct launch *launch, const struct run_rules *rules)
 	return decision.act == RUN_RESTART ? -1 : decision.status;
 }
 
-/* Whether the first error of [attempt] is a fault of a GPU, not of the program. */
+/* Whether the first error of [attempt] shows that a GPU is faulty. */
 static bool is_gpu_fault(const struct attempt *attempt)
 {
 	static const char *const faults[] = {

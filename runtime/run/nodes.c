@@ -37,10 +37,10 @@ static bool begins(const char *text, const char *with)
 }
 
 /*
- * Whether [variable] is removed from the environment of a command. Removed are ddp's variables and,
- * with [requests], variables that request resources, such as SLURM_NTASKS_PER_GPU: srun would apply
- * these requests again, and then refuse a step beside the user's step. Variables that locate Slurm
- * are kept.
+ * Whether [variable] is removed from the environment of a command. Variables of slurm-ddp are
+ * always removed. With [requests], Slurm's variables are removed, too, except those that locate
+ * Slurm. Otherwise srun would repeat requests such as SLURM_NTASKS_PER_GPU, and refuse to start a
+ * step beside the user's step.
  */
 static bool is_dropped(const char *variable, bool requests)
 {
@@ -230,9 +230,9 @@ static bool is_gone(const char *state, size_t size)
 }
 
 /*
- * Parse scontrol's [lines] about nodes. Add the job's nodes on which steps can run to [left]. Add
- * nodes among these that are drained to [drained]. Unless [gone] is NULL, add the job's other nodes
- * to [gone] and to [left].
+ * Parse scontrol's [lines] about nodes. The job's nodes on which steps can run are added to [left],
+ * and the drained ones among them also to [drained]. Other nodes are added to both [gone] and
+ * [left], unless [gone] is NULL.
  */
 static void read_states(const struct node_list *of_job, struct node_list *left,
 			struct node_list *drained, struct node_list *gone, char *lines)
@@ -273,8 +273,8 @@ struct node_list nodes_of_job(const char *job, char *state, size_t size, struct 
 		snprintf(state, size, "%.*s", (int)length, field);
 		field = nodes_field(out.data, "NodeList", &length);
 		/*
-		 * From a job with --no-kill, Slurm has removed nodes that are down. Read them from
-		 * the job's original list.
+		 * If a node is down, Slurm removes it from a job with --no-kill. Such nodes are
+		 * still in the job's original list, so query them, too.
 		 */
 		if (gone && own && strcmp(own, job) == 0 && began)
 			ddp_text_add(&names, "%s,", began);
@@ -346,10 +346,10 @@ static const char *find_leader(const char *job, char group[32])
 }
 
 /*
- * Run ddp-run with [arguments], a NULL-terminated list, once on each of [nodes], such as "n1,n2", in a
- * new step of [job]. Unless [script] is NULL, /bin/sh runs it with this command line as "$0" "$@".
- * [loud] is srun's option -Q or -v. Returns the result of nodes_run(), or 127 if ddp-run's path is
- * unknown.
+ * Start a new step of [job] that runs ddp-run with [arguments], a NULL-terminated list, once on
+ * each of the [nodes], such as "n1,n2". Unless [script] is NULL, the step runs it in /bin/sh, with
+ * this command line as "$0" "$@". [loud] is srun's option -Q or -v. Returns the result of
+ * nodes_run(), or 127 if the path of ddp-run is unknown.
  */
 static int run_on_nodes(const char *loud, const char *job, const char *nodes, const char *script,
 			const char *const arguments[], double limit, struct ddp_text *out)
@@ -414,7 +414,7 @@ bool nodes_find_programs(const char *job, const char *step, const char *nodes, c
 	const struct ddp_shown seconds = ddp_show("%.1f", limit * 0.8);
 	const char *const arguments[] = {"--programs", job, step, ranks, seconds.text, NULL};
 	struct ddp_text out = {.data = NULL};
-	size_t lines = 1; /* the last line may lack a newline */
+	size_t lines = 1; /* number of lines; the last one may lack a newline */
 	int status = run_on_nodes("-Q", job, nodes, NULL, arguments, limit, &out);
 	char *rest;
 

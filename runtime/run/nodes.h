@@ -12,33 +12,33 @@
 /* --- Commands ------------------------------------------------------------------------------ */
 
 /*
- * Run [argv], a NULL-terminated list of words, for at most [limit] seconds, without ddp's
- * variables, which would set up ranks. Adds the first 256 KiB of the command's output to [out].
- * Returns the command's exit status, 128 plus the signal number, 127 if the command does not exist,
- * or -1 if it was ended at the limit.
+ * Run the command [argv], a NULL-terminated list of words, for at most [limit] seconds. Its
+ * environment lacks the variables of slurm-ddp, which would set up ranks. Adds the first 256 KiB of
+ * its output to [out]. Returns its exit status, 128 plus the signal number if a signal ended it,
+ * 127 if it does not exist, or -1 if it was ended at the limit.
  */
 int nodes_run(char *const argv[], double limit, struct ddp_text *out);
 
 /*
- * Remove ddp's variables, and Slurm's variables that request resources, from this process, so that
- * srun can start steps on nodes that a step of the user occupies.
+ * Remove variables of slurm-ddp, and Slurm's variables that request resources, from this process.
+ * srun can then start steps on nodes that a step of the user occupies.
  */
 void nodes_drop_requests(void);
 
 /*
- * Returns the value of "KEY=" in an answer of scontrol -o and sets [size] to its length; "" if
- * there is none.
+ * Returns the value after "KEY=" in an answer of scontrol -o, and sets [size] to its length.
+ * Returns "" if the field is missing.
  */
 const char *nodes_field(const char *answer, const char *key, size_t *size);
 
 /*
- * Like nodes_field(), converted from "[DAYS-]HOURS:MINUTES:SECONDS" to seconds; INFINITY if the
- * value has another form.
+ * Like nodes_field(), but returns a duration "[DAYS-]HOURS:MINUTES:SECONDS" in seconds, or INFINITY
+ * if the value has another form.
  */
 double nodes_seconds(const char *answer, const char *key);
 
 /*
- * Like nodes_field(), converted from a date such as "2026-11-25T16:45:52" to seconds since 1970; 0
+ * Like nodes_field(), but returns a date such as "2026-11-25T16:45:52" in seconds since 1970, or 0
  * if the value has another form.
  */
 double nodes_date(const char *answer, const char *key);
@@ -59,7 +59,7 @@ bool nodes_have(const struct node_list *list, const char *name);
 bool nodes_have_any(const struct node_list *list, const struct node_list *names);
 void nodes_free(struct node_list *list);
 
-/* Returns the names, separated by commas, to be freed with free(). */
+/* Returns the names separated by commas. The caller frees the text with free(). */
 char *nodes_joined(const struct node_list *list);
 
 /* Add the nodes in the first [size] characters of [hosts], such as "n[1-2,4]". */
@@ -77,7 +77,7 @@ struct node_list nodes_of_job(const char *job, char *state, size_t size, struct 
 
 /* --- Steps of ddp-run ---------------------------------------------------------------------- */
 
-/* Name of steps that ddp-run starts for itself. */
+/* Name of the steps in which ddp-run probes and inspects nodes. */
 #define NODES_STEP "ddp-run"
 
 /* Exit status of ddp-run --look and --sweep on a node without a process of the step. */
@@ -94,9 +94,9 @@ struct nodes_answers {
 };
 
 /*
- * Find processes of step [step] of job [job] on [nodes], by starting a new step on each node, all
- * at once. With [kill], kill these processes. A node counts as silent if it does not answer within
- * [limit] seconds, or if Slurm no longer starts steps on it.
+ * On each of [nodes], find the processes of step [step] of job [job], by starting a new step. The
+ * new steps are started at the same time. With [kill], also kill the processes. A node counts as
+ * silent if it does not answer within [limit] seconds, or if Slurm no longer starts steps on it.
  */
 void nodes_probe(const struct node_list *nodes, const char *job, const char *step, bool kill,
 		 double limit, struct nodes_answers *answers);
@@ -133,9 +133,9 @@ bool nodes_find_programs(const char *job, const char *step, const char *nodes, c
 			 double limit, struct nodes_programs *programs);
 
 /*
- * Whether the main thread of a program has written between two calls of nodes_find_programs(). Only
- * the main thread counts, because other threads of a hung program may write: servers of a store,
- * loggers, event loops. Sets [rank] to the program's rank.
+ * Whether the main thread of a program has written between two calls of nodes_find_programs(). If
+ * so, sets [rank] to the program's rank. Other threads do not count, because they may write even if
+ * the program hangs: servers of a store, loggers, event loops.
  */
 bool nodes_have_written(const struct nodes_programs *before, const struct nodes_programs *after,
 			int *rank);
@@ -149,8 +149,8 @@ int nodes_gather(const char *dir, const char *job, const char *step, const char 
 		 double limit, struct ddp_error *error);
 
 /*
- * Get the path of [name], which is relative to the directory of ddp-run's executable. Returns false
- * if the directory is unknown, or the path is longer than [size].
+ * Get the path of [name], which is relative to the directory that contains ddp-run. Returns false
+ * if the directory is unknown, or if the path does not fit into [size] bytes.
  */
 bool nodes_find_beside(const char *name, char *path, size_t size);
 

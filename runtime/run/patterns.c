@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* patterns.c - table of lines that show how a rank ended, and the search for them */
+/* patterns.c - table of output lines that show how a rank ended, and functions that search it */
 #include "config.h"
 
 #include "patterns.h"
@@ -11,7 +11,7 @@
 #define SLURM "Slurm 20.11 to 26.05"
 #define GLOO "gloo of PyTorch 2.4"
 
-/* For each source, the first row that matches is used. */
+/* The table of patterns. For a line, the first matching row with the line's source is used. */
 const struct pattern patterns[] = {
 	{PATTERN_SRUN, LINE_NO_FILE, "srun: error: Could not open std%",
 	 "srun: error: Could not open stdout file: Permission denied", SLURM},
@@ -158,7 +158,7 @@ const struct pattern patterns[] = {
 	 "PyTorch 2.4"},
 	{PATTERN_MESSAGE, LINE_PEER, "%Socket Timeout%", "RuntimeError: Socket Timeout",
 	 "PyTorch 2.1"},
-	/* Slurm's SIGTERM at the end of a step reaches the workers, too. */
+	/* When Slurm ends a step, its SIGTERM also reaches the workers of a DataLoader. */
 	{PATTERN_MESSAGE, LINE_PEER, "%DataLoader worker (pid %) is killed by signal: Terminated%",
 	 "RuntimeError: DataLoader worker (pid 1152) is killed by signal: Terminated. ",
 	 "PyTorch 2.15"},

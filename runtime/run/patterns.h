@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * patterns.h - how a rank can end, and the patterns of lines of other programs that ddp-run
- * recognizes
+ * patterns.h - ways in which a rank can end, and patterns of the lines by which ddp-run recognizes
+ * them in the output of other programs
  *
  * To add a kind of failure:
- *
- *     1. here:       add a row to FACTS_HOWS, and a meaning for the line that shows it
- *     2. patterns.c: add a row with that line, an example and the versions that print it
- *     3. verdict.c:  add the rule that sets the kind, and that decides whether ranks that fail in
- *                    this way count as first
+ *     1. here:       add a row to FACTS_HOWS, and a LINE_ constant for the line that shows it
+ *     2. patterns.c: add a row with a pattern, an example and the versions that print the line
+ *     3. verdict.c:  add a rule that sets the kind, and that decides whether a rank that fails in
+ *                    this way can be the first that failed
  */
 #ifndef DDP_RUN_PATTERNS_H
 #define DDP_RUN_PATTERNS_H
@@ -17,8 +16,8 @@
 #include <stddef.h>
 
 /*
- * How a rank ended. Columns: constant; name in report.json; text in report.txt before
- * a number (exit status, signal or time); text after the number, or NULL if there is no number.
+ * How a rank ended. Columns: constant; name in report.json; text in report.txt, or its part before
+ * a number (exit status, signal or time); its part after the number, or NULL if there is no number.
  */
 #define FACTS_HOWS(X)                                                                       \
 	X(UNKNOWN, "", "", NULL)                                                            \
@@ -40,7 +39,7 @@ enum facts_how {
 
 enum pattern_source {
 	PATTERN_SRUN,	 /* a line on srun's or slurmstepd's stderr */
-	PATTERN_END,	 /* the part of LINE_TASKS that describes how tasks ended */
+	PATTERN_END,	 /* the text about how tasks ended: part 3 of LINE_TASKS */
 	PATTERN_OUTPUT,	 /* a line of a rank's output */
 	PATTERN_MESSAGE, /* the error message of a rank, one or more lines */
 };
@@ -78,14 +77,14 @@ enum pattern_meaning {
 	LINE_EXITED, /* 1: exit status */
 	LINE_OOM,
 
-	LINE_TRACEBACK, /* Python begins to print an exception, whose last line is not indented */
-	LINE_GROUP,	/* as LINE_TRACEBACK, but of an ExceptionGroup; each line has a margin */
+	LINE_TRACEBACK, /* start of a Python traceback, which ends at a line without indentation */
+	LINE_GROUP,	/* start of the traceback of an ExceptionGroup, whose lines have a margin */
 	LINE_IGNORED,	/* the next traceback is of an ignored exception or an exit handler */
-	LINE_THREAD,	/* the next traceback is of another thread than the main thread */
+	LINE_THREAD,	/* the next traceback is not of the main thread */
 	LINE_CHAINED,	/* the next traceback belongs to the same exception as the last one */
-	LINE_CPP,	/* 1: what() of a C++ exception */
-	LINE_WARNING,	/* a libddp warning. 1: "RANK@NODE", 2: message */
-	LINE_LIBDDP,	/* a libddp error. 1: "RANK@NODE", 2: message */
+	LINE_CPP,	/* a C++ exception. 1: its what() */
+	LINE_WARNING,	/* a warning of libddp. 1: "RANK@NODE"; 2: message */
+	LINE_LIBDDP,	/* an error of libddp. 1: "RANK@NODE"; 2: message */
 	LINE_SLURM,	/* printed by Slurm */
 
 	LINE_STOPPED, /* the rank stopped on request. 1: reason */
@@ -104,8 +103,8 @@ extern const struct pattern patterns[];
 extern const size_t patterns_count;
 
 /*
- * Texts that the '%' of a pattern matched. Their numbers start at 1, and enum pattern_meaning has
- * their meanings.
+ * A text that a '%' of a pattern matched. The parts are numbered from 1; enum pattern_meaning
+ * describes them.
  */
 struct pattern_part {
 	const char *text;
@@ -121,7 +120,7 @@ bool pattern_match(const char *text, const char *line, size_t length,
 enum pattern_meaning pattern_find(enum pattern_source source, const char *line, size_t length,
 				  struct pattern_part part[PATTERN_PARTS]);
 
-/* Returns the name of [how], such as "exit"; "" for FACTS_UNKNOWN. */
+/* Returns the name of [how], such as "exit", or "" for FACTS_UNKNOWN. */
 const char *facts_how_name(enum facts_how how);
 
 #endif /* DDP_RUN_PATTERNS_H */

@@ -27,7 +27,7 @@ static double without_minus(double value)
 
 static void add_value(struct ddp_text *cells, double value, const char *unit)
 {
-	int digits = *unit && fabs(value) < 10 ? 2 : 0; /* a count has no unit */
+	int digits = *unit && fabs(value) < 10 ? 2 : 0; /* a value without a unit is a count */
 
 	if (!isnan(value))
 		ddp_text_add(cells, "%.*f%s%s", digits, without_minus(value), *unit ? " " : "",
@@ -140,8 +140,8 @@ static void add_table(struct ddp_text *text, const struct preflight_results *res
 }
 
 /*
- * Whether [row] is a reason to drain a node. CPU time is not, because it depends on other jobs;
- * neither is a value that was compared with few others.
+ * Whether [row] justifies draining a node. A low CPU time does not, because it depends on other
+ * jobs. A slow rate that was compared with only a few others does not, either.
  */
 static bool is_drain_reason(const struct preflight_row *row)
 {
@@ -152,8 +152,8 @@ static bool is_drain_reason(const struct preflight_row *row)
 }
 
 /*
- * Whether [row] is a pair of [node] and a node that has failed. That failure explains the row's
- * verdict.
+ * Whether [row] is about a pair of [node] with a node that has failed. The failure of the other
+ * node then explains the row's verdict.
  */
 static bool is_explained(const struct preflight_results *results, const struct preflight_row *row,
 			 int node)
@@ -163,8 +163,8 @@ static bool is_explained(const struct preflight_results *results, const struct p
 }
 
 /*
- * Whether [a] is a better reason for the verdict on [node] than [b]. A failed test of the node
- * alone is better than a failed pair: pairs also fail if the node's process has ended.
+ * Whether [a] explains the verdict on [node] better than [b] does. A failed test of the node alone
+ * is better than a failed pair, because pairs also fail after the node's process has ended.
  */
 static bool is_better_reason(const struct preflight_results *results, int node,
 			     const struct preflight_row *a, const struct preflight_row *b)
@@ -181,8 +181,8 @@ static bool is_better_reason(const struct preflight_results *results, int node,
 }
 
 /*
- * Returns the best reason for the verdict on a failed or slow node: a row of the node, or of a pair
- * that counts for it; NULL: none. A failure on all nodes is no reason.
+ * Returns the row that explains best why [node] failed or is slow, or NULL if there is none. It is
+ * a row about the node, or about one of its pairs. Failures on all nodes are not considered.
  */
 static const struct preflight_row *find_reason(const struct preflight_results *results, int node)
 {
@@ -246,7 +246,7 @@ static void add_untested(struct ddp_text *text, const struct preflight_results *
 	ddp_text_add(text, "%s", count > 0 ? "\n" : "");
 }
 
-/* Whether an earlier row is about the same test, which failed on all nodes for the same reason. */
+/* Whether an earlier row already reports that this test failed on all nodes. */
 static bool is_repeated(const struct preflight_results *results, size_t row)
 {
 	for (size_t i = 0; i < row; i++)
@@ -335,7 +335,7 @@ static void put_row(struct ddp_text *text, const struct preflight_results *resul
 	ddp_text_add(text, "}");
 }
 
-/* Write preflight.json. Returns false, after a message, if it cannot be written. */
+/* Write preflight.json. If it cannot be written, prints a message and returns false. */
 static bool write_json(const struct preflight_results *results, const char *dir, const char *report)
 {
 	struct ddp_text text = {.data = NULL};

@@ -27,9 +27,9 @@ struct preflight_results {
 };
 
 /*
- * Print the table, the reasons, and the command to drain a node on stderr. Write preflight.json to
- * [dir], unless [dir] is "". Returns true if the file is worth keeping: it was written, and not all
- * tests passed.
+ * Print on stderr the table, the reasons for bad verdicts, and the command that drains these nodes.
+ * Write preflight.json to [dir], unless [dir] is "". Returns true if the file was written and not
+ * all tests passed, so that the file should be kept.
  */
 bool preflight_report(const struct preflight_results *results, const char *dir);
 

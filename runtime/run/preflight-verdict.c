@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* preflight-verdict.c - comparisons of the results of nodes, and the verdict on each node */
+/* preflight-verdict.c - compare the nodes' results, and decide which nodes failed or are slow */
 #include "config.h"
 
 #include "preflight-verdict.h"
@@ -87,7 +87,7 @@ static double find_spread(struct preflight_row *const *sorted, size_t count, dou
 	return spread;
 }
 
-/* Mark the slow rates. The median of two values is the larger one. */
+/* Set the median of rates, and mark the slow ones. The larger of two rates is their median. */
 static void mark_rates(struct preflight_row **sorted, size_t count, double slow)
 {
 	double median = sorted[count / 2]->value, limit = slow * median;
@@ -103,8 +103,8 @@ static void mark_rates(struct preflight_row **sorted, size_t count, double slow)
 }
 
 /*
- * Mark the value that differs from all others. If several differ, the nodes are not meant to be
- * equal.
+ * If exactly one value differs from all others, mark it. If several differ, the nodes are probably
+ * not meant to be equal.
  */
 static void mark_config(struct preflight_row **sorted, size_t count)
 {
@@ -142,7 +142,7 @@ static void mark_clocks(struct preflight_row **sorted, size_t count)
 	}
 }
 
-/* Compare rows of the same test and kind with each other, and set their verdicts. */
+/* Compare rows with the same test and kind with each other, and set their medians and verdicts. */
 static void mark_rows(struct preflight_row *rows, size_t count, double slow)
 {
 	struct preflight_row **sorted =
@@ -172,7 +172,7 @@ static void mark_rows(struct preflight_row *rows, size_t count, double slow)
 
 /* --- Nodes --------------------------------------------------------------------------------- */
 
-/* Numbers of a node's pairs: of all that were tested, and of those that are slow or failed. */
+/* Number of a node's pairs that were tested, and number of them that are slow or failed. */
 struct pairs {
 	int all, bad;
 };
@@ -183,8 +183,8 @@ static bool is_pair(const struct preflight_row *row, const char *test)
 }
 
 /*
- * For each node, count its pairs in [test], except pairs with a node whose verdict is already
- * [level] or worse.
+ * Count the pairs of each node in [test]. Pairs with a node whose verdict is already [level] or
+ * worse do not count.
  */
 static void count_pairs(const struct preflight_row *rows, size_t count, const char *test,
 			const enum preflight_verdict *verdicts, enum preflight_verdict level,
@@ -205,8 +205,8 @@ static void count_pairs(const struct preflight_row *rows, size_t count, const ch
 }
 
 /*
- * Whether at least two nodes were silent in the test of [row], and no node has answered. A node
- * that failed in another test may not have reached this one, and is not considered.
+ * Whether at least two nodes did not answer in the test of [row], and no node answered. A node that
+ * failed in another test is not considered, because it may not have started this one.
  */
 static bool is_silent_everywhere(const struct preflight_row *rows, size_t count,
 				 const struct preflight_row *row)

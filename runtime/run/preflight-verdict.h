@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* X(name, text), from the best to the worst. */
+/* All verdicts, from best to worst. Columns: constant, text in the report. */
 #define PREFLIGHT_VERDICTS(X)     \
 	X(OK, "ok")               \
 	X(DIFFERS, "differs")     \
@@ -27,24 +27,24 @@ enum preflight_verdict {
 
 #define PREFLIGHT_CLOCK "clock" /* name of the test of clocks */
 
-enum { PREFLIGHT_SPREAD_LEAST = 5 /* with fewer values, the standard deviation is useless */ };
+enum { PREFLIGHT_SPREAD_LEAST = 5 /* minimum number of values whose standard deviation is used */ };
 
 /* Result of a test of a node, or of a pair of nodes. */
 struct preflight_row {
-	int node, partner; /* numbers of the tested nodes; partner -1: a test of one node */
+	int node, partner; /* indices of the tested nodes; partner is -1 in a test of one node */
 	char test[24];
-	char kind[96];	 /* hardware; only values of the same test and kind are compared */
+	char kind[96];	 /* kind of hardware; values are compared only if test and kind are equal */
 	double value;	 /* NAN: no value */
-	bool is_rate;	 /* a larger value is better, and the value is compared with the median */
-	bool is_config;	 /* a property of the hardware, whose value should be equal on all nodes */
-	int run;	 /* run in which the value was measured */
+	bool is_rate;	 /* larger values are better, and low ones are slow */
+	bool is_config;	 /* the value is a property of the hardware that all nodes should share */
+	int run;	 /* number of the run that measured the value */
 	size_t next;	 /* for preflight.c: index of the node's previous row; SIZE_MAX: none */
-	double median;	 /* set by preflight_judge(); NAN: not compared */
+	double median;	 /* set by preflight_judge(); NAN if there is no median */
 	size_t compared; /* number of values from which the median was computed */
 	char unit[16];	 /* unit of [value] */
 	char text[160];	 /* what failed, or a note */
 	enum preflight_verdict verdict; /* set by preflight_judge() if the row is slow or differs */
-	bool is_shared; /* set by preflight_judge(): the cause is the same on all nodes */
+	bool is_shared; /* the failure has the same cause on all nodes; set by preflight_judge() */
 };
 
 const char *preflight_word(enum preflight_verdict verdict);
@@ -78,26 +78,26 @@ void preflight_judge(struct preflight_row *rows, size_t count, int nodes, double
 		     enum preflight_verdict *verdicts);
 
 /*
- * Returns the cause of the failure in [row] if the cause is not a node; else NULL. All nodes, or
- * all pairs, must have failed in the same test. Some tests show that the cause is the program, its
- * directory, the network or NCCL. In other tests it is too little time, if at least two nodes did
- * not answer and all others have failed in another test.
+ * Returns the cause of the failure in [row] if it is not a node, or else NULL. It is not a node if
+ * the same test failed on all nodes or in all pairs. Depending on the test, the cause is the
+ * program, its directory, the network or NCCL. For other tests, the cause is a lack of time, if at
+ * least two nodes did not answer and all other nodes had failed in another test.
  */
 const char *preflight_find_cause(const struct preflight_row *rows, size_t count,
 				 const struct preflight_row *row);
 
 /* State of a node at the end of a run. */
 struct preflight_node {
-	bool has_ended; /* its last line has arrived; else it has not started, or was lost */
-	int round;	/* last round for which the node waited; -1: none */
-	int partner;	/* node for which it waits; -1: none */
+	bool has_ended; /* its last line has arrived; otherwise it was lost or did not start */
+	int round;	/* last round in which the node waited for its partner; -1: none */
+	int partner;	/* node for which it still waits; -1: none */
 };
 
 /*
- * Whether other nodes are the reason that the programme of [node] ended early. Follow the chain in
- * which each node waits for the next, to a node that waits for none. That node is the reason if it
- * was lost, or has not reached its first pair. Two nodes that wait for each other are each other's
- * reason: the link between them is broken, and neither has failed.
+ * Whether [node] ended its tests early because of other nodes. Each node may wait for the next one:
+ * follow this chain to a node that waits for no other. That node is the reason if it was lost, or
+ * if it did not reach its first pair. If the chain is a cycle, as when two nodes wait for each
+ * other, the link between them is broken, and none of its nodes has failed.
  */
 bool preflight_is_blocked(const struct preflight_node *nodes, int count, int node);
 

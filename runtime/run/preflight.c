@@ -2,22 +2,22 @@
 /*
  * preflight.c - run ddp-info --preflight on nodes, read its results, and judge them
  *
- * A run is one step of Slurm with one process on each node. Its processes run a fixed programme and
- * write a line for each result; info/node-tests.h describes both. ddp-run only reads the lines. A
- * run is over when srun ends, or when each process has had its time, which begins with its first
- * line.
+ * A run is one step of Slurm with one process on each node. The processes run a fixed programme of
+ * tests and write a line for each result; info/node-tests.h describes both. ddp-run only reads the
+ * lines. A run is over when srun exits, or when the time of each process has passed, which begins
+ * with the process's first line.
  *
- *  1. If a process writes no first line, Slurm could not start it, or could not reach a node that
- *     forwards the request (TreeWidth). Before the end of the run, ddp-run starts a step on each
- *     such node alone. Nodes that do not answer have failed, and the others are tested again.
+ *  1. If a process writes no line at all, Slurm could not start it, or could not reach a node that
+ *     forwards the request (TreeWidth). Therefore ddp-run starts a separate step on each such node
+ *     before the end of the run. Nodes that do not answer have failed. The others are tested again.
  *  2. If a process writes a first line but no last line, its node has failed: processes write the
- *     last line in time even if a test hangs. If this is so on all nodes, the job was suspended,
- *     and there is no verdict.
- *  3. Nodes that waited for failed nodes are tested again, without these. So are nodes with a slow
- *     result, or without an answer from a partner, together with healthy partners.
+ *     last line in time even if a test hangs. If no process writes a last line, the job was
+ *     suspended, and there is no verdict.
+ *  3. Nodes that waited for failed nodes are tested again, without the failed nodes. Nodes with a
+ *     slow result, or without an answer from a partner, are tested again with healthy partners.
  *
- * There are two runs at most, each with half of the time. If srun cannot start a process, it ends
- * the step; such a run does not count.
+ * There are at most two runs, each with half of the time. If srun cannot start a process, it ends
+ * the step. Such a run does not count.
  */
 #include "config.h"
 
@@ -129,8 +129,8 @@ static struct preflight_row *add_row(struct flight *flight, int node, int partne
 }
 
 /*
- * Add a row that says that [node] has failed as a whole. [test] must not be the name of a test of
- * nodes.
+ * Add a row that shows that [node] has failed as a whole. [test] must not be the name of a test
+ * that nodes report.
  */
 static void add_failed(struct flight *flight, int node, const char *test,
 		       enum preflight_verdict verdict, const char *text)
@@ -154,7 +154,7 @@ static bool is_out(const struct flight *flight, int node)
 	return false;
 }
 
-/* Whether both texts are about the same GPU or file, whose name precedes a colon. */
+/* Whether both texts begin with the same name of a GPU or file, before a colon. */
 static bool is_same_item(const char *a, const char *b)
 {
 	size_t length = strcspn(a, ":");
@@ -244,7 +244,7 @@ static int find_node(const struct flight *flight, const char *name)
 	return -1;
 }
 
-/* Returns the rank in [text]; -1: no rank of this run. */
+/* Returns the number in [text], or -1 if it is not a rank of this run. */
 static int read_rank(const struct flight *flight, const char *text)
 {
 	char *end;
@@ -255,9 +255,9 @@ static int read_rank(const struct flight *flight, const char *text)
 }
 
 /*
- * Read one line of a node, as in info/node-tests.h. The time in the line minus the time of its
- * arrival is at most the offset of the node's clock, so the largest difference of all lines is
- * kept.
+ * Read a line of a node; info/node-tests.h describes the fields. Also estimate the offset of the
+ * node's clock. It is at least the time in the line minus the time at which the line arrives, so
+ * the maximum of this difference over all lines is used.
  */
 static void read_node_line(struct flight *flight, char *line)
 {
@@ -370,8 +370,8 @@ static void read_lines(struct flight *flight)
 /* --- The time of a run --------------------------------------------------------------------- */
 
 /*
- * Whether the run is over: each process has had its time, which begins with its first line, or has
- * ended early.
+ * Whether the run is over: each process has ended early, or its time has passed. The time of a
+ * process begins with its first line.
  */
 static bool is_over(const struct flight *flight)
 {
@@ -408,8 +408,8 @@ static void free_probe(struct flight *flight)
 }
 
 /*
- * Start a separate step on each node that has written no line. Slurm may have started the run's
- * step on it through a node that hangs, but starts these steps directly.
+ * Start a separate step on each node that has written no line. For the run's own step, Slurm may
+ * forward the request through another node, which may hang. These steps are started directly.
  */
 static void start_probe(struct flight *flight)
 {
@@ -425,8 +425,8 @@ static void start_probe(struct flight *flight)
 }
 
 /*
- * Wait for the probe's end, unless srun has named the node that it cannot reach. If ddp-run must
- * end, the probe ends with it.
+ * Wait for the end of the probe. If srun has named a node that it cannot reach, or if ddp-run must
+ * end, do not wait: the thread continues on its own.
  */
 static void await_probe(struct flight *flight)
 {
@@ -442,7 +442,7 @@ static void read_clock(struct flight *flight)
 	flight->awake = (double)ddp_watch_now(&flight->clock) * 1e-9;
 }
 
-/* Read lines until the run is over, srun ends, or ddp-run is requested to end. */
+/* Read lines until the run is over, srun exits, or ddp-run must end. */
 static void read_run(struct flight *flight)
 {
 	bool probed = false;
@@ -515,7 +515,7 @@ static bool judge_run(struct flight *flight)
 
 		if (!peer->in_run)
 			continue;
-		/* If srun ended the step, it also ended the processes that had started. */
+		/* If srun ended the step, the nodes' processes were ended during their tests. */
 		peer->is_untested = flight->aborted || rank < 0;
 		if (flight->aborted)
 			continue;
@@ -547,8 +547,8 @@ static bool judge_run(struct flight *flight)
 /* --- The nodes of a run -------------------------------------------------------------------- */
 
 /*
- * Whether [row] is a reason to test its nodes again. A fault that a node itself reports needs no
- * second test.
+ * Whether [row] is a reason to test its nodes again. A node that reports its own fault is not
+ * tested again.
  */
 static bool is_doubtful(const struct flight *flight, const struct preflight_row *row)
 {
@@ -560,9 +560,9 @@ static bool is_doubtful(const struct flight *flight, const struct preflight_row 
 }
 
 /*
- * Choose the nodes of the next run. The first run has all nodes. Later runs have the nodes whose
- * verdict is in doubt, and as many healthy nodes, but at least two. Returns false if there is no
- * node to test.
+ * Choose the nodes of the next run. The first run has all nodes. The second run has the nodes whose
+ * verdict is in doubt, and healthy partners: as many as these nodes, but at least two. Returns
+ * false if there is no node to test.
  */
 static bool choose_nodes(struct flight *flight)
 {
@@ -658,15 +658,15 @@ static void add_files(char **words, size_t *count, const struct launch *launch)
 		words[(*count)++] = program[1];
 }
 
-/* Returns the directory for the rendezvous that the user gave; NULL: none. */
+/* Returns the directory that the user gave for the rendezvous, or NULL. */
 static const char *find_base(const struct launch *launch)
 {
 	return launch_option(launch, "ddp-rdzv", "SLURM_DDP_RDZV");
 }
 
 /*
- * Without the plugin, create the directories that it would create. start() passes them to the
- * processes of the tests. ddp-exec is not used, because it would wait for all nodes.
+ * Without the plugin, create the directories that the plugin would create. start() passes them to
+ * the processes of the tests. ddp-exec cannot create them, because it would wait for all nodes.
  */
 static void set_directories(struct flight *flight, char name[64])
 {
@@ -818,7 +818,7 @@ static bool stop(struct flight *flight)
 
 /* --- A preflight --------------------------------------------------------------------------- */
 
-/* Fail the nodes in [gone], on which no process is started. */
+/* Add a failed row for each node in [gone]. */
 static void set_gone(struct flight *flight, const struct node_list *gone)
 {
 	for (size_t i = 0; i < flight->results.nodes->count; i++)

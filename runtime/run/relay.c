@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* relay.c - threads that forward srun's output, and the tails of the ranks' output */
+/* relay.c - threads that forward srun's output, and storage for the last output of each rank */
 #include "config.h"
 
 #include "relay.h"
@@ -31,8 +31,8 @@ enum {
 /* The errors that a rank prints. */
 struct errors {
 	/*
-	 * parsed separately for stdout and stderr, because a line of one can arrive within a
-	 * traceback of the other
+	 * stdout and stderr are parsed separately, because a line of one stream can arrive between
+	 * lines of a traceback in the other
 	 */
 	struct {
 		struct rank_error error;
@@ -110,8 +110,8 @@ static struct tail *tail_of(struct tails *tails, int rank)
 }
 
 /*
- * Truncate a file of an earlier run. If OPEN_MOST files are open, the caller closes the file after
- * writing to it.
+ * Open the rank's log file. The first time, truncate the file, which may be from an earlier run. If
+ * OPEN_MOST files are open already, the caller must close the file after writing to it.
  */
 static int open_log(struct tails *tails, struct tail *tail, const char *path)
 {
@@ -154,7 +154,7 @@ static bool is_long(const struct ddp_text *text)
 	return text->size > TAIL + TAIL / 2;
 }
 
-/* Keep the last bytes of [text], from the beginning of a line unless that line is too long. */
+/* Shorten [text] to its last TAIL bytes. If possible, begin at a line. */
 static void shorten(struct ddp_text *text)
 {
 	const char *end = text->data + text->size, *from = end - TAIL;
@@ -170,7 +170,7 @@ static bool has_printed_since(const struct errors *errors, double at)
 	return errors->active_at > at + SAME_OUTPUT;
 }
 
-/* Parse the next [size] bytes of the rank's [stream]. */
+/* Parse the next [size] bytes of a rank's stream; [stream] is 0 for stdout and 1 for stderr. */
 static void find_error(struct tail *tail, int stream, const char *bytes, size_t size)
 {
 	struct errors *errors = tail->errors;
@@ -204,9 +204,9 @@ static void find_error(struct tail *tail, int stream, const char *bytes, size_t 
 }
 
 /*
- * Add the last error that [rank] printed, if it cannot be found in the tail: the error may be
- * longer than the tail, later output may have displaced it, or lines of the other stream may be
- * within it. An error that the program survived is not added.
+ * Add the last error that [rank] printed, unless it is found in the tail. It is not found if it is
+ * longer than the tail, if later output has displaced it, or if lines of the other stream are
+ * between its lines. An error is not added if the rank continued to print output after it.
  */
 static void put_error(struct ddp_text *out, const struct tail *tail, int rank)
 {
@@ -328,8 +328,8 @@ static void read_bytes(void *data, int rank, const char *bytes, size_t size)
 	struct relay *relay = stream->relay;
 
 	/*
-	 * Start a new line for a message of srun. srun's own newline before it was removed with the
-	 * label.
+	 * Begin a message of srun on a new line. srun ended the rank's unfinished line with a
+	 * newline, which was removed together with the label.
 	 */
 	if (stream->unfinished && rank < 0 && relay->output == OUTPUT_LABELLED) {
 		stream->plain[stream->size++] = '\n';

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * relay.h - forward srun's output, parse srun's messages in it, and keep the output: its last part
- * for the report, and all of it for --logs
+ * relay.h - forward srun's output, and parse srun's messages in it. Keep the last part of the
+ * output for the report, and all of it for --logs.
  */
 #ifndef DDP_RUN_RELAY_H
 #define DDP_RUN_RELAY_H
@@ -23,23 +23,23 @@ void tails_destroy(struct tails *tails);
 enum { TAILS_ALL = -1 };
 
 /*
- * Add [size] bytes of output of [rank]; TAILS_ALL: rank unknown. [stream] is 0 for stdout and 1 for
- * stderr.
+ * Add [size] bytes of output of [rank], which is TAILS_ALL if the rank is unknown. [stream] is 0
+ * for stdout and 1 for stderr.
  */
 void tails_add(struct tails *tails, int rank, int stream, const char *bytes, size_t size);
 
-/* Write the output that was added since the last call to the files of --logs. */
+/* Write to the files of --logs all output that was added since the last call. */
 void tails_log(struct tails *tails);
 
 /*
- * Add to [out] the end of the output of [rank] and, unless it contains the error that ended its
- * program, that error. With TAILS_ALL, add the last output from all ranks.
+ * Add to [out] the last output of [rank]. If this does not contain the error that ended the rank's
+ * program, also add this error. With TAILS_ALL, add the last output of all ranks.
  */
 void tails_text(struct tails *tails, int rank, struct ddp_text *out);
 
 /*
- * Write the text of tails_text(), if there is any, to tail-<rank>.txt or tail.txt in [dir]. Returns 0
- * or an error of ddp_file_write().
+ * Write the text of tails_text() to tail-<rank>.txt or tail.txt in [dir], unless it is empty.
+ * Returns 0 or an error of ddp_file_write().
  */
 int tails_write(struct tails *tails, const char *dir, int rank, struct ddp_error *error);
 
@@ -47,33 +47,33 @@ int tails_write(struct tails *tails, const char *dir, int rank, struct ddp_error
 struct raised_rank {
 	int rank;
 	double at;	   /* time of the traceback, as returned by ddp_seconds() */
-	double checked_at; /* time of the last check since [at]; [at] if there was none */
-	bool uncaught;	   /* PyTorch's hook for uncaught exceptions printed it */
+	double checked_at; /* time of the last check after [at], or [at] before the first check */
+	bool uncaught;	   /* PyTorch's hook for uncaught exceptions printed the traceback */
 	bool printed;	   /* the rank has printed more since [at] */
 	bool active;	   /* the rank has printed more since [checked_at] */
 };
 
 /*
- * Find the ranks whose last traceback and last check were at time [until] or earlier. Returns their
- * number and [ranks], to be freed with free().
+ * Find the ranks whose last traceback and last check are not later than [until]. Returns their
+ * number and sets [ranks], which the caller frees with free().
  */
 size_t tails_raised(struct tails *tails, double until, struct raised_rank **ranks);
 
 /*
- * Set the time of the last check of [rank], unless the rank has printed another traceback since.
- * [time] is INFINITY if the rank needs no further check.
+ * Record that [rank] was checked at [time]. If the rank needs no further check, [time] is INFINITY.
+ * Does nothing if the rank has printed another traceback since.
  */
 void tails_set_checked(struct tails *tails, const struct raised_rank *rank, double time);
 
 /* --- Forwarding ---------------------------------------------------------------------------- */
 
-/* How ddp-run finds the rank that wrote a line of srun's output. */
+/* How ddp-run finds out which rank wrote a line of srun's output. */
 enum output {
-	OUTPUT_LABELLED,    /* by srun's labels, which are removed */
-	OUTPUT_KEEP_LABELS, /* by labels that the user requested, which are kept */
+	OUTPUT_LABELLED,    /* srun labels the lines for ddp-run, which removes the labels */
+	OUTPUT_KEEP_LABELS, /* the user requested labels, which are kept */
 	OUTPUT_ONE_RANK,    /* all output belongs to rank 0 */
-	OUTPUT_MIXED,	    /* unknown: the output of all ranks is mixed */
-	OUTPUT_TERMINAL,    /* there is no output to read: srun uses the terminal (--pty) */
+	OUTPUT_MIXED,	    /* the ranks are unknown, because their output is mixed */
+	OUTPUT_TERMINAL,    /* srun uses the terminal (--pty), so ddp-run reads no output */
 };
 
 struct relay {
@@ -83,11 +83,11 @@ struct relay {
 	struct srun_said *said;
 
 	/* Times as returned by ddp_seconds(). */
-	_Atomic double active_at; /* time of the last output */
-	/* time of srun's first message about a failed rank or node; 0: none */
+	_Atomic double active_at; /* time of the last output of the step */
+	/* time of srun's first message that a rank or a node failed; 0: none yet */
 	_Atomic double failed_at;
 
-	atomic_bool srun_ended; /* the threads read what is left in the pipes, and end */
+	atomic_bool srun_ended; /* the threads end after reading what is left in the pipes */
 	struct relay_stream {
 		struct relay *relay;
 		pthread_t thread;

@@ -41,7 +41,7 @@ static void print_help(void)
 		int column = printf("  --%s%s%s", row->name, *row->argument == '[' ? "" : " ",
 				    row->argument);
 
-		/* The help of a long option begins in the next line. */
+		/* If the option is too long for its column, print its help in the next line. */
 		if (column > HELP_COLUMN - 2)
 			putchar('\n'), column = 0;
 		(void)ddp_print_words(column, HELP_COLUMN, row->help, length);
@@ -58,8 +58,8 @@ static void print_help(void)
 }
 
 /*
- * Parse a number; a TIME may have a fraction and a unit. Returns false if [text] has another form,
- * or is less than the minimum.
+ * Parse the number of an option, such as a count or a time ("1.5m"). Returns false if [text] has
+ * another form, or if the number is not in the option's range.
  */
 static bool read_number(const struct run_option_row *row, const char *text, double *value)
 {
@@ -84,7 +84,7 @@ static bool read_number(const struct run_option_row *row, const char *text, doub
 	return !*end && *value >= row->lowest && *value <= (part ? 1 : 1e9);
 }
 
-/* Whether [list], words separated by commas, contains [word], of [length] bytes. */
+/* Whether [word], which has [length] bytes, is one of the comma-separated words of [list]. */
 static bool list_has(const char *list, const char *word, size_t length)
 {
 	for (const char *at = list; *at; at += strspn(at, ",")) {
@@ -170,8 +170,8 @@ static bool set(struct run_options *options, int id, const char *from, const cha
 }
 
 /*
- * Find the option for [word], and set [value] (NULL: none). Returns RUN_OPTION_COUNT if [word] is
- * not an option of ddp-run.
+ * Find the option in [word], and set [value] to the text after "=", or to NULL if there is none.
+ * Returns RUN_OPTION_COUNT if [word] is not an option of ddp-run.
  */
 static int find(const char *word, const char **value)
 {
@@ -194,13 +194,13 @@ bool run_options_have(const char *word)
 	return find(word, &value) != RUN_OPTION_COUNT;
 }
 
-/* Whether the user gives option [id], which may have a default. */
+/* Whether the user gave option [id]. A default does not count. */
 static bool is_given(const struct run_options *options, enum run_option_id id)
 {
 	return options->text[id] && options->text[id] != run_option_rows[id].normally;
 }
 
-/* Refuse an option that has no effect without another one. */
+/* Check that each given option has an effect, because the option that it needs is also given. */
 static bool check_needed(const struct run_options *options)
 {
 	static const struct {

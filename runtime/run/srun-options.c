@@ -13,8 +13,8 @@
 #include "base/xalloc.h"
 
 /*
- * Parse "  -A, --account=name   text" or "      --nice[=value]". Returns false if [line] has
- * another form.
+ * Parse a line such as "  -A, --account=name   text" or "      --nice[=value]" of srun's help.
+ * Returns false if [line] has another form.
  */
 static bool read_option(struct srun_option *option, const char *line)
 {
@@ -37,8 +37,8 @@ static bool read_option(struct srun_option *option, const char *line)
 			: strncmp(line + length, "[=", 2) == 0 ? SRUN_OPTIONAL
 							       : SRUN_NOTHING;
 	/*
-	 * The help text does not show that these options have a value. For --container this is true
-	 * only in Slurm 22.05.
+	 * srun --help lists these options as if they had no value, although they have one. For
+	 * --container, that is so only in Slurm 22.05.
 	 */
 	if (strcmp(option->name, "container") == 0 && option->takes == SRUN_NOTHING &&
 	    line[length] == ' ' && line[length + 1] == ' ')

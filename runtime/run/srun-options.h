@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * srun-options.h - parse a command line of srun: its options, which srun --help lists, and the
- * program after them
+ * srun-options.h - parse a command line of srun: the options before the program, and where the
+ * program begins
  *
- * A command line is a NULL-terminated list of words.
+ * The options are those that srun --help lists. A command line is a NULL-terminated list of words.
  */
 #ifndef DDP_RUN_SRUN_OPTIONS_H
 #define DDP_RUN_SRUN_OPTIONS_H
@@ -23,15 +23,15 @@ struct srun_options {
 };
 
 /*
- * Parse the options in [help], the output of srun --help or, with [salloc], of salloc --help. The
- * output includes options of plugins. Adds options that the command accepts but does not list. The
+ * Parse [help], the output of srun --help, or of salloc --help if [salloc] is set. The options in
+ * it include those of plugins. Also adds options that the command accepts but does not list. The
  * caller frees options->option.
  */
 void srun_options_read(struct srun_options *options, const char *help, bool salloc);
 
 /*
- * Add the options in [text] that are missing. Each has a line, as in a help text: "--name", or
- * "--name=" if it has a value.
+ * Add the options in [text] that are not in [options] yet. Each line of [text] is an option as in a
+ * help text: "--name", or "--name=" if it has a value.
  */
 void srun_options_add(struct srun_options *options, const char *text);
 

@@ -73,7 +73,7 @@ static int find_signal(const char *text)
 	return 0;
 }
 
-/* Add [task] once for each number in "s 0-1,3" or " 2". */
+/* Add a copy of [task] for each task number in [numbers], such as "s 0-1,3" or " 2". */
 static void add_tasks(struct srun_said *said, const char *numbers, struct srun_task task)
 {
 	char *end;
@@ -145,8 +145,8 @@ static bool is_ours(const struct srun_said *said, const char *id)
 }
 
 /*
- * Whether [text] may be about the program: "/bin/x: No such file or directory", "bad
- * interpreter(/bin/y): ".
+ * Whether the error message [text] can be about the program. Examples: "/bin/x: No such file or
+ * directory", "bad interpreter(/bin/y): ".
  */
 static bool is_program(const struct srun_said *said, const char *text)
 {
@@ -164,10 +164,10 @@ static bool is_program(const struct srun_said *said, const char *text)
 }
 
 /*
- * srun ends the step because of the task that the previous line named. If messages of other steps
- * are mixed in, all earlier lines were about other steps, so their tasks are dropped. With
- * --kill-on-bad-exit=0 srun ends the step only because of late tasks, so earlier lines are about
- * this step.
+ * Handle the message that srun ends the step because of a task, which the previous message named.
+ * If messages of other steps are mixed in, all earlier messages were about other steps, so their
+ * tasks are dropped. With --kill-on-bad-exit=0, they are kept: srun ends the step only because of
+ * late tasks, so earlier messages are about this step.
  */
 static void read_ending(struct srun_said *said)
 {
@@ -196,8 +196,8 @@ bool srun_lost_node(const struct srun_said *said)
 }
 
 /*
- * Store the first step that srun names. Lines of ranks are ignored, since they may come from an
- * srun that the rank started.
+ * Store the first step that a message of srun names. Messages in the output of ranks are ignored,
+ * since they may come from an srun that the rank started.
  */
 static void name_step(struct srun_said *said, int rank, const char *step)
 {
@@ -223,7 +223,7 @@ static size_t match_word(const char *begin, const char *at, const char *word)
 		       : 0;
 }
 
-/* Store that the node in part 2 refuses the step for the reason in part 3. */
+/* Store a refusal of the step: part 2 of the message is the node, and part 3 the reason. */
 static void read_refusal(struct srun_said *said, const char *text, const struct pattern_part *part)
 {
 	struct srun_refusal by_node = {.node = ""};
@@ -291,8 +291,8 @@ static void read_line(struct srun_said *said, int rank, const char *line, double
 		break;
 	case LINE_FORCED:
 		/*
-		 * srun also prints this after a second Ctrl-C, of which ddp-run may have seen only
-		 * one.
+		 * srun also prints this message after a second Ctrl-C, and ddp-run may have
+		 * received only one.
 		 */
 		said->forced = said->forced || !said->cancelled;
 		break;
@@ -388,7 +388,7 @@ static void add_byte(struct srun_said *said, char byte)
 void srun_parse_messages(struct srun_said *said, int rank, const char *bytes, size_t size,
 			 double now)
 {
-	/* Drop the beginning of a line that another rank has not finished. */
+	/* If another rank wrote the incomplete line, drop that line. */
 	if (rank != said->writer)
 		said->length = 0;
 	said->writer = rank;
@@ -470,7 +470,7 @@ static bool is_frame(const char *line)
 	return false;
 }
 
-/* Parse a line of a traceback that is not its first line. Returns as rank_error_parse(). */
+/* Parse a line of a traceback after its first line. Returns true if the line completes an error. */
 static bool parse_traceback(struct rank_error *error, const char *line)
 {
 	if (error->state == ERROR_GROUP_NAMED) {

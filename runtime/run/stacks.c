@@ -16,9 +16,9 @@
 struct frames {
 	bool any;
 	bool waits;	  /* a frame is in a library that communicates, or waits for a GPU */
-	bool ends;	  /* Python or the C library ends the process */
-	bool is_python;	  /* gdb shows Py_RunMain(): the process is a Python program */
-	bool runs_python; /* gdb shows PyEval_EvalCode(): code of the program still runs */
+	bool ends;	  /* a frame shows that Python or the C library is ending the process */
+	bool is_python;	  /* Py_RunMain() is among gdb's frames, so this is a Python program */
+	bool runs_python; /* PyEval_EvalCode() is among gdb's frames, so Python code still runs */
 	char inner[160], outer[160]; /* the innermost and the outermost Python frame */
 };
 
@@ -29,7 +29,7 @@ static bool has_any(const char *line, const char *const *words)
 	return *words;
 }
 
-/* Whether [line], after "Thread ", begins the stack of the main thread. */
+/* Whether the stack of the main thread follows. [line] is the line after the word "Thread ". */
 static bool is_main(const char *line, long pid)
 {
 	struct ddp_shown spy = ddp_show("%ld ", pid), lwp = ddp_show("LWP %ld)", pid),
@@ -39,7 +39,7 @@ static bool is_main(const char *line, long pid)
 	       strstr(line, process.text) || strstr(line, "\"MainThread\"");
 }
 
-/* Read a frame, such as "#3  0x1 in f () from lib.so" of gdb, or "    f (a.py:3)" of py-spy. */
+/* Parse a frame. gdb prints "#3  0x1 in f () from lib.so", and py-spy prints "    f (a.py:3)". */
 static void read_frame(struct frames *frames, const char *line)
 {
 	static const char *const libraries[] = {"c10d::", "gloo::", "nccl",    "rccl",
@@ -67,8 +67,8 @@ static void read_frame(struct frames *frames, const char *line)
 }
 
 /*
- * Whether [frame], the outermost one, is that of a module, as in a program that runs. Otherwise
- * Python calls functions at its exit: threading._shutdown(), functions of atexit, destructors.
+ * Whether [frame], the outermost frame, is code of a module, as in a running program. If it is not,
+ * Python is exiting, and calls threading._shutdown(), functions of atexit, or destructors.
  */
 static bool is_module(const char *frame)
 {

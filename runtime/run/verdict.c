@@ -98,8 +98,8 @@ set(struct facts_rank *rank, bool follows, const char *format, ...)
 }
 
 /*
- * Decide from the rank's message and end whether the rank follows another rank. Returns the rank
- * that the message names; -1: none.
+ * Decide from the rank's message, and from how it ended, whether it follows another rank: whether
+ * it failed because of that rank. Returns the rank that the message names, or -1 if it names none.
  */
 static int judge_message(struct facts_rank *rank, int number)
 {
@@ -137,8 +137,8 @@ static void judge_kills(struct facts *facts)
 }
 
 /*
- * In a refused step a rank that exits on the refusing node is first. Slurm kills the other ranks,
- * and srun may report them earlier.
+ * In a refused step, the cause is a rank that exited on the node that refused it. Slurm kills the
+ * other ranks, although srun may report them earlier, so they follow.
  */
 static void judge_refusal(struct facts *facts)
 {
@@ -173,8 +173,8 @@ static bool is_earlier(const struct facts_rank *rank, const struct facts_rank *t
 }
 
 /*
- * Returns the rank that failed first. With [leaders], ranks that follow another one do not count.
- * -1: none.
+ * Returns the rank that failed first, or -1 if none failed. With [leaders], ranks that follow
+ * another rank are skipped.
  */
 static int find_earliest(const struct facts *facts, bool leaders)
 {
@@ -187,7 +187,7 @@ static int find_earliest(const struct facts *facts, bool leaders)
 	return first;
 }
 
-/* Returns what is known about the node of [rank]; NULL: nothing. */
+/* Returns the facts about the node of [rank], or NULL if there are none. */
 static const struct facts_node *find_node(const struct facts *facts, const struct facts_rank *rank)
 {
 	for (int n = 0; n < facts->known_count; n++)
@@ -204,7 +204,7 @@ static bool is_lost(const struct facts *facts, const struct facts_rank *rank)
 	return node && (node->silent || node->failed);
 }
 
-/* Returns the first rank whose node is lost; -1: none. */
+/* Returns the first rank whose node is lost, or -1 if there is none. */
 static int find_lost(const struct facts *facts)
 {
 	for (int i = 0; i < facts->size; i++)
@@ -225,9 +225,9 @@ static int find_missing(const struct facts *facts)
 }
 
 /*
- * If a slurmstepd is gone or hangs, srun reports only the ends of other ranks, and those only if
- * their status is not 0. Returns a rank that srun did not report, if possible on a node whose
- * slurmstepd srun lost; -1: none.
+ * Find a rank whose slurmstepd is gone or hangs. srun does not report the end of such a rank. It
+ * reports other ranks if their status is not 0. Returns a rank that srun did not report, if
+ * possible on a node whose slurmstepd srun lost. Returns -1 if there is none.
  */
 static int find_unnamed(const struct facts *facts)
 {
@@ -296,8 +296,8 @@ static int find_interrupted(const struct facts *facts)
 }
 
 /*
- * srun does not report a rank that ends with status 0. Returns the first rank that srun did not
- * report, if a reported rank has lost a peer; -1: none.
+ * Find a rank that ended with status 0 too early. srun does not report such a rank. Returns the
+ * first rank that srun did not report, if a reported rank has lost a peer, or else -1.
  */
 static int find_finished(const struct facts *facts)
 {
@@ -315,8 +315,8 @@ static int find_finished(const struct facts *facts)
 }
 
 /*
- * If a rank reported a lost or late peer, and only one rank reported no error and was ended by
- * Slurm, returns that rank, which was the peer; else -1.
+ * If exactly one rank reported no error and was ended by Slurm, and the others reported a lost or
+ * late peer, that rank was the peer. Returns this rank, or -1 if the case is another.
  */
 static int find_quiet(const struct facts *facts)
 {
@@ -359,9 +359,9 @@ static int find_culprit(const struct facts *facts, const int *votes, int unrepor
 }
 
 /*
- * With srun's --wait, ranks are late if they run on after another one has ended with status 0, which
- * srun does not report. If most ranks are late, the first rank that ended is the one that differs.
- * Returns that rank; -1: none.
+ * With srun's --wait, ranks are late if they still run this long after another rank has ended with
+ * status 0. srun does not report that rank. If most ranks are late, they are right, and the rank
+ * that ended early is the cause. Returns the first rank that ended early, or -1.
  */
 static int find_early(const struct facts *facts)
 {
@@ -413,7 +413,7 @@ static void judge_end(struct facts *facts, const int *votes)
 	rank = &facts->ranks[culprit];
 	if (unnamed >= 0 && !ended_badly(rank) && rank->how == FACTS_UNKNOWN)
 		rank->how = FACTS_SLURMSTEPD;
-	/* A rank that srun does not report, though it reports others, has ended with status 0. */
+	/* If srun reports other ranks but not this one, this rank has ended with status 0. */
 	if (rank->how == FACTS_UNKNOWN && unnamed < 0 && reported >= 0 &&
 	    facts->ranks[reported].order > 0)
 		rank->how = FACTS_EXIT;
@@ -442,7 +442,7 @@ static bool ended_well(const struct facts_rank *rank)
 	return rank->how == FACTS_EXIT && rank->code == 0;
 }
 
-/* Returns why the process cannot continue; NULL if no reason is known. */
+/* Returns the reason why the rank's process cannot continue, or NULL if none is known. */
 static const char *describe_state(const struct facts_rank *rank)
 {
 	if (ended_well(rank))
@@ -463,7 +463,7 @@ static const char *describe_state(const struct facts_rank *rank)
 	}
 }
 
-/* Returns the rank whose last heartbeat was long before that of another rank; -1: none. */
+/* Returns the rank with the oldest last heartbeat, if another rank's is much newer, or else -1. */
 static int find_silent(const struct facts *facts)
 {
 	int oldest = -1;
@@ -523,8 +523,8 @@ static int count_in_line(const struct facts *facts, const char *line)
 }
 
 /*
- * If all ranks wait, but not all in the same Python line, returns the last rank that waits in the
- * line with the fewest ranks, and sets [other] to a rank in another line. Else returns -1.
+ * If all ranks wait, but in different Python lines, returns the last rank in the line with the
+ * fewest ranks. Sets [other] to a rank that waits in another line. Returns -1 in all other cases.
  */
 static int find_apart(const struct facts *facts, int *other)
 {
@@ -547,8 +547,8 @@ static int find_apart(const struct facts *facts, int *other)
 }
 
 /*
- * Returns the first rank that did not exit after an exception, and did not follow another rank; -1:
- * none.
+ * Returns the first rank that did not exit after an exception and that did not follow another rank,
+ * or -1 if there is none.
  */
 static int find_raised(const struct facts *facts)
 {
@@ -569,7 +569,7 @@ static void judge_hang(struct facts *facts)
 	    apart = find_apart(facts, &other);
 
 	for (int i = facts->size - 1; i >= 0; i--) {
-		/* Hung ranks end when the step is ended, so their ends do not show the cause. */
+		/* How a hung rank ended does not show the cause, because ddp-run ended the step. */
 		set(&ranks[i], false, "%s", "");
 		stopped = describe_state(&ranks[i]) ? i : stopped;
 		blocked = ranks[i].state == 'D' ? i : blocked;
@@ -596,7 +596,7 @@ static void judge_hang(struct facts *facts)
 		    ranks[apart].stack.line, other, ranks[other].stack.line);
 }
 
-/* Whether the step was ended from outside, so that no rank failed. */
+/* Whether the step ended for a reason outside the program, so that no rank failed. */
 static bool was_ended(const struct facts *facts)
 {
 	return facts->end == RUN_END_CANCELLED || facts->end == RUN_END_TIME_LIMIT ||
@@ -605,8 +605,8 @@ static bool was_ended(const struct facts *facts)
 }
 
 /*
- * Correct facts->end. ddp-run has set it from the rank that srun reported first, which may have
- * followed another rank.
+ * Correct facts->end for the rank that failed first. ddp-run has set it for the rank that srun
+ * reported first, which may have followed another rank.
  */
 static void correct_end(struct facts *facts)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * verdict.h - decide from the facts which rank failed first, and why; without I/O
+ * verdict.h - decide from the facts about an attempt which rank failed first, and why; without I/O
  *
- * decide.h decides what to do next, from the verdicts on several attempts.
+ * From the verdicts on several attempts, decide.h decides what to do next.
  */
 #ifndef DDP_RUN_VERDICT_H
 #define DDP_RUN_VERDICT_H
