@@ -2,19 +2,19 @@
 /*
  * contract.h - what the plugin guarantees to the processes of a job
  *
- * The contract has two parts: environment variables (contract.def; slurm-ddp(7) explains them), and the
- * layout of one directory on shared storage. The plugin writes both and the runtime reads both. The
- * two have no other interface.
+ * The contract has two parts: environment variables, which contract.def lists and slurm-ddp(7)
+ * explains; and the layout of a directory on shared storage. The plugin writes both parts, and the
+ * runtime reads both. The plugin and the runtime have no other interface.
  */
 #ifndef DDP_CONTRACT_H
 #define DDP_CONTRACT_H
 
 /*
- * Kinds of variables, by the plugin's handling of a value that the environment had before:
- *   IDENTITY  replaces it, and reports a differing value once;
- *   POLITE    keeps it, unless an outer --ddp step had set it;
- *   TORCHRUN  as POLITE, but sets the variable only if each node has one task;
- *   OURS      replaces it, or removes it if the plugin has no value.
+ * Kinds of variables. They differ in what the plugin does with a value that a variable already has:
+ *   IDENTITY  replaces the value, and if it differs, reports that once;
+ *   POLITE    keeps the value, unless an outer --ddp step has set it;
+ *   TORCHRUN  like POLITE, but sets the variable only if each node has one task;
+ *   OURS      replaces the value, or unsets the variable if the plugin has no value for it.
  */
 enum ddp_variable_kind {
 	DDP_KIND_IDENTITY,
@@ -36,10 +36,7 @@ struct ddp_variable_info {
 	const char *text;
 };
 
-/*
- * Returns the row of the table for [variable], which must be below DDP_VAR_COUNT. The row is
- * constant.
- */
+/* Returns the row of [variable] in a constant table. [variable] must be below DDP_VAR_COUNT. */
 static inline const struct ddp_variable_info *ddp_variable_info(enum ddp_variable variable)
 {
 	static const struct ddp_variable_info table[DDP_VAR_COUNT] = {

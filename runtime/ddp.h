@@ -3,17 +3,17 @@
  * ddp.h - data-parallel programs in C
  *
  * A program that calls ddp_init() becomes one rank of a world: under `srun --ddp`, under a plain
- * srun, under torchrun, or alone. The ranks share gradients, draw disjoint samples, evaluate
- * together and write checkpoints that do not depend on the number of ranks.
+ * srun, under torchrun, or alone. The ranks sum their gradients, draw disjoint samples, evaluate
+ * together, and write checkpoints that do not depend on the number of ranks.
  *
- * 	struct ddp *ddp;
+ *	struct ddp *ddp;
  *
- * 	if (ddp_init(&ddp, NULL) < 0)
- * 		ddp_exit(ddp);
- * 	printf("rank %d of %d\n", ddp_world(ddp)->rank, ddp_world(ddp)->size);
- * 	if (ddp_all_reduce(ddp, x, x, n, DDP_F32, DDP_SUM) < 0)
- * 		ddp_exit(ddp);
- * 	ddp_destroy(ddp);
+ *	if (ddp_init(&ddp, NULL) < 0)
+ *		ddp_exit(ddp);
+ *	printf("rank %d of %d\n", ddp_world(ddp)->rank, ddp_world(ddp)->size);
+ *	if (ddp_all_reduce(ddp, x, x, n, DDP_F32, DDP_SUM) < 0)
+ *		ddp_exit(ddp);
+ *	ddp_destroy(ddp);
  *
  * RETURN VALUES. A function that can fail returns 0 (or a count) on success and a negative
  * DDP_ERR_x on failure. ddp_error() returns the text of the handle's last error. Functions without
@@ -78,13 +78,13 @@ extern "C" {
 
 /* --- Version --------------------------------------------------------------------------- */
 
-/* The release of this header. The number is major * 10000 + minor * 100 + patch. */
+/* The release of this header, as a text and as a number: major * 10000 + minor * 100 + patch. */
 #define DDP_VERSION "1.0.0"
 #define DDP_VERSION_NUMBER 10000
 
 /*
- * Version of the library that the program runs with, such as "1.0.0". It may be later than
- * DDP_VERSION.
+ * Returns the release of the library that the program runs with, such as "1.0.0". It may be later
+ * than DDP_VERSION, the release of the header.
  */
 DDP_API const char *ddp_version(void);
 
@@ -118,18 +118,18 @@ enum ddp_status {
 
 #define DDP_ERROR_SIZE 1024
 
-/* A status and its text, which is "" if the status is 0. */
+/* A status, and a text that describes the error. The text is "" if the status is 0. */
 struct ddp_error {
 	int status;
 	char text[DDP_ERROR_SIZE];
 };
 
-/* Returns a constant text that describes [status] in general, never NULL. */
+/* Returns a constant text that describes [status] in general. The result is never NULL. */
 DDP_API const char *ddp_strerror(int status);
 
 /*
- * Returns whether [status] is of the group "peer". After such an error no collective is possible
- * any more.
+ * Returns whether [status] belongs to the group "peer". After such an error, no collective is
+ * possible any more.
  */
 DDP_API bool ddp_is_peer_error(int status);
 
@@ -165,8 +165,8 @@ struct ddp_options {
 	int node_rank, node_count;
 	const char *job; /* name of the world */
 	/*
-	 * directory for the rendezvous, on storage that all ranks see; the program creates it, empty
-	 * and private, and removes it after ddp_destroy() of all ranks
+	 * Directory for the rendezvous, on storage that all ranks can access. The program creates
+	 * it, empty and private, and removes it after all ranks have called ddp_destroy().
 	 */
 	const char *directory;
 };
@@ -214,52 +214,52 @@ DDP_API int ddp_init(struct ddp **ddp, const struct ddp_options *options);
 
 /*
  * Leave the world, then free the handle and its arenas. Waits for the other ranks, so that no rank
- * reports this one as lost; after an error it does not wait. NULL is legal.
+ * reports this rank as lost. After an error it does not wait. [ddp] may be NULL.
  */
 DDP_API void ddp_destroy(struct ddp *ddp);
 
-/* Returns rank, size and so on, valid until ddp_destroy(). */
+/* Returns rank, size and so on. The result is valid until ddp_destroy(). */
 DDP_API const struct ddp_world *ddp_world(const struct ddp *ddp);
 
-/* Returns the text of the last error of [ddp], "" if there was none. */
+/* Returns the text of the last error of [ddp], or "" if there was none. */
 DDP_API const char *ddp_error(const struct ddp *ddp);
 
 /* Returns the status of the last error of [ddp]: 0 or a DDP_ERR_x. */
 DDP_API int ddp_status(const struct ddp *ddp);
 
 /*
- * Abort the world. Each rank fails with DDP_ERR_ABORTED and this rank's text, in its current or its
- * next collective. Any thread may call ddp_abort() while another thread is in a collective on host
+ * Abort the world. On each rank, the current or the next collective fails with DDP_ERR_ABORTED and
+ * this rank's text. Any thread may call ddp_abort() while another thread is in a collective on host
  * memory, which then ends with that error. Not collective.
  */
 DDP_API void ddp_abort(struct ddp *ddp, const char *format, ...) DDP_FORMAT(2, 3);
 
 /*
  * Show ddp-run --hang that this rank makes progress: update the time of the file DDP_HEARTBEAT, at
- * most once a second. Each collective does so when it ends. A program must call ddp_beat() only if
- * it works for a long time between two collectives. If DDP_HEARTBEAT is not set, the call takes a
- * few nanoseconds.
+ * most once a second. Each collective does the same when it ends. A program must call ddp_beat()
+ * only if it works for a long time between two collectives. If DDP_HEARTBEAT is not set, the call
+ * takes a few nanoseconds.
  */
 DDP_API void ddp_beat(struct ddp *ddp);
 
 /*
- * Print [ddp]'s error in the format of ddp_log(), report it to the other ranks unless another rank
- * reported it first, and exit with ddp_exit_status(). Does not return. After an error, no exit
- * handlers run, and the buffers of FILEs are written for at most two seconds, because another thread
- * may block in a call on a FILE.
+ * Print [ddp]'s error in the format of ddp_log(). Report it to the other ranks, unless another rank
+ * has reported it first. Then exit with ddp_exit_status(). Does not return. After an error, no exit
+ * handlers run, and the buffers of FILEs are written for at most two seconds, because another
+ * thread may block in a call on a FILE.
  */
 DDP_API void ddp_exit(struct ddp *ddp);
 
 enum ddp_level { DDP_LEVEL_ERROR, DDP_LEVEL_WARNING, DDP_LEVEL_INFO, DDP_LEVEL_DEBUG };
 
 /*
- * Print a line on stderr, "ddp[3@n2]: text", if DDP_LOG includes [level]. By default, all ranks
- * print errors, and only rank 0 prints warnings and infos. [subsystem] is a word for DDP_LOG's
- * filter.
+ * Print a line on stderr, such as "ddp[3@n2]: text", if DDP_LOG includes [level]. By default, all
+ * ranks print errors, and only rank 0 prints warnings and infos. [subsystem] is a word by which
+ * DDP_LOG can select lines.
  *
- * libddp itself warns of a slow rank. To find it, the ranks exchange every few seconds the times
- * that they spent between collectives on host memory. DDP_LOG=error turns the warning off, but not
- * the exchange.
+ * libddp itself prints a warning about a slow rank. To find a slow rank, the ranks exchange the
+ * times that they spent between collectives on host memory, every few seconds. DDP_LOG=error turns
+ * off the warning, but not the exchange.
  */
 DDP_API void ddp_log(const struct ddp *ddp, enum ddp_level level, const char *subsystem,
 		     const char *format, ...) DDP_FORMAT(4, 5);
@@ -285,14 +285,14 @@ enum ddp_type {
 
 enum ddp_op { DDP_SUM, DDP_MAX, DDP_MIN, DDP_OP_COUNT };
 
-/* Returns the bytes of one element of [type], 0 for an unknown type. */
+/* Returns the size of one element of [type] in bytes, or 0 for an unknown type. */
 DDP_API size_t ddp_type_size(enum ddp_type type);
 
 /*
- * Combine [count] elements of all ranks: recv[i] = send[i] of rank 0 op ... op send[i] of the last
- * rank. The order of the sum is fixed. 16-bit types are summed in f32 and rounded once per group.
- * [send] may be [recv]. If [recv] is in an arena, at the same offset on all ranks, nothing is
- * copied. Collective.
+ * Combine [count] elements of all ranks: recv[i] becomes send[i] of rank 0 op ... op send[i] of the
+ * last rank. The order of the sum is fixed. 16-bit types are summed in f32, and rounded once per
+ * group. [send] may be equal to [recv]. If [recv] is in an arena, at the same offset on all ranks,
+ * the data is not copied. Collective.
  */
 DDP_API int ddp_all_reduce(struct ddp *ddp, const void *send, void *recv, size_t count,
 			   enum ddp_type type, enum ddp_op op);
@@ -301,8 +301,8 @@ DDP_API int ddp_all_reduce(struct ddp *ddp, const void *send, void *recv, size_t
 DDP_API int ddp_broadcast(struct ddp *ddp, void *buffer, size_t bytes, int root);
 
 /*
- * Copy [bytes] of each rank's [send] to [recv] of all ranks, in rank order. [recv] has size *
- * [bytes]. Collective.
+ * Copy [bytes] of [send] of each rank to [recv] of all ranks, in the order of ranks. [recv] has
+ * [bytes] times the number of ranks. Collective.
  */
 DDP_API int ddp_all_gather(struct ddp *ddp, const void *send, void *recv, size_t bytes);
 
@@ -378,15 +378,15 @@ DDP_API int ddp_device_wait(struct ddp *ddp, void *stream);
 
 /*
  * Returns 0 if the results of all collectives on device memory so far are valid, else the error.
- * For a caller that already knows, without ddp_device_wait(), that they have ended, for example
- * from a word that a later kernel wrote. Never waits.
+ * Call this if the program knows without ddp_device_wait() that the collectives have ended, for
+ * example from a word that a later kernel wrote. Never waits.
  */
 DDP_API int ddp_device_check(struct ddp *ddp);
 
 /*
- * Allocate zeroed device memory. Collective. Once a collective was captured into a CUDA graph, NCCL
- * may use the memory until its communicator ends. Memory that is freed after that returns to the
- * device only in ddp_destroy().
+ * Allocate or free device memory. New memory is zeroed. Collective. Once a collective was captured
+ * into a CUDA graph, NCCL may use the memory until its communicator ends. Memory that is freed
+ * after such a capture returns to the device only in ddp_destroy().
  */
 DDP_API int ddp_device_alloc(struct ddp *ddp, size_t bytes, void **memory);
 DDP_API int ddp_device_free(struct ddp *ddp, void *memory);
@@ -422,19 +422,19 @@ DDP_API int ddp_sampler_create(struct ddp_sampler **sampler,
 			       const struct ddp_sampler_options *options, struct ddp_error *error);
 DDP_API void ddp_sampler_destroy(struct ddp_sampler *sampler);
 
-/* Returns the number of samples of this rank in an epoch. */
+/* Returns how many samples this rank gets in an epoch. */
 DDP_API uint64_t ddp_sampler_length(const struct ddp_sampler *sampler);
 
 /*
- * Get the next sample of this rank. Returns 1 with [index] set, or 0 at the end of the epoch. After
- * the end, the next call returns the first sample of the next epoch. ddp_sampler_set_epoch() is not
- * needed for that.
+ * Get the next sample of this rank. Returns 1 and sets [index], or returns 0 at the end of the
+ * epoch. After that, the next call returns the first sample of the next epoch, without a call of
+ * ddp_sampler_set_epoch().
  */
 DDP_API int ddp_sampler_next(struct ddp_sampler *sampler, uint64_t *index);
 
 /*
- * Get up to [count] samples. Returns their number; 0 at the end of the epoch, as
- * ddp_sampler_next().
+ * Get up to [count] samples of this rank. Returns how many there were, or 0 at the end of the
+ * epoch, as ddp_sampler_next() does.
  */
 DDP_API size_t ddp_sampler_take(struct ddp_sampler *sampler, uint64_t *indices, size_t count);
 
@@ -442,45 +442,44 @@ DDP_API size_t ddp_sampler_take(struct ddp_sampler *sampler, uint64_t *indices, 
 DDP_API void ddp_sampler_set_epoch(struct ddp_sampler *sampler, uint64_t epoch);
 
 /*
- * Returns the epoch of the next sample. Once the end of an epoch was returned, that is the next
- * epoch.
+ * Returns the epoch of the next sample. Once a call has reported the end of an epoch, this is the
+ * following epoch.
  */
 DDP_API uint64_t ddp_sampler_epoch(const struct ddp_sampler *sampler);
 
 /*
- * Returns the common position of all ranks in the epoch's order, assuming that every rank has got
- * as many samples as this one; at most the number of samples. A checkpoint should contain rank 0's
- * position, because with an exact sampler no other rank has a larger one.
+ * Returns the position in the epoch's order that all ranks together have reached, if each rank has
+ * got as many samples as this rank. It is at most the number of samples. A checkpoint should
+ * contain rank 0's position, because with [exact] no other rank has a larger position.
  */
 DDP_API uint64_t ddp_sampler_position(const struct ddp_sampler *sampler);
 
 /*
- * Continue at [position] of [epoch], with any number of ranks. The remaining samples of the epoch
- * are divided among the ranks, each sample once. drop_last and exact apply to them as to a whole
- * epoch. If the number of ranks has not changed, each rank gets the same samples as without an
- * interruption. The next epoch is a whole one.
+ * Continue at [position] of [epoch], with any number of ranks. Each of the remaining samples of the
+ * epoch is assigned to one rank. [drop_last] and [exact] apply to the remaining samples as they
+ * apply to a whole epoch. If the number of ranks has not changed, each rank gets the same samples
+ * as without an interruption. The next epoch is complete again.
  * Returns 0, or DDP_ERR_ARGUMENT if [position] is more than the number of samples.
  */
 DDP_API int ddp_sampler_seek(struct ddp_sampler *sampler, uint64_t epoch, uint64_t position,
 			     struct ddp_error *error);
 
 /*
- * Returns the position (not the index) of the next sample in the epoch's order. Together with seed,
- * epoch and layer, this position is the counter for random numbers: argument [order] of
- * ddp_random().
+ * Returns the position (not the index) of the next sample in the epoch's order. It is the argument
+ * [order] of ddp_random(), which computes random numbers from seed, epoch, order and layer.
  */
 DDP_API uint64_t ddp_sampler_order(const struct ddp_sampler *sampler);
 
 /*
- * Get four 32-bit random numbers (Philox4x32-10) that depend on the arguments only, so they are
- * equal on every rank, machine and device. [block] counts the calls for one layer. Different
- * arguments give different numbers if epochs are below 2^24 and orders below 2^40; beyond these
- * limits, two results can be equal.
+ * Get four 32-bit random numbers (Philox4x32-10). They depend only on the arguments, so they are
+ * equal on every rank, machine and device. [block] is the number of earlier calls for the same
+ * layer. Different arguments give different numbers if epochs are below 2^24 and orders below 2^40.
+ * Beyond these limits, different arguments can give the same numbers.
  */
 DDP_API void ddp_random(uint64_t seed, uint64_t epoch, uint64_t order, uint32_t layer,
 			uint32_t block, uint32_t out[4]);
 
-/* Convert [bits] of ddp_random() to a number in [0, 1), a multiple of 2^-24. */
+/* Convert [bits] of ddp_random() to a number of at least 0 and below 1, a multiple of 2^-24. */
 DDP_API float ddp_random_uniform(uint32_t bits);
 
 /* --- Gradients ------------------------------------------------------------------------- */
@@ -514,9 +513,9 @@ struct ddp_gradients_options {
 	}
 
 /*
- * Allocate the gradients of [parameters]. List the parameters in the order of the forward pass:
- * their gradients become ready from the last to the first. Names and counts must agree on all
- * ranks. Collective.
+ * Allocate memory for the gradients of [parameters]. [parameters] must be in the order of the
+ * forward pass, so that gradients become ready from the last to the first. Names and counts must be
+ * equal on all ranks. Collective.
  */
 DDP_API int ddp_gradients_create(struct ddp_gradients **gradients, struct ddp *ddp,
 				 const struct ddp_gradients_options *options,
@@ -661,40 +660,40 @@ struct ddp_scaler {
 	}
 
 /*
- * Divide [count] summed gradients by the scale, once in each step. Returns true if a gradient is
- * not finite: the program must then skip the step. All ranks get the same result, since sums
- * preserve inf and nan.
+ * Divide [count] summed gradients by the scale. Call this once in each step. Returns true if a
+ * gradient is not finite; in this case the program must skip the step. All ranks get the same
+ * result, since sums preserve inf and nan.
  */
 DDP_API bool ddp_scaler_unscale(const struct ddp_scaler *scaler, float *gradients, size_t count);
 
 /*
- * Update the scale. Call this after each step, with the result of ddp_scaler_unscale() in
- * [found_inf].
+ * Update the scale. Call this after each step. [found_inf] is the result of ddp_scaler_unscale().
  */
 DDP_API void ddp_scaler_update(struct ddp_scaler *scaler, bool found_inf);
 
 /*
- * SyncBatchNorm's statistics. Each rank contributes, for [channels] channels, the means and the
- * sums of squared deviations (m2) of its [count] values. They are combined in rank order into those
- * of all ranks' values. The result is exact for unequal counts. If a rank's count is 0, its means
- * are ignored. [count] becomes the sum of all counts. Collective.
+ * Compute the statistics of SyncBatchNorm. Each rank passes the means and the sums of squared
+ * deviations (m2) of its [count] values, for each of [channels] channels. They are replaced by the
+ * means and m2 of the values of all ranks, combined in the order of ranks. The result is also
+ * correct if the counts differ. If a rank's count is 0, its means are ignored. [count] becomes the
+ * sum of all counts. Collective.
  */
 DDP_API int ddp_all_reduce_moments(struct ddp *ddp, double *count, float *mean, float *m2,
 				   size_t channels);
 
 /* --- Evaluation ------------------------------------------------------------------------ */
 
-/* Sums over samples; begin with zeros. */
+/* Sums over the samples of an evaluation. Initialize all members with zero. */
 struct ddp_evaluation {
 	double loss;
 	uint64_t top1, top5, samples;
 };
 
 /*
- * Add the cross entropy and the hits of [samples] rows of [classes] logits with their labels. A
- * label is among the top k if fewer than k classes have a larger logit, or an equal logit and a
- * lower index; nan is larger than all numbers. A row whose label is not a class, such as -1, is not
- * counted.
+ * Add the cross entropy and the hits of [samples] samples. Each sample has a row of [classes]
+ * logits, and a label. A label is among the top k if fewer than k classes precede it. A class
+ * precedes the label if its logit is larger, or if its logit is equal and its index is lower. nan
+ * is larger than all numbers. A sample whose label is not a class, for example -1, is not counted.
  */
 DDP_API void ddp_evaluation_add(struct ddp_evaluation *evaluation, const float *logits,
 				const int32_t *labels, size_t samples, size_t classes);
@@ -751,16 +750,16 @@ DDP_API const struct ddp_tensor *ddp_tensors_find(const struct ddp_tensors *tens
 DDP_API const char *ddp_tensors_metadata(const struct ddp_tensors *tensors, const char *key);
 
 /*
- * Check that [tensors] have the same names, types and shapes on all ranks, then copy rank 0's data
- * to all ranks, as DistributedDataParallel does at the start. Collective.
+ * Check that [tensors] have the same names, types and shapes on all ranks. Then copy rank 0's data
+ * to all ranks, as DistributedDataParallel does at its start. Collective.
  */
 DDP_API int ddp_tensors_broadcast(struct ddp *ddp, const struct ddp_tensor *tensors, size_t count);
 
 /*
- * Write <directory>/checkpoint-<step>.safetensors ([step] in ten digits) with a checksum, on rank
- * 0. Then remove checkpoints of smaller steps, except for the last [keep] - 1; 0 keeps all. libddp
- * reserves keys that begin with "ddp.". All ranks return when the file is on disk, or with rank 0's
- * error. Collective.
+ * On rank 0, write <directory>/checkpoint-<step>.safetensors with a checksum. [step] has at least
+ * ten digits in the name. Then remove older checkpoints, those of smaller steps, until [keep] are
+ * left. If [keep] is 0, remove none. libddp reserves keys that begin with "ddp.". All ranks return
+ * when the file is on disk, or return rank 0's error. Collective.
  */
 DDP_API int ddp_checkpoint_save(struct ddp *ddp, const char *directory, uint64_t step,
 				const struct ddp_tensor *tensors, size_t count,
@@ -782,16 +781,16 @@ DDP_API int ddp_checkpoint_load(struct ddp *ddp, const char *directory, uint64_t
 				struct ddp_pair *metadata, size_t pairs);
 
 /*
- * Write the steps of the checkpoints in [directory] to [steps], the largest first. The caller frees
- * [steps]. Not collective.
- * Returns 0, also if there is no directory; DDP_ERR_FILE; or DDP_ERR_MEMORY.
+ * Set [steps] to an array of the steps of all checkpoints in [directory], the largest step first,
+ * and [count] to their number. The caller frees [steps]. Not collective.
+ * Returns 0, also if the directory does not exist; DDP_ERR_FILE; or DDP_ERR_MEMORY.
  */
 DDP_API int ddp_checkpoint_list(const char *directory, uint64_t **steps, size_t *count,
 				struct ddp_error *error);
 
 /*
- * Write the path that the checkpoint of [step] in [directory] has, or would have, to [path] of
- * [size] bytes. Not collective.
+ * Write the path of the checkpoint of [step] in [directory] to [path], which has [size] bytes. The
+ * checkpoint need not exist. Not collective.
  * Returns 0, or DDP_ERR_FILE if [size] is too small.
  */
 DDP_API int ddp_checkpoint_path(char *path, size_t size, const char *directory, uint64_t step,
@@ -799,14 +798,14 @@ DDP_API int ddp_checkpoint_path(char *path, size_t size, const char *directory, 
 
 struct ddp_events; /* a TensorBoard event file */
 
-/* Begin a new event file in [directory]. A missing directory is created. */
+/* Create a new event file in [directory], which is created if it is missing. */
 DDP_API int ddp_events_open(struct ddp_events **events, const char *directory,
 			    struct ddp_error *error);
 
 /*
- * Add one point to the curve [tag], a UTF-8 string of at most 1024 bytes. ddp_events_close()
- * returns any error, such as a full disk. [events] may be NULL here and in ddp_events_flush(), for
- * ranks that write no events.
+ * Add a point to the curve [tag], a UTF-8 string of at most 1024 bytes. An error, such as a full
+ * disk, is returned by ddp_events_close(). [events] may be NULL here and in ddp_events_flush(), so
+ * that ranks without an event file can make the same calls.
  */
 DDP_API void ddp_events_scalar(struct ddp_events *events, const char *tag, int64_t step,
 			       double value);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * frameworks.h - variables with which each framework keeps to a rank's share of a GPU
+ * frameworks.h - environment variables that limit each framework to a rank's share of a GPU
  *
- * The only table of them is frameworks.def. The plugin sets these variables, and slurm-ddp(7) lists
+ * frameworks.def has the table of these variables. The plugin sets them, and slurm-ddp(7) lists
  * them.
  */
 #ifndef DDP_FRAMEWORKS_H
@@ -11,7 +11,7 @@
 #include "contract.h"
 
 enum ddp_framework_when {
-	DDP_WHEN_SHARED, /* if a GPU is shared */
+	DDP_WHEN_SHARED, /* set if ranks share a GPU */
 	DDP_WHEN_TORCH,	 /* with --ddp-share=torch */
 	DDP_WHEN_MPS,	 /* under an MPS daemon */
 };
@@ -19,9 +19,9 @@ enum ddp_framework_when {
 enum ddp_framework_form {
 	DDP_FORM_FRACTION,  /* 0.25 */
 	DDP_FORM_PERCENT,   /* 33.3333% */
-	DDP_FORM_WORD,	    /* a fixed word for every share */
+	DDP_FORM_WORD,	    /* a fixed word, the same for every share */
 	DDP_FORM_THREADS,   /* 33 */
-	DDP_FORM_MEGABYTES, /* MB of the device in use: 0=20480M */
+	DDP_FORM_MEGABYTES, /* the share in MB of the device in use, for example 0=20480M */
 };
 
 struct ddp_framework {
@@ -40,9 +40,7 @@ enum {
 	DDP_FRAMEWORK_COUNT
 };
 
-/*
- * Returns row [i] of the table, which is constant. [i] must be below DDP_FRAMEWORK_COUNT.
- */
+/* Returns row [i] of a constant table. [i] must be below DDP_FRAMEWORK_COUNT. */
 static inline const struct ddp_framework *ddp_framework(int i)
 {
 	static const struct ddp_framework table[DDP_FRAMEWORK_COUNT] = {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * context.c - the plugin in sbatch, salloc and scrontab; and the messages and options that all
- * processes with the plugin share
+ * context.c - the plugin in sbatch, salloc and scrontab; options and messages of all processes that
+ * load the plugin
  */
 #include "config.h"
 
@@ -47,8 +47,8 @@ void ddp_say_error(const char *format, ...)
 }
 
 /*
- * slurm_spank_log() adds no prefix. In srun it prints the line; on a node it sends the line to
- * srun. slurm_info() on a node would only reach slurmd's log.
+ * slurm_spank_log() prints the line in srun; on a node, it sends the line to srun. It adds no
+ * prefix. On a node, slurm_info() would only write to slurmd's log.
  */
 void ddp_say(const char *format, ...)
 {
@@ -63,7 +63,7 @@ void ddp_say(const char *format, ...)
 
 /* --- Options ------------------------------------------------------------------------------ */
 
-/* Slurm keeps pointers to the texts of an option, so these buffers must outlive the call. */
+/* Slurm keeps pointers to the help texts of options, so these buffers must remain valid. */
 static char usages[DDP_OPT_COUNT][160];
 
 int ddp_register_options(spank_t spank, spank_opt_cb_f callback)
@@ -100,8 +100,8 @@ static const char *argument_or_null(const char *argument)
 }
 
 /*
- * Check the defaults that the environment sets for all options but --ddp. Called only for --ddp,
- * because the defaults have no effect without it.
+ * Check the defaults that the environment sets for options other than --ddp. Called only if --ddp
+ * is given, because the defaults have no effect without it.
  */
 static int check_defaults(const struct ddp_values *values, struct ddp_message *message)
 {
@@ -153,7 +153,7 @@ static void remove_outer_options(void)
 		for (char *c = name; (c = strchr(c, '-'));)
 			*c = '_';
 		unsetenv(name);
-		/* salloc sets the name without the first prefix, too */
+		/* salloc also sets this name without the first prefix */
 		unsetenv(name + strlen("SLURM_SPANK_"));
 	}
 }
@@ -173,7 +173,7 @@ void ddp_mark_job(void)
 	for (size_t i = 0; i < DDP_PLAN_MARKED; i++) {
 		const char *name = ddp_variable_info(ddp_plan_marked[i])->name;
 
-		/* Keep the user's value. A node with the plugin could not restore it. */
+		/* Keep the user's value, because the plugin on a node could not restore it. */
 		if (!ddp_users_value(environ, name))
 			(void)setenv(name, DDP_NOT_LOADED, 1);
 	}
@@ -185,8 +185,8 @@ int ddp_allocator_options_read(void)
 	struct ddp_message message;
 
 	/*
-	 * If sbatch runs in a step, it would export the channel of that step, which does not apply
-	 * to the new job.
+	 * If sbatch runs in a step, remove the step's channel, which would be exported to the new
+	 * job.
 	 */
 	unsetenv(DDP_CHANNEL_NAME);
 	if (ddp_values_from_env(&values, environ, &message) < 0) {
@@ -194,8 +194,8 @@ int ddp_allocator_options_read(void)
 		return -1;
 	}
 	/*
-	 * The script of sbatch runs on a node, which can lack the plugin. The shell of salloc runs
-	 * on this host.
+	 * Only sbatch: its script runs on a node, which may lack the plugin. salloc's shell runs on
+	 * this host.
 	 */
 	if (values.enabled && strcmp(program_invocation_short_name, "sbatch") == 0)
 		ddp_mark_job();

@@ -2,8 +2,8 @@
 /*
  * context.h - functions of the plugin, one set for each kind of Slurm process that loads it
  *
- * dispatch.c defines the slurm_spank_* symbols, which call these functions. Each function returns
- * only 0 or -1, because Slurm before 25.05 logged and ignored a positive value.
+ * dispatch.c defines the slurm_spank_* symbols, which call these functions. Each function returns 0
+ * or -1. Slurm before 25.05 logged and ignored positive values.
  */
 #ifndef DDP_CONTEXT_H
 #define DDP_CONTEXT_H
@@ -40,24 +40,24 @@ void ddp_stepd_task_exit(spank_t spank);
 void ddp_stepd_exit(void);
 
 /*
- * Register all options of the table with [callback], which Slurm calls with the option's id.
- * Returns 0, or -1 after a message.
+ * Register all options of the table. Slurm calls [callback] with an option's id.
+ * Returns 0, or -1 after printing a message.
  */
 int ddp_register_options(spank_t spank, spank_opt_cb_f callback);
 
 /*
- * Check an option of srun, sbatch or salloc, and store it in [values]. Slurm can call this function
- * several times per option, and passes a missing argument as NULL, "" or "(null)".
- * Returns 0, or -1 after a message; Slurm then rejects the command line.
+ * Check an option of srun, sbatch or salloc, and store it in [values]. Slurm may call this function
+ * several times for an option. It passes a missing argument as NULL, "" or "(null)".
+ * Returns 0, or -1 after printing a message. Slurm then rejects the command line.
  */
 int ddp_set_option(struct ddp_values *values, int id, const char *argument);
 
 /* --- Messages to the user, with the prefix "ddp: " ---------------------------------------- */
 
-/* Report an error that keeps the step or task from starting. */
+/* Report an error that prevents the start of the step or of a task. */
 void ddp_say_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Print information on the user's terminal, from srun and from the nodes. */
+/* Print information on the user's terminal. Used in srun and on the nodes. */
 void ddp_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #endif /* DDP_CONTEXT_H */

@@ -17,13 +17,13 @@
 SPANK_PLUGIN(ddp, 1);
 
 #if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(25, 5, 0)
-/* If slurm_spank_init() fails on a node, the job fails, but the node is not drained. */
+/* If slurm_spank_init() fails on a node, Slurm fails the job and does not drain the node. */
 int slurm_spank_init_failure_mode = ESPANK_JOB_FAILURE;
 #endif
 
 /*
- * Number of lines in plugstack.conf and its includes that name the plugin. Slurm calls each
- * function once per line, and only the first of these calls does something.
+ * Number of lines that name the plugin in plugstack.conf and its includes. Slurm calls each
+ * function once for each of these lines, and only the first call has an effect.
  */
 static unsigned line_count;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* slurmctl.c - requests to slurmctld through libslurm's functions */
+/* slurmctl.c - requests to slurmctld through functions of libslurm */
 #include "config.h"
 
 #include "slurmctl.h"
@@ -20,7 +20,7 @@
 #include "launch/nodelist.h"
 
 /*
- * These functions are weak symbols, so that a process without some of them can load the plugin:
+ * These symbols are weak, so that the plugin can be loaded by a process without some of them:
  * slurmd, a test, or srun of a later release.
  */
 #pragma weak slurm_job_step_layout_get
@@ -41,7 +41,7 @@
 #pragma weak working_cluster_rec
 
 /*
- * No header declares srun's copy of slurm.conf and these functions. Slurm 22.05 to 26.05 have them.
+ * srun has these functions and a copy of slurm.conf (22.05 to 26.05), but no header declares them.
  */
 extern slurm_conf_t slurm_conf;
 extern char *slurm_conf_get_address(const char *node);
@@ -54,8 +54,8 @@ const char *ddp_cluster_name(void)
 }
 
 /*
- * Whether this srun was called for another cluster (-M), whose nodes and resources are not in
- * slurm.conf of this host.
+ * Whether this srun was called for another cluster (-M). slurm.conf of this host does not describe
+ * the nodes and resources of that cluster.
  */
 static bool is_other_cluster(void)
 {
@@ -67,7 +67,7 @@ bool ddp_cluster_has_shards(void)
 	return !&slurm_conf || is_other_cluster() || ddp_gres_has_shards(slurm_conf.gres_plugins);
 }
 
-/* SHOW_LOCAL avoids a query to a federation. */
+/* SHOW_LOCAL avoids queries to other clusters of a federation. */
 static const uint16_t show = SHOW_ALL | SHOW_LOCAL;
 
 static slurm_step_id_t step_id(uint32_t job, uint32_t step)
@@ -99,7 +99,7 @@ static int load_step(uint32_t job, uint32_t step, job_step_info_response_msg_t *
 #endif
 }
 
-/* Returns the index of the node that has task 0, or -1. */
+/* Returns the index of the node on which task 0 runs, or -1. */
 static int64_t find_task0(const slurm_step_layout_t *layout)
 {
 	for (uint32_t i = 0; i < layout->node_cnt; i++)
@@ -171,10 +171,10 @@ int ddp_ask_job(uint32_t job, struct ddp_job *found)
 }
 
 /*
- * Returns whether a step manager (since Slurm 24.05) keeps the records of [job]'s steps; false if
- * slurmctld does not know the job or the job has ended. If the step manager does not answer, as for
- * a suspended job, libslurm reports success and no steps, so an empty answer does not show that a
- * step has ended.
+ * Returns whether a step manager (since Slurm 24.05) keeps the records of [job]'s steps. Returns
+ * false if slurmctld does not know the job, or if the job has ended. In a job with a step manager,
+ * an empty list of steps does not show that a step has ended: if the step manager does not answer,
+ * as in a suspended job, libslurm reports success and no steps.
  */
 static bool has_step_manager(uint32_t job)
 {
@@ -225,9 +225,9 @@ static int print_address(const char *node, const char *found, char *address, siz
 }
 
 /*
- * Get the address at which srun starts tasks on [node] without a query. srun has fixed addresses
- * from slurm.conf. The address of a cloud or dynamic node can change: up to 23.02 srun has it from
- * the step, and later releases query slurmctld for it.
+ * Get the address at which srun starts tasks on [node], if srun has it without a query. From
+ * slurm.conf, srun has the addresses that do not change. The addresses of cloud and dynamic nodes
+ * can change: srun up to 23.02 has them from the step, and later releases query slurmctld.
  * Returns 0, or -1 if srun may not have the address.
  */
 static int known_address(const char *node, char *address, size_t size)
@@ -270,8 +270,8 @@ int ddp_ask_address(const char *node, char *address, size_t size)
 }
 
 /*
- * Returns the shards per GPU of node [name] in [nodes]. The search starts after the previous match,
- * at [place], because the caller's list usually has the same order.
+ * Returns the number of shards per GPU of node [name] in [nodes]. The search starts at index
+ * [place], after the previous match, because the caller usually asks for the nodes in this order.
  */
 static uint32_t shards_in(const node_info_msg_t *nodes, const char *name, uint32_t *place)
 {
@@ -298,7 +298,7 @@ int ddp_ask_shards(const char *list, uint32_t *shards)
 	ddp_nodelist_begin(&iterator, list);
 	if (count < 1 || ddp_nodelist_next(&iterator, name, sizeof(name)) < 0)
 		return -1;
-	/* For several nodes one message loads the records of all nodes of the cluster. */
+	/* For several nodes, load the records of all nodes of the cluster, which is one message. */
 	if (count == 1 ? load_node(name, &nodes) < 0
 		       : !slurm_load_node || !slurm_free_node_info_msg ||
 				 slurm_load_node(0, &nodes, show) != SLURM_SUCCESS)

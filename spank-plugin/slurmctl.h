@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * slurmctl.h - requests to slurmctld: srun's queries, and slurmstepd's request to end a step
+ * slurmctl.h - requests to slurmctld: queries of srun, and the request of slurmstepd to end a step
  *
  * Each request is one message with Slurm's own time limit. If a query fails, the caller uses
- * another source. The functions of libslurm are looked up in the process that loaded the plugin. If
- * a release lacks one of them, requests that need it fail.
+ * another source. The functions of libslurm are those of the process that loaded the plugin. If one
+ * of them is missing, requests that need it fail.
  */
 #ifndef DDP_SLURMCTL_H
 #define DDP_SLURMCTL_H
@@ -24,20 +24,20 @@
 int ddp_ask_first_node(uint32_t job, uint32_t step, char *node, size_t size, uint32_t *id);
 
 struct ddp_job {
-	time_t end;	   /* end of the time limit */
-	uint32_t restarts; /* number of times that Slurm requeued the job */
+	time_t end;	   /* time at which the time limit ends */
+	uint32_t restarts; /* number of times that Slurm has requeued the job */
 	bool has_shards;   /* the job requested shards */
 };
 
 /* Returns 0 or -1. */
 int ddp_ask_job(uint32_t job, struct ddp_job *found);
 
-/* Returns false if this cluster has no shards; true if it has, or if that is unknown. */
+/* Returns false if this cluster has no shards. Returns true if it has, or if this is unknown. */
 bool ddp_cluster_has_shards(void);
 
 /*
- * Set [address] to the address of [node], or to "" if that is the node's name. Queries slurmctld
- * only if srun does not know the address.
+ * Set [address] to the address of [node], or to "" if the address is the node's name. Queries
+ * slurmctld only if srun does not know the address.
  * Returns 0 or -1.
  */
 int ddp_ask_address(const char *node, char *address, size_t size);

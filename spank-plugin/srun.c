@@ -70,8 +70,8 @@ static int check_directory(const char *directory, struct ddp_message *message)
 }
 
 /*
- * Check everything that can be checked before the step exists: an error of an option ends srun even
- * if plugstack.conf says "optional", while a later error does not.
+ * Called for each option. Everything that is possible is checked here, before the step exists,
+ * because an error here ends srun even if plugstack.conf says "optional". A later error does not.
  */
 static int on_option(int id, const char *argument, int remote)
 {
@@ -101,7 +101,7 @@ int ddp_srun_init(spank_t spank, int argc, char **argv)
 	return ddp_register_options(spank, on_option);
 }
 
-/* Put the channel into the environment of the tasks. */
+/* Store the channel in the environment of the tasks. */
 static int publish(void)
 {
 	char *text = malloc(DDP_CHANNEL_SIZE);
@@ -117,14 +117,14 @@ static int publish(void)
 }
 
 /*
- * Report why the step must not train, and put the reason into the channel: with "optional" in
- * plugstack.conf, Slurm starts the tasks in spite of the error, and they exit in task_init.
+ * Report the reason why the step must not train, and store it in the channel. With "optional" in
+ * plugstack.conf, Slurm starts the tasks in spite of the error. The tasks exit in task_init.
  */
 static int refuse(const char *why)
 {
 	ddp_say_error("%s", why);
 	(void)ddp_format(srun.channel.problem, sizeof(srun.channel.problem), "%s", why);
-	/* Publish now, because later components of a heterogeneous step get this environment. */
+	/* Publish the channel now, because later components of a heterogeneous step inherit it. */
 	(void)publish();
 	return -1;
 }
@@ -177,8 +177,8 @@ static int begin(struct ddp_message *message)
 /* --- With ddp-run: read its variables, and report to it ------------------------------------ */
 
 /*
- * Read ddp-run's variables, and remove them from the environment, so that no task or other srun
- * uses them.
+ * Read the variables that ddp-run set, then remove them from the environment, so that neither tasks
+ * nor other sruns use them.
  */
 static int read_run_variables(struct ddp_channel *ch, struct ddp_message *message)
 {
@@ -216,8 +216,8 @@ static void report_to_run(const struct ddp_channel *ch)
 }
 
 /*
- * Whether one of srun's arguments contains [text]. SPANK has no items for srun's own options. Also
- * true if an argument of the user's program contains [text].
+ * Whether a word of srun's command line contains [text]. The words are checked because SPANK does
+ * not report srun's own options. They include the arguments of the user's program.
  */
 static bool has_argument(const char *text)
 {
@@ -256,7 +256,7 @@ static bool is_in_rank0(void)
 	return n > strlen(end) && strcmp(name + n - strlen(end), end) == 0;
 }
 
-/* Warn if this srun will wait for CPUs that the step around it holds. srun waits in silence. */
+/* Warn if this srun will wait, without a message, for CPUs of the step in which it runs. */
 static void warn_nested_srun(void)
 {
 	if (is_in_rank0() && !getenv("SLURM_OVERLAP") && !has_argument("--overl") &&
@@ -301,7 +301,7 @@ int ddp_srun_options_read(void)
 
 /* --- After the step was created ------------------------------------------------------- */
 
-/* Set the step's identity. Returns 0, or -1 if this is not an ordinary step. */
+/* Set the numbers and the cluster of the step. Returns 0, or -1 if this is not an ordinary step. */
 static int identify(spank_t spank, struct ddp_channel *ch)
 {
 	const char *cluster = ddp_env_filled(environ, "SLURM_CLUSTER_NAME");
@@ -335,7 +335,7 @@ static bool first_node_runs_rank0(spank_t spank, const char *list)
 	       (nodes == 1 || (!laid_out && ddp_nodelist_is_plain(list)));
 }
 
-/* Set rank 0's node. Queries slurmctld only for an unusual placement. */
+/* Set the name of rank 0's node. Queries slurmctld only if the placement is unusual. */
 static int find_node(spank_t spank, struct ddp_channel *ch, struct ddp_message *message)
 {
 	const char *list = ddp_env_filled(environ, "SLURM_NODELIST");
@@ -360,7 +360,7 @@ static int choose_address(struct ddp_channel *ch)
 				  sizeof(ch->address));
 }
 
-/* Whether this srun runs on rank 0's node, in a batch script. */
+/* Whether this srun runs on rank 0's node. This is possible in a batch script. */
 static bool is_on_rank0s_node(const struct ddp_channel *ch)
 {
 	const char *own = ddp_env_filled(environ, "SLURMD_NODENAME");
@@ -369,8 +369,8 @@ static bool is_on_rank0s_node(const struct ddp_channel *ch)
 }
 
 /*
- * If srun runs as root, check that the fixed part of rdzv= in plugstack.conf exists: root would
- * create the directory with mode 0700, so users could not enter it.
+ * If srun runs as root, check that the fixed part of the path rdzv= in plugstack.conf exists. root
+ * would create it with mode 0700, and users could not enter it.
  */
 static int check_site_directory(struct ddp_message *message)
 {
@@ -432,8 +432,8 @@ static int make_directory(struct ddp_channel *ch, struct ddp_message *message)
 }
 
 /*
- * Check for programs that start ranks themselves: print a hint, or refuse the step. Sets
- * [is_launcher] as ddp_is_launcher() does.
+ * Check whether the program starts ranks itself. If so, print a hint, or refuse the step. Sets
+ * [is_launcher] to the result of ddp_is_launcher().
  */
 static int check_program(spank_t spank, struct ddp_channel *ch, bool *is_launcher,
 			 struct ddp_message *message)
@@ -451,7 +451,7 @@ static int check_program(spank_t spank, struct ddp_channel *ch, bool *is_launche
 	*is_launcher = ddp_is_launcher(argv[0]);
 	ddp_step_read_program(ch, argv);
 	verdict = ddp_starter_judge(argv, environ, tasks, nodes, ch->restarts_max, &verdict_text);
-	/* print a hint in the first attempt only, since all attempts start the same program */
+	/* Print a hint only in the first attempt, because all attempts start the same program. */
 	if (verdict == DDP_VERDICT_TELL && ch->restart == 0)
 		ddp_say("%s", verdict_text.text);
 	if (verdict == DDP_VERDICT_REFUSE && !srun.values.launcher_allowed)
@@ -477,7 +477,7 @@ static bool ask_job(struct ddp_channel *ch)
 	return job.has_shards;
 }
 
-/* Set the shards per GPU: Slurm's number, else the administrator's. */
+/* Set the number of shards per GPU, from Slurm or else from the administrator. */
 static void find_shards(struct ddp_channel *ch)
 {
 	const char *list = ddp_env_filled(environ, "SLURM_NODELIST");
@@ -539,8 +539,8 @@ static bool is_assigned(const char *name)
 }
 
 /*
- * Set the variables that every framework needs to a text that no framework accepts. So the tasks
- * end at once on a node that did not load the plugin. On other nodes the plugin removes the text.
+ * Set the variables that every framework needs to a text that no framework accepts. If a node did
+ * not load the plugin, its tasks end at once. On other nodes, the plugin removes the text.
  */
 static void mark_environment(spank_t spank)
 {
@@ -551,7 +551,7 @@ static void mark_environment(spank_t spank)
 		const struct ddp_variable_info *info = ddp_variable_info(ddp_plan_marked[i]);
 		struct ddp_message note;
 
-		/* Keep the user's value, except of a variable for the rank's identity. */
+		/* Keep the user's value, unless the variable is for the rank's identity. */
 		if (info->kind != DDP_KIND_IDENTITY &&
 		    (ddp_users_value(environ, info->name) || is_assigned(info->name)))
 			continue;
@@ -572,27 +572,27 @@ int ddp_srun_step_created(spank_t spank)
 		return 0;
 	is_ordinary = identify(spank, ch) == 0;
 	/*
-	 * This function always returns 0. With "required" in plugstack.conf, srun would exit after
-	 * an error, and the step would remain until the job's end. The tasks of a refused step exit
-	 * in task_init.
+	 * This function always returns 0. After an error, srun would exit if plugstack.conf says
+	 * "required", and the step would remain until the end of the job. The tasks of a refused
+	 * step exit in task_init.
 	 */
 	if (is_ordinary && !ch->problem[0] &&
 	    (check_program(spank, ch, &is_launcher, &message) < 0 ||
 	     (!is_launcher && decide(spank, ch, &message) < 0)))
 		(void)refuse(message.text);
 	if (!is_ordinary) {
-		ddp_mark_job(); /* salloc runs its interactive shell by srun */
+		ddp_mark_job(); /* this may be the srun in which salloc runs its shell */
 		return 0;
 	}
 	if (is_launcher && !ch->problem[0]) {
 		/*
-		 * Slurm adds this environment to an earlier copy. Set the channel to "", since
-		 * unsetting it would leave a channel of refuse() in the copy.
+		 * Slurm merges this environment into an earlier copy. If the channel were unset, a
+		 * channel of refuse() would remain in the copy, so set it to "".
 		 */
 		(void)setenv(DDP_CHANNEL_NAME, "", 1);
 		return 0;
 	}
-	(void)publish(); /* without it, each node refuses the step */
+	(void)publish(); /* if this fails, there is no channel, and each node refuses the step */
 	mark_environment(spank);
 	if (!ch->problem[0])
 		report_to_run(ch);

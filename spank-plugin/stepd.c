@@ -10,9 +10,9 @@
  *  2. task_init runs in each task after Slurm has bound devices. It sets variables. A task that
  *     must not train prints the reason, sets a flag in a page that user_init mapped, and exits.
  *  3. task_exit runs in slurmstepd, as root. If the flag is set, it asks slurmctld to end the step
- *     on all nodes. It also releases the claimed port when all tasks of the node have exited.
+ *     on all nodes. When all tasks of the node have exited, it also releases the claimed port.
  *
- * If srun refused the step, every task exits in task_init, and no request is needed.
+ * If srun refused the step, every task exits in task_init, and no request to slurmctld is needed.
  */
 #include "config.h"
 
@@ -73,7 +73,7 @@ static struct {
 
 static int on_option(int id, const char *argument, int remote)
 {
-	(void)argument; /* srun has checked it, and the channel has the value */
+	(void)argument; /* srun has checked the argument, and the channel contains it */
 	(void)remote;
 	if (id == DDP_OPT_DDP)
 		stepd.asked = true;
@@ -82,7 +82,7 @@ static int on_option(int id, const char *argument, int remote)
 	return 0;
 }
 
-/* Read the arguments about this node's GPUs. srun reads the arguments about the step. */
+/* Read those arguments in plugstack.conf that describe this node's GPUs. srun reads the others. */
 static int read_arguments(int argc, char **argv, struct ddp_message *message)
 {
 	struct ddp_values values;
@@ -130,7 +130,7 @@ static char **copy_env(char *const *env)
 	copy = calloc(n + 1, sizeof(*copy));
 	for (size_t i = 0; copy && i < n; i++)
 		if (!(copy[i] = strdup(env[i])))
-			break; /* out of memory: the shorter list is still valid */
+			break; /* out of memory: return the shorter list, which is also valid */
 	return copy;
 }
 
@@ -153,13 +153,13 @@ static bool is_ordinary_step(spank_t spank, bool has_channel)
 	if (spank_get_item(spank, S_JOB_ARGV, &argc, &argv) != ESPANK_SUCCESS || argc < 1 || !argv)
 		return true;
 	keep_program(argv[0]);
-	/* For a launcher srun sets the channel only if it refuses the step. */
+	/* For a launcher, srun sets the channel only if it refuses the step. */
 	return has_channel || !ddp_is_launcher(argv[0]);
 }
 
 /*
- * Whether the channel belongs to another step. An srun without the plugin does not remove an outer
- * step's channel from the environment.
+ * Whether the channel belongs to another step. This can happen if an srun without the plugin passes
+ * on the channel of an outer step.
  */
 static bool is_stale(spank_t spank)
 {
@@ -214,10 +214,10 @@ static void check_directory(const char *host)
 }
 
 /*
- * Check in a task whether it sees the directory. Its job may have its own /tmp
- * (job_container/tmpfs, namespace/tmpfs) or a container. If the node sees the directory and the
- * task does not, that is not an error, since env:// does not need it.
- * Returns 0, or -1 if neither sees a directory that the user chose.
+ * Check whether the task sees the directory. It may not, although the node does, because the job
+ * has its own /tmp (job_container/tmpfs, namespace/tmpfs) or a container. That is not an error,
+ * since env:// does not need the directory.
+ * Returns 0, or -1 if neither the task nor the node sees a directory that the user chose.
  */
 static int check_directory_in_task(const char *host, struct ddp_message *message)
 {
@@ -244,8 +244,8 @@ static int check_directory_in_task(const char *host, struct ddp_message *message
 }
 
 /*
- * Returns this node's name in Slurm, from the task's environment or, before task_init, from
- * slurmstepd's.
+ * Returns the name of this node in Slurm. It is read from [env], the task's environment. Before
+ * task_init, [env] is NULL, and the name is read from slurmstepd's environment.
  */
 static const char *host_name(char *const *env)
 {
@@ -284,9 +284,8 @@ static void remove_marks(spank_t spank, char *const *env)
 }
 
 /*
- * On rank 0's node: claim the port on which rank 0 will listen. With contain_spank this function
- * runs in a clone of slurmstepd. The claim then lasts only until the clone ends, since that closes
- * its descriptors.
+ * On rank 0's node: claim the port on which rank 0 will listen. With contain_spank, this function
+ * runs in a clone of slurmstepd. The claim then ends with the clone, whose descriptors are closed.
  */
 static void claim_port(struct ddp_message *problem)
 {
@@ -309,7 +308,7 @@ static void map_page(struct ddp_message *problem)
 		stepd.is_refused = page;
 }
 
-/* Check the node. An error in [problem] keeps all its tasks from training. */
+/* Check the node. If there is an error in [problem], none of the node's tasks may train. */
 static void check_node(spank_t spank, struct ddp_message *problem)
 {
 	char *const *env = stepd.env;
@@ -327,8 +326,8 @@ static void check_node(spank_t spank, struct ddp_message *problem)
 	stepd.mps = ddp_mps_look(ddp_mps_directory(ddp_env_get(env, DDP_MPS_PIPE_DIRECTORY))) ==
 		    DDP_MPS_SERVES;
 	/*
-	 * Until now, the step's environment is srun's, and can have the name of another node. So
-	 * use the name in slurmstepd's own environment.
+	 * The step's environment is still that of srun, and may contain the name of another node.
+	 * So use the name in slurmstepd's environment.
 	 */
 	check_directory(host_name(NULL));
 	claim_port(problem);
@@ -363,8 +362,8 @@ int ddp_stepd_user_init(spank_t spank)
 /* --- In each task --------------------------------------------------------------------- */
 
 /*
- * Read the job's end. Since Slurm 23.02 slurmstepd sets the variable from the step's credential.
- * Before 23.02 it is not used, since users may have set it.
+ * Read the end of the job. Since Slurm 23.02, slurmstepd sets the variable from the step's
+ * credential. Before, the variable is ignored, since users may have set it.
  */
 static void find_end_time(char *const *env)
 {
@@ -435,7 +434,7 @@ static int apply(spank_t spank, const struct ddp_plan *plan, struct ddp_message 
 		spank_err_t rc = ESPANK_SUCCESS;
 
 		/*
-		 * Variables with a kept value are set as well, since a container's hook may have
+		 * Also set variables whose value is kept, because a container's hook may have
 		 * replaced the value.
 		 */
 		if (c->action == DDP_ACTION_UNSET)
@@ -450,7 +449,7 @@ static int apply(spank_t spank, const struct ddp_plan *plan, struct ddp_message 
 
 static void print_reason(const char *why)
 {
-	/* Add the node's name, with which slurmstepd started its lines before 25.05. */
+	/* Start the line with the node's name, as slurmstepd itself did before 25.05. */
 	if (SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(25, 5, 0))
 		ddp_say_error("%s: %s", host_name(NULL), why);
 	else
@@ -458,8 +457,8 @@ static void print_reason(const char *why)
 }
 
 /*
- * End this task, and the step, for a reason that other tasks may not have. The task calls _exit(),
- * because with "optional" in plugstack.conf Slurm would ignore a returned error.
+ * End this task and the step, for a reason that other tasks may not have. This calls _exit(),
+ * because Slurm would ignore a returned error if plugstack.conf says "optional".
  */
 static void __attribute__((noreturn)) refuse(const char *why)
 {
@@ -469,13 +468,13 @@ static void __attribute__((noreturn)) refuse(const char *why)
 	_exit(EXIT_FAILURE);
 }
 
-/* End this task for an error of the whole node, which only the node's first task reports. */
+/* End this task because of an error of the whole node, which only the node's first task reports. */
 static void __attribute__((noreturn)) refuse_node(spank_t spank)
 {
 	uint32_t local = 0;
 
 	if (stepd.channel.problem[0])
-		_exit(EXIT_FAILURE); /* srun has reported it, and all tasks exit */
+		_exit(EXIT_FAILURE); /* srun has reported the problem, and all tasks exit */
 	if (spank_get_item(spank, S_TASK_ID, &local) == ESPANK_SUCCESS && local > 0)
 		_exit(EXIT_FAILURE);
 	refuse(stepd.problem.text);
@@ -490,9 +489,9 @@ int ddp_stepd_task_init(spank_t spank)
 	if (!stepd.active)
 		return 0;
 	/*
-	 * End this rank when slurmstepd ends. Without slurmstepd the rank would continue without
-	 * output, Slurm would not notice its exit, and Slurm could not end it. execve() keeps this
-	 * setting, because privileges were dropped before.
+	 * Let the kernel end this rank when slurmstepd ends. Otherwise, the rank would continue
+	 * without output, and Slurm could neither notice its exit nor end it. The setting survives
+	 * execve(), because privileges were dropped before.
 	 */
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (!stepd.problem.text[0])
