@@ -164,6 +164,57 @@ static int check_peers(struct ddp_exchange *exchange)
 	return handle_loss(exchange, peer);
 }
 
+/*
+ * Returns the kind of the call to which a message with [tag] belongs, if it is known and not the
+ * kind of this call; else DDP_CALL_OTHER. MPI does not report the tag of a message of another call.
+ */
+static uint32_t other_kind(const struct ddp_exchange *exchange, uint64_t tag)
+{
+	uint32_t kind = (uint32_t)tag >> DDP_COLUMN_HASH_BITS;
+
+	return kind < DDP_CALL_KINDS && kind != exchange->call->check >> DDP_COLUMN_HASH_BITS
+		       ? kind
+		       : DDP_CALL_OTHER;
+}
+
+/* [rank] has sent a message with [tag], which is not the tag of this call. */
+static int set_call_error(struct ddp_exchange *exchange, int rank, uint64_t tag)
+{
+	const struct ddp_column_call *call = exchange->call;
+	uint32_t kind = other_kind(exchange, tag);
+	const char *peer = name_of(exchange->column, rank);
+
+	if (kind == DDP_CALL_OTHER)
+		return ddp_error_set(&exchange->error, DDP_ERR_MISMATCH,
+				     "the call of %s does not match %s #%u of this rank: the "
+				     "collective, type, operation or count differs",
+				     peer, call->name, call->sequence);
+	return ddp_error_set(&exchange->error, DDP_ERR_MISMATCH,
+			     "%s %s %s%s #%u, but this rank %s %s #%u", peer, ddp_call_verb(kind),
+			     ddp_call_name(kind), ddp_call_is_refusal(kind) ? " (refused)" : "",
+			     (uint32_t)(tag >> 32),
+			     ddp_call_verb(call->check >> DDP_COLUMN_HASH_BITS), call->name,
+			     call->sequence);
+}
+
+/*
+ * Check the messages that have arrived before this rank receives them. A message with the number of
+ * this call must have the tag of this call. Its sender may otherwise wait for this rank in another
+ * call, and this rank for a third rank that waits for the sender.
+ */
+static int check_early(struct ddp_exchange *exchange)
+{
+	const struct ddp_column *column = exchange->column;
+	int position = 0, peer;
+	uint64_t tag;
+
+	while (column->engine->early &&
+	       (peer = column->engine->early(column->host, &position, &tag)) >= 0)
+		if (tag >> 32 == exchange->call->sequence && tag != exchange->tag)
+			return set_call_error(exchange, peer, tag);
+	return 0;
+}
+
 /* Returns the time within which a rank must answer a query, in nanoseconds. */
 static uint64_t answer_time(const struct ddp_exchange *exchange)
 {
@@ -225,6 +276,8 @@ static int check_wait(struct ddp_exchange *exchange, const struct ddp_message *m
 {
 	int status = check_peers(exchange);
 
+	if (status == 0)
+		status = check_early(exchange);
 	if (status < 0)
 		return status;
 	status = ddp_watch_check(exchange->watch, &exchange->error);
@@ -235,38 +288,6 @@ static int check_wait(struct ddp_exchange *exchange, const struct ddp_message *m
 
 /* --- Messages ------------------------------------------------------------------------------ */
 
-/*
- * Returns the kind of the call to which [message] belongs, if it is known and not the kind of this
- * call; else DDP_CALL_OTHER. MPI does not report the tag of a message of another call.
- */
-static uint32_t other_kind(const struct ddp_exchange *exchange, const struct ddp_message *message)
-{
-	uint32_t kind = (uint32_t)message->request.tag >> DDP_COLUMN_HASH_BITS;
-
-	return kind < DDP_CALL_KINDS && kind != exchange->call->check >> DDP_COLUMN_HASH_BITS
-		       ? kind
-		       : DDP_CALL_OTHER;
-}
-
-static int set_call_error(struct ddp_exchange *exchange, const struct ddp_message *message)
-{
-	const struct ddp_column_call *call = exchange->call;
-	uint32_t kind = other_kind(exchange, message);
-	const char *peer = member_name(exchange, message->member);
-
-	if (kind == DDP_CALL_OTHER)
-		return ddp_error_set(&exchange->error, DDP_ERR_MISMATCH,
-				     "the call of %s does not match %s #%u of this rank: the "
-				     "collective, type, operation or count differs",
-				     peer, call->name, call->sequence);
-	return ddp_error_set(&exchange->error, DDP_ERR_MISMATCH,
-			     "%s %s %s%s #%u, but this rank %s %s #%u", peer, ddp_call_verb(kind),
-			     ddp_call_name(kind), ddp_call_is_refusal(kind) ? " (refused)" : "",
-			     (uint32_t)(message->request.tag >> 32),
-			     ddp_call_verb(call->check >> DDP_COLUMN_HASH_BITS), call->name,
-			     call->sequence);
-}
-
 /* [message] failed. If the engine reports that a peer failed, return that error instead. */
 static int handle_failure(struct ddp_exchange *exchange, const struct ddp_message *message)
 {
@@ -275,8 +296,10 @@ static int handle_failure(struct ddp_exchange *exchange, const struct ddp_messag
 
 	if (status < 0)
 		return status;
-	if (message->request.status == DDP_ERR_MISMATCH && other_kind(exchange, message))
-		return set_call_error(exchange, message);
+	if (message->request.status == DDP_ERR_MISMATCH &&
+	    other_kind(exchange, message->request.tag))
+		return set_call_error(exchange, exchange->column->ranks[message->member],
+				      message->request.tag);
 	if (message->request.status == DDP_ERR_MISMATCH)
 		return ddp_error_set(&exchange->error, DDP_ERR_MISMATCH,
 				     "%s sent more than %zu bytes in %s #%u", peer, message->bytes,
@@ -292,7 +315,8 @@ static int handle_failure(struct ddp_exchange *exchange, const struct ddp_messag
 static int check_message(struct ddp_exchange *exchange, const struct ddp_message *message)
 {
 	if (message->request.tag != exchange->tag)
-		return set_call_error(exchange, message);
+		return set_call_error(exchange, exchange->column->ranks[message->member],
+				      message->request.tag);
 	if (message->request.bytes == message->bytes)
 		return 1;
 	return ddp_error_set(&exchange->error, DDP_ERR_MISMATCH,
