@@ -97,17 +97,21 @@ bool run_may_requeue(int requeued, int most, double saved, double submitted, dou
 /* A rank that has printed a traceback, and nothing shows that it has exited. */
 struct run_raised {
 	enum stack_place
-		place;	 /* what its main thread does; STACK_UNKNOWN if it cannot be inspected */
-	bool uncaught;	 /* PyTorch's hook for uncaught exceptions printed the traceback */
-	bool active;	 /* the rank has printed more, or sent a heartbeat, since its last check */
+		place; /* what its main thread does; STACK_UNKNOWN if it cannot be inspected */
+	bool uncaught; /* PyTorch's hook for uncaught exceptions printed the traceback */
+	/*
+	 * since its last check, the rank has printed more or sent a heartbeat or, unless [uncaught]
+	 * is set, any rank has printed more
+	 */
+	bool active;
 	bool is_checked; /* this is not the first check since the traceback */
 };
 
 /*
  * Whether the rank cannot continue: its main thread has ended, or only ends the program, while
- * other threads may run for ever. If the program only logged the traceback, it may be ending well
- * now, so a second check decides. Without stacks, an uncaught exception and no later activity
- * decide.
+ * other threads may run for ever. If the program only logged the traceback, these threads may train
+ * or save results, so a second check must also find that nothing was printed since the first.
+ * Without stacks, an uncaught exception and no later activity decide.
  */
 bool run_cannot_continue(const struct run_raised *rank);
 

@@ -675,11 +675,12 @@ static void report_doubtful(struct run *run, const struct raised_rank *rank)
 static bool cannot_continue(struct run *run, const struct raised_rank *rank,
 			    const struct nodes_programs *programs, bool complete, double now)
 {
-	struct run_raised raised = {.place = STACK_UNKNOWN,
-				    .uncaught = rank->uncaught,
-				    .active = rank->active || has_heartbeat_since(run, rank->rank,
-										  rank->checked_at),
-				    .is_checked = rank->checked_at > rank->at};
+	struct run_raised raised = {
+		.place = STACK_UNKNOWN,
+		.uncaught = rank->uncaught,
+		.active = rank->active || has_heartbeat_since(run, rank->rank, rank->checked_at) ||
+			  (!rank->uncaught && run->relay.active_at > rank->checked_at),
+		.is_checked = rank->checked_at > rank->at};
 	bool found = false, again;
 
 	for (size_t i = 0; i < programs->count; i++) {

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """fails.py CASE: ranks with gloo, of which rank 1 fails in this way, and rank 0 waits for it in an all-reduce.
 
-log, hook: rank 1 logs exceptions, also with its own thread, and both ranks exit.
+log, upload, hook: rank 1 logs exceptions, also with its own thread or at its exit, and both ranks exit.
 """
+import atexit
 import ctypes
 import datetime
 import logging
@@ -89,6 +90,19 @@ def log():
     worker = threading.Thread(target=exception)
     worker.start()
     time.sleep(5)
+
+
+def upload():
+    """Logs an exception; then the main thread ends, and an exit handler prints for a while."""
+    def run():
+        for i in range(30):
+            print("rank 1 uploads", i, flush=True)
+            time.sleep(0.5)
+    try:
+        exception()
+    except ValueError:
+        logging.exception("first try of the upload")
+    atexit.register(run)
 
 
 def hook():
