@@ -24,8 +24,9 @@
 enum {
 	TAIL = 8
 	       << 10, /* bytes of a rank's output that are kept; up to half as many more may be buffered */
-	RANKS = 1 << 20, /* maximum number of ranks */
-	OPEN_MOST = 256, /* maximum number of open files */
+	RANKS = 1 << 20,  /* maximum number of ranks */
+	OPEN_MOST = 256,  /* maximum number of open files */
+	LINE_SIZE = 1024, /* bytes of a line that are parsed, and a final '\0' */
 };
 
 /* The errors that a rank prints. */
@@ -36,7 +37,7 @@ struct errors {
 	 */
 	struct {
 		struct rank_error error;
-		char line[1024]; /* the incomplete line */
+		char line[LINE_SIZE]; /* the incomplete line */
 		size_t length;
 	} stream[2];
 	struct rank_error last;
@@ -170,6 +171,19 @@ static bool has_printed_since(const struct errors *errors, double at)
 	return errors->active_at > at + SAME_OUTPUT;
 }
 
+/* Keep the beginning of a long error, but the end of other lines, such as a progress bar. */
+static void make_space(const struct rank_error *error, char *line, size_t *length)
+{
+	enum { HALF = LINE_SIZE / 2 };
+	struct pattern_part part[PATTERN_PARTS];
+
+	if (*length < LINE_SIZE - 1 || error->state > ERROR_EXPECTED ||
+	    pattern_find(PATTERN_OUTPUT, line, *length, part) != LINE_OTHER)
+		return;
+	*length -= HALF;
+	memmove(line, line + HALF, *length);
+}
+
 /* Parse the next [size] bytes of a rank's stream; [stream] is 0 for stdout and 1 for stderr. */
 static void find_error(struct tail *tail, int stream, const char *bytes, size_t size)
 {
@@ -187,7 +201,8 @@ static void find_error(struct tail *tail, int stream, const char *bytes, size_t 
 		size_t *length = &errors->stream[stream].length;
 
 		if (bytes[i] != '\n') {
-			if (*length < sizeof(errors->stream[stream].line) - 1)
+			make_space(error, line, length);
+			if (*length < LINE_SIZE - 1)
 				line[(*length)++] = bytes[i] ? bytes[i] : '?';
 			continue;
 		}

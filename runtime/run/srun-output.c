@@ -470,6 +470,86 @@ static bool is_frame(const char *line)
 	return false;
 }
 
+/* Whether [line] can follow the first line of a traceback. */
+static bool is_first_frame(const char *line)
+{
+	return strncmp(line, "  File ", 7) == 0 || strncmp(line, "│", strlen("│")) == 0;
+}
+
+/* Returns the length of the common beginning of [text] and [line]; all digits count as equal. */
+static size_t count_same(const char *text, const char *line)
+{
+	size_t i = 0;
+
+	while (text[i] && (text[i] == line[i] ||
+			   (isdigit((unsigned char)text[i]) && isdigit((unsigned char)line[i]))))
+		i++;
+	return i;
+}
+
+/*
+ * Parse [line], the next line after a traceback that began after other text. A beginning of that
+ * text that this line repeats is a prefix of all lines, for example from sed.
+ */
+static void parse_expected(struct rank_error *error, const char *line)
+{
+	const char *rest;
+	int prefix;
+
+	for (size_t i = count_same(error->before, line) + 1; i-- > 0;) {
+		rest = skip_prefix(line + i, &prefix);
+		if (prefix == error->parsed_prefix && is_first_frame(rest)) {
+			error->state = ERROR_TRACEBACK;
+			error->before[i] = '\0';
+			return;
+		}
+	}
+	(void)skip_prefix(line, &prefix);
+	if (prefix != error->parsed_prefix)
+		return; /* a line of another writer */
+	error->state = ERROR_OUTSIDE;
+	error->before[0] = '\0';
+}
+
+static bool begins_traceback(enum pattern_meaning meaning)
+{
+	return meaning >= LINE_TRACEBACK && meaning <= LINE_CHAINED;
+}
+
+/*
+ * Returns the beginning of a traceback, or of a line that introduces one, after other text in
+ * [line], such as a progress bar; [line] if there is none. Within a traceback, only the prefix of
+ * PyTorch's hook shows that the text is not part of an exception or of a frame.
+ */
+static const char *skip_text(const char *line, bool inside)
+{
+	struct pattern_part part[PATTERN_PARTS];
+	const char *first = NULL, *rest;
+	size_t length = strlen(line);
+	int prefix;
+
+	for (const char *at = line; (at = strstr(at, "[rank")); at++) {
+		rest = skip_prefix(at, &prefix);
+		if (prefix >= 0 &&
+		    begins_traceback(pattern_find(PATTERN_OUTPUT, rest, strlen(rest), part)))
+			return at;
+	}
+	if (inside)
+		return line;
+	for (const struct pattern *row = patterns; row < patterns + patterns_count; row++) {
+		if (row->source != PATTERN_OUTPUT || !begins_traceback(row->meaning) ||
+		    row->text[0] == '%')
+			continue;
+		rest = memmem(line, length, row->text, strcspn(row->text, "%"));
+		if (rest && (!first || rest < first) &&
+		    pattern_match(row->text, rest, strlen(rest), part))
+			first = rest;
+	}
+	if (!first || pattern_find(PATTERN_OUTPUT, line, length, part) != LINE_OTHER)
+		return line;
+	return first;
+}
+
 /* Parse a line of a traceback after its first line. Returns true if the line completes an error. */
 static bool parse_traceback(struct rank_error *error, const char *line)
 {
@@ -491,14 +571,27 @@ bool rank_error_parse(struct rank_error *error, int rank, const char *line)
 {
 	struct pattern_part part[PATTERN_PARTS];
 	struct ddp_shown label = ddp_show("%d@", rank);
-	bool inside = error->state != ERROR_OUTSIDE, ours;
+	bool inside, ours;
 	enum pattern_meaning meaning;
-	size_t margin;
+	size_t margin, stripped, cut = 0;
+	const char *whole = line;
 	int prefix;
 
-	line = skip_prefix(line, &prefix);
+	if (error->state == ERROR_EXPECTED)
+		parse_expected(error, line);
+	inside = error->state != ERROR_OUTSIDE;
+	stripped = count_same(error->before, line);
+	stripped = error->before[stripped] ? 0 : stripped;
+	line = skip_prefix(whole + stripped, &prefix);
+	if (prefix < 0) {
+		const char *start = skip_text(line, inside);
+
+		cut = start > line ? (size_t)(start - whole) : 0;
+		line = skip_prefix(start, &prefix);
+	}
 	/* Lines of other writers may be between those of a traceback. */
-	ours = !inside || prefix == error->parsed_prefix;
+	ours = !inside ||
+	       (prefix == error->parsed_prefix && (!error->before[0] || stripped || cut));
 	margin = ours && error->state >= ERROR_GROUP ? (size_t)(skip_margin(line) - line) : 0;
 	line += margin;
 	meaning = pattern_find(PATTERN_OUTPUT, line, strlen(line), part);
@@ -529,11 +622,14 @@ bool rank_error_parse(struct rank_error *error, int rank, const char *line)
 		if (margin == 0) {
 			error->kind = error->next_kind;
 			error->next_kind = LINE_OTHER;
+			if (cut || !stripped)
+				snprintf(error->before, sizeof(error->before), "%.*s",
+					 meaning == LINE_TRACEBACK ? (int)cut : 0, whole);
 		}
 		if (meaning == LINE_GROUP)
 			error->state = ERROR_GROUP;
 		else if (margin == 0)
-			error->state = ERROR_TRACEBACK;
+			error->state = cut ? ERROR_EXPECTED : ERROR_TRACEBACK;
 		return false;
 	default:
 		if (!inside && *line)

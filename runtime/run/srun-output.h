@@ -131,6 +131,7 @@ void srun_said_free(struct srun_said *said);
 struct rank_error {
 	enum {
 		ERROR_OUTSIDE,	 /* the last line is not part of a traceback */
+		ERROR_EXPECTED,	 /* a traceback begins after other text, if a frame follows */
 		ERROR_TRACEBACK, /* the next line without indentation is the exception */
 		ERROR_GROUP, /* the next such line is the ExceptionGroup or its first exception */
 		ERROR_GROUP_NAMED /* the exceptions in the group follow, or the group ends */
@@ -141,6 +142,11 @@ struct rank_error {
 	 * this prefix.
 	 */
 	int prefix, parsed_prefix;
+	/*
+	 * If the state is ERROR_EXPECTED, text before the traceback on its line. Otherwise, a prefix of
+	 * the lines of the last traceback, such as "[n1] " or a time, whose digits differ; "": none.
+	 */
+	char before[128];
 	/* kinds of the next and of the last traceback: LINE_IGNORED, LINE_THREAD or LINE_OTHER */
 	enum pattern_meaning next_kind, kind;
 	enum pattern_meaning printed_by; /* LINE_TRACEBACK, LINE_CPP or LINE_LIBDDP */

@@ -932,6 +932,56 @@ static const struct error_row {
 	 "[rank1]: The above exception was the direct cause of the following exception:\n[rank1]: \n"
 	 "[rank1]: Traceback (most recent call last):\n[rank1]: OSError: c\n",
 	 -1, LINE_TRACEBACK, "OSError: c", 1},
+	{"a progress bar before PyTorch's prefix",
+	 " 30%|███▏      | 3/10 [00:01<00:03]\r 40%|███▌      | 4/10 [00:01<00:02]"
+	 "[rank0]: Traceback (most recent call last):\n[rank0]:   File \"a\"\n[rank0]: KeyError: 1\n",
+	 -1, LINE_TRACEBACK, "KeyError: 1", 0},
+	{"a progress bar before a traceback",
+	 " 40%|███▌      | 4/10 [00:01<00:02]Traceback (most recent call last):\n"
+	 "  File \"a\"\nKeyError: 1\n",
+	 -1, LINE_TRACEBACK, "KeyError: 1", -1},
+	{"a progress bar before an ExceptionGroup with PyTorch's prefix",
+	 " 40%|███▌      | 4/10[rank0]:   + Exception Group Traceback (most recent call last):\n"
+	 "[rank0]:   |   File \"a\"\n[rank0]:   | ExceptionGroup: several (1 sub-exception)\n",
+	 -1, LINE_TRACEBACK, "ExceptionGroup: several (1 sub-exception)", 0},
+	{"a progress bar before an exception of a thread, after that of the main thread",
+	 "Traceback (most recent call last):\nKeyError: 1\n 40%|███▌      | 4/10"
+	 "Exception in thread Thread-1 (f):\nTraceback (most recent call last):\nOSError: 2\n",
+	 -1, LINE_TRACEBACK, "KeyError: 1", -1},
+	{"a progress bar before an uncaught exception in the traceback of a thread",
+	 "Traceback (most recent call last):\n 40%|[rank1]: Traceback (most recent call last):\n"
+	 "KeyError: 1\n[rank1]:   File \"a\"\n[rank1]: ValueError: b\n",
+	 -1, LINE_TRACEBACK, "ValueError: b", 1},
+	{"a prefix of all lines",
+	 "[n1] Traceback (most recent call last):\n[n1]   File \"x.py\", line 3, in <module>\nlog\n"
+	 "[n1]     f()\n[n1] ValueError: bad\n[n1] end\n",
+	 -1, LINE_TRACEBACK, "ValueError: bad", -1},
+	{"a prefix of all lines, and PyTorch's",
+	 "[n1] [rank0]: Traceback (most recent call last):\n[n1] [rank0]:   File \"a\"\n"
+	 "[n1] [rank0]: ValueError: bad\n",
+	 -1, LINE_TRACEBACK, "ValueError: bad", 0},
+	{"a prefix of all lines, and a progress bar",
+	 "[n1]  40%|███▌      | 4/10[rank0]: Traceback (most recent call last):\n"
+	 "[n1] [rank0]:   File \"a\"\n[n1] [rank0]: ValueError: bad\n",
+	 -1, LINE_TRACEBACK, "ValueError: bad", 0},
+	{"a time before each line",
+	 "12:00:01 Traceback (most recent call last):\n12:00:01   File \"a\"\n12:00:02 KeyError: 1\n"
+	 "12:00:02 \n12:00:02 During handling of the above exception, another exception occurred:\n"
+	 "12:00:02 \n12:00:02 Traceback (most recent call last):\n12:00:02   File \"a\"\n"
+	 "12:00:03 ValueError: bad\n",
+	 -1, LINE_TRACEBACK, "ValueError: bad", -1},
+	{"an ignored exception with a time before each line",
+	 "12:00:01 Exception ignored in: <function A.__del__ at 0x7f>\n12:00:01 Traceback (most "
+	 "recent call last):\n12:00:01   File \"a\"\n12:00:02 KeyError: 1\n",
+	 -1, LINE_OTHER, "", -1},
+	{"a line of a log that quotes the words",
+	 "log: no Traceback (most recent call last) seen\nepoch 2\nlog: [rank0]: Traceback (most "
+	 "recent call last) seen\n[rank0]: epoch 3\nepoch 4\n",
+	 -1, LINE_OTHER, "", -1},
+	{"an exception and a frame that quote the words",
+	 "Traceback (most recent call last):\n  File \"a\"\n    f(\"Traceback (most recent call "
+	 "last)\")\nRuntimeError: worker: Traceback (most recent call last):\n",
+	 -1, LINE_TRACEBACK, "RuntimeError: worker: Traceback (most recent call last):", -1},
 	{"a C++ exception counts more than libddp's error", "  what():  bad\nddp[0@n1]: x\n", -1,
 	 LINE_CPP, "bad", -1},
 	{"of libddp's errors, the last", "ddp[0@n1]: x\nddp[0@n1]: warning: w\nddp[0@n1]: y\n", -1,
@@ -1047,6 +1097,51 @@ TEST(test_ranks_with_tracebacks)
 	ck_assert_uint_eq(tails_raised(tails, ddp_seconds(), &ranks), 1);
 	free(ranks);
 	tails_destroy(tails);
+}
+
+/* A traceback is found after other text on its line, also after more text than is parsed. */
+TEST(test_ranks_with_tracebacks_after_other_text)
+{
+	static const struct {
+		const char *text, *output;
+		bool uncaught;
+	} rows[] = {
+		{" 40%|███▌      | 4/10 [00:01<00:02]\r",
+		 " 50%|█████     | 5/10[rank0]: Traceback (most recent call last):\n"
+		 "[rank0]:   File \"a\"\n[rank0]: KeyError: 1\n",
+		 true},
+		{" 40%|███▌      | 4/10 [00:01<00:02]\r",
+		 " 50%|█████     | 5/10Traceback (most recent call last):\n  File \"a\"\nKeyError: 1\n",
+		 false},
+		{"[n1] step\n",
+		 "[n1] Traceback (most recent call last):\n[n1]   File \"a\"\n[n1] KeyError: 1\n",
+		 false},
+		{"12:00:00 step\n",
+		 "12:00:01 Traceback (most recent call last):\n12:00:01   File \"a\"\n"
+		 "12:00:02 KeyError: 1\n",
+		 false},
+	};
+	enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
+	struct raised_rank *ranks;
+
+	for (int times = 0; times <= 100; times += 50) {
+		struct tails *tails = tails_create(NULL);
+
+		for (int i = 0; i < ROWS; i++) {
+			for (int k = 0; k < times; k++)
+				tails_add(tails, i, 1, rows[i].text, strlen(rows[i].text));
+			tails_add(tails, i, 1, rows[i].output, strlen(rows[i].output));
+		}
+		tails_add(tails, ROWS, 1, "log: no Traceback (most recent call last) seen\nend\n",
+			  51);
+		ck_assert_uint_eq(tails_raised(tails, INFINITY, &ranks), ROWS);
+		for (int i = 0; i < ROWS; i++) {
+			ck_assert_int_eq(ranks[i].rank, i);
+			ck_assert_int_eq(ranks[i].uncaught, rows[i].uncaught);
+		}
+		free(ranks);
+		tails_destroy(tails);
+	}
 }
 
 /* Labelled pieces of any length are joined to the rank's original output. */

@@ -305,6 +305,17 @@ static const struct row {
 	 {"also failed"},
 	 {NULL},
 	 .point = NULL},
+	{"the exception of a rank follows a progress bar, or a prefix of each line",
+	 ATTEMPT(EXIT, 4, TASK(0, "n1", EXIT, 1, 10.5), TASK(1, "n1", EXIT, 1, 10.6)),
+	 {{"tail-0.txt",
+	   " 40%|███▌      | 4/10[rank0]: Traceback (most recent call last):\n[rank0]:   File \"a\"\n"
+	   "[rank0]: RuntimeError: [pair.cc:598] Connection closed by peer [127.0.0.1]:3\n"},
+	  {"tail-1.txt", "[n1] Traceback (most recent call last):\n[n1]   File \"a\"\n"
+			 "[n1] ValueError: bad\n"}},
+	 {"\nrank 1 on n1, failed first: exit status 1\n  ValueError: bad\n"},
+	 {NULL},
+	 {"\"message\": \"ValueError: bad\""},
+	 .point = NULL},
 	{"an error file that was cut off",
 	 ATTEMPT(EXIT, 4, TASK(1, "n1", SIGNAL, 9, 10.5)),
 	 {{"error-1.json", "{\"message\": {\"message\": \"Value"}},
