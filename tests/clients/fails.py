@@ -16,6 +16,9 @@ from startup import rank, started
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 import torch.utils.data  # noqa: E402
+import tqdm  # noqa: E402
+
+bars = []
 
 
 class Samples(torch.utils.data.Dataset):
@@ -28,6 +31,11 @@ class Samples(torch.utils.data.Dataset):
 
 def exception():
     raise ValueError("the loss is not finite")
+
+
+def bar():
+    """Both ranks have an open progress bar, so their tracebacks begin behind it."""
+    exception()
 
 
 def interrupt():
@@ -136,6 +144,8 @@ def main():
     dist.init_process_group("gloo", timeout=datetime.timedelta(hours=1))
     dist.barrier()
     started.set()
+    if sys.argv[1] == "bar":
+        bars.append(tqdm.tqdm(range(10), initial=4, mininterval=0))
     if rank == 1:
         globals()[sys.argv[1]]()
     dist.all_reduce(torch.ones(10), async_op=True).wait()

@@ -27,6 +27,7 @@ report()
 		has "$text" '^as a result: rank 0: '
 	done <<-'END'
 		exception ValueError: the loss is not finite
+		bar ValueError: the loss is not finite
 		loader ValueError: sample 0 is broken
 		group ValueError: the loss is not finite
 	END
