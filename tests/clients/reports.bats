@@ -27,10 +27,15 @@ report()
 		has "$text" '^as a result: rank 0: '
 	done <<-'END'
 		exception ValueError: the loss is not finite
-		bar ValueError: the loss is not finite
 		loader ValueError: sample 0 is broken
 		group ValueError: the loss is not finite
 	END
+}
+
+@test "a rank that leaves with status 0 is named, although the other's exception follows a progress bar" {
+	report '' fails.py bar
+	same "$(field first.rank first.how)" "1 exit"
+	has "$text" '^as a result: rank 0: '
 }
 
 @test "an interrupt" {
