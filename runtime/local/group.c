@@ -395,7 +395,7 @@ static int region_agree(struct ddp_group *group, struct report *report,
 
 /*
  * Create and map the memory of [region], which is NULL if this member could not allocate it. Each
- * member allocates the pages of its own part on its NUMA node, before the others map them. If the
+ * member allocates the pages of its part on its NUMA node, before the others map them. If the
  * region is [sparse], pages are allocated on first use instead. After each phase that can fail,
  * members agree, so that all of them have the region or none has.
  */
