@@ -140,7 +140,7 @@ bool run_may_requeue(int requeued, int most, double saved, double submitted, dou
 bool run_cannot_continue(const struct run_raised *rank)
 {
 	if (rank->place == STACK_ENDS)
-		return rank->uncaught || (rank->is_checked && !rank->active);
+		return rank->uncaught || (rank->is_checked && !rank->active && !rank->others);
 	return rank->place == STACK_UNKNOWN && rank->uncaught && !rank->active;
 }
 

@@ -97,14 +97,11 @@ bool run_may_requeue(int requeued, int most, double saved, double submitted, dou
 /* A rank that has printed a traceback, and nothing shows that it has exited. */
 struct run_raised {
 	enum stack_place
-		place; /* what its main thread does; STACK_UNKNOWN if it cannot be inspected */
-	bool uncaught; /* PyTorch's hook for uncaught exceptions printed the traceback */
-	/*
-	 * since its last check, the rank has printed more or sent a heartbeat or, unless [uncaught]
-	 * is set, any rank has printed more
-	 */
-	bool active;
+		place;	 /* what its main thread does; STACK_UNKNOWN if it cannot be inspected */
+	bool uncaught;	 /* PyTorch's hook for uncaught exceptions printed the traceback */
+	bool active;	 /* the rank has printed more, or sent a heartbeat, since its last check */
 	bool is_checked; /* this is not the first check since the traceback */
+	bool others;	 /* any rank has printed more since the last check of this one */
 };
 
 /*

@@ -656,14 +656,18 @@ static bool has_heartbeat_since(const struct run *run, int rank, double at)
 	return run->attempt->heartbeats[0] && stat(path, &st) == 0 && changed_at(&st) > at;
 }
 
-static void report_doubtful(struct run *run, const struct raised_rank *rank)
+/* Reports once that [rank] is checked again. [ends]: its program ends, and a rank still prints. */
+static void report_doubtful(struct run *run, const struct raised_rank *rank, bool ends)
 {
 	if (!run->reported_doubtful)
 		fprintf(stderr,
-			"ddp-run: rank %d of step %s has not exited %.0f s after an exception, and no "
-			"debugger shows whether it still works. ddp-run checks it again every %g s. "
-			"Install py-spy or gdb if its node has neither, or use --hang.\n",
-			rank->rank, run->step, ddp_seconds() - rank->at, run->launch->exit_limit_s);
+			"ddp-run: rank %d of step %s has not exited %.0f s after an exception, and %s. "
+			"ddp-run checks it again every %g s. %s\n",
+			rank->rank, run->step, ddp_seconds() - rank->at,
+			ends ? "ranks still print" : "no debugger shows whether it still works",
+			run->launch->exit_limit_s,
+			ends ? "If it cannot end, type scancel."
+			     : "Install py-spy or gdb if its node has neither, or use --hang.");
 	run->reported_doubtful = true;
 }
 
@@ -675,12 +679,12 @@ static void report_doubtful(struct run *run, const struct raised_rank *rank)
 static bool cannot_continue(struct run *run, const struct raised_rank *rank,
 			    const struct nodes_programs *programs, bool complete, double now)
 {
-	struct run_raised raised = {
-		.place = STACK_UNKNOWN,
-		.uncaught = rank->uncaught,
-		.active = rank->active || has_heartbeat_since(run, rank->rank, rank->checked_at) ||
-			  (!rank->uncaught && run->relay.active_at > rank->checked_at),
-		.is_checked = rank->checked_at > rank->at};
+	struct run_raised raised = {.place = STACK_UNKNOWN,
+				    .uncaught = rank->uncaught,
+				    .active = rank->active || has_heartbeat_since(run, rank->rank,
+										  rank->checked_at),
+				    .is_checked = rank->checked_at > rank->at,
+				    .others = run->relay.active_at > rank->checked_at};
 	bool found = false, again;
 
 	for (size_t i = 0; i < programs->count; i++) {
@@ -695,8 +699,8 @@ static bool cannot_continue(struct run *run, const struct raised_rank *rank,
 		return true;
 	again = (found || !complete) && run_is_doubtful(&raised);
 	tails_set_checked(run->relay.tails, rank, again ? now : INFINITY);
-	if (again && found && raised.place != STACK_ENDS)
-		report_doubtful(run, rank);
+	if (again && found && (raised.place != STACK_ENDS || raised.is_checked))
+		report_doubtful(run, rank, raised.place == STACK_ENDS);
 	return false;
 }
 

@@ -517,6 +517,19 @@ static bool begins_traceback(enum pattern_meaning meaning)
 }
 
 /*
+ * Whether the text before [at] in [line] can be a progress bar or a time, and not the beginning of a
+ * sentence, such as "worker: Traceback" or "ERROR Exception ignored".
+ */
+static bool follows_bar(const char *line, const char *at)
+{
+	if (at > line && !isalnum((unsigned char)at[-1]) && !strchr(" :", at[-1]))
+		return true;
+	while (line < at && !isalpha((unsigned char)*line))
+		line++;
+	return line == at;
+}
+
+/*
  * Returns the beginning of a traceback, or of a line that introduces one, after other text in
  * [line], such as a progress bar; [line] if there is none. Within a traceback, only the prefix of
  * PyTorch's hook shows that the text is not part of an exception or of a frame.
@@ -526,15 +539,18 @@ static const char *skip_text(const char *line, bool inside)
 	struct pattern_part part[PATTERN_PARTS];
 	const char *first = NULL, *rest;
 	size_t length = strlen(line);
+	enum pattern_meaning meaning = pattern_find(PATTERN_OUTPUT, line, length, part);
 	int prefix;
 
+	if (meaning != LINE_OTHER && meaning != LINE_GROUP)
+		return line;
 	for (const char *at = line; (at = strstr(at, "[rank")); at++) {
 		rest = skip_prefix(at, &prefix);
-		if (prefix >= 0 &&
+		if (prefix >= 0 && (!inside || follows_bar(line, at)) &&
 		    begins_traceback(pattern_find(PATTERN_OUTPUT, rest, strlen(rest), part)))
 			return at;
 	}
-	if (inside)
+	if (inside || meaning == LINE_GROUP)
 		return line;
 	for (const struct pattern *row = patterns; row < patterns + patterns_count; row++) {
 		if (row->source != PATTERN_OUTPUT || !begins_traceback(row->meaning) ||
@@ -542,12 +558,11 @@ static const char *skip_text(const char *line, bool inside)
 			continue;
 		rest = memmem(line, length, row->text, strcspn(row->text, "%"));
 		if (rest && (!first || rest < first) &&
+		    (row->meaning == LINE_TRACEBACK || follows_bar(line, rest)) &&
 		    pattern_match(row->text, rest, strlen(rest), part))
 			first = rest;
 	}
-	if (!first || pattern_find(PATTERN_OUTPUT, line, length, part) != LINE_OTHER)
-		return line;
-	return first;
+	return first ? first : line;
 }
 
 /* Parse a line of a traceback after its first line. Returns true if the line completes an error. */
@@ -579,9 +594,11 @@ bool rank_error_parse(struct rank_error *error, int rank, const char *line)
 
 	if (error->state == ERROR_EXPECTED)
 		parse_expected(error, line);
-	inside = error->state != ERROR_OUTSIDE;
+	inside = error->state > ERROR_EXPECTED;
 	stripped = count_same(error->before, line);
-	stripped = error->before[stripped] ? 0 : stripped;
+	if (error->before[stripped] ||
+	    (!inside && pattern_find(PATTERN_OUTPUT, line, strlen(line), part) != LINE_OTHER))
+		stripped = 0;
 	line = skip_prefix(whole + stripped, &prefix);
 	if (prefix < 0) {
 		const char *start = skip_text(line, inside);

@@ -206,8 +206,8 @@ TEST_ROWS(test_decisions, decide_rows)
 
 TEST(test_ranks_that_cannot_continue_after_a_traceback)
 {
-	for (int bits = 0; bits < 8; bits++) {
-		struct run_raised raised = {STACK_RUNS, bits & 1, bits & 2, bits & 4};
+	for (int bits = 0; bits < 16; bits++) {
+		struct run_raised raised = {STACK_RUNS, bits & 1, bits & 2, bits & 4, bits & 8};
 
 		ck_assert(!run_cannot_continue(&raised));
 		ck_assert_int_eq(run_is_doubtful(&raised), raised.uncaught && !raised.active);
@@ -215,7 +215,8 @@ TEST(test_ranks_that_cannot_continue_after_a_traceback)
 		ck_assert(!run_cannot_continue(&raised));
 		raised.place = STACK_ENDS;
 		ck_assert_int_eq(run_cannot_continue(&raised),
-				 raised.uncaught || (raised.is_checked && !raised.active));
+				 raised.uncaught ||
+					 (raised.is_checked && !raised.active && !raised.others));
 		ck_assert(run_is_doubtful(&raised));
 		raised.place = STACK_UNKNOWN;
 		ck_assert_int_eq(run_cannot_continue(&raised), raised.uncaught && !raised.active);
@@ -974,6 +975,26 @@ static const struct error_row {
 	 "12:00:01 Exception ignored in: <function A.__del__ at 0x7f>\n12:00:01 Traceback (most "
 	 "recent call last):\n12:00:01   File \"a\"\n12:00:02 KeyError: 1\n",
 	 -1, LINE_OTHER, "", -1},
+	{"an exception that ends with PyTorch's prefix and the words",
+	 "Traceback (most recent call last):\n  File \"a\"\nRuntimeError: worker: [rank0]: Traceback "
+	 "(most recent call last):\n",
+	 -1, LINE_TRACEBACK,
+	 "RuntimeError: worker: [rank0]: Traceback (most recent call last):", -1},
+	{"a traceback after a log that quotes the words",
+	 "log: [rank0]: Traceback (most recent call last) seen\nlog: [rank0]: epoch 3\n"
+	 "Traceback (most recent call last):\n  File \"a\"\nKeyError: 1\n",
+	 -1, LINE_TRACEBACK, "KeyError: 1", -1},
+	{"a log that quotes the words twice",
+	 "log: [rank0]: Traceback (most recent call last) seen\nlog: [rank0]: epoch 3\n", -1,
+	 LINE_OTHER, "", -1},
+	{"a C++ exception after an indented traceback",
+	 "  Traceback (most recent call last):\n    File \"a\"\n  KeyError: 1\nterminate called\n"
+	 "  what():  bad\n",
+	 -1, LINE_CPP, "bad", -1},
+	{"a log with the words of an ignored exception",
+	 "ERROR Exception ignored by the loop\nTraceback (most recent call last):\n  File \"a\"\n"
+	 "KeyError: 1\n",
+	 -1, LINE_TRACEBACK, "KeyError: 1", -1},
 	{"a line of a log that quotes the words",
 	 "log: no Traceback (most recent call last) seen\nepoch 2\nlog: [rank0]: Traceback (most "
 	 "recent call last) seen\n[rank0]: epoch 3\nepoch 4\n",
