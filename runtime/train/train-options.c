@@ -495,7 +495,7 @@ static void print_help(void)
 				print_option(&option_rows[i], false, "");
 		print_others(section);
 	}
-	puts("\"ddp-train mnist --help\" prints all options with their defaults, and \"man ddp-train\" explains them.");
+	puts("ddp-train mnist --help prints all options, and man ddp-train explains them.");
 	fputs(examples, stdout);
 }
 

@@ -107,8 +107,8 @@ static void test_share(void)
 	device_open(&device, 0, 0.25, &error);
 	OK_STATUS(device_alloc(device, &memory, 20 * GIB - 600 * MIB + 1, "a test", NULL, &error),
 		  DDP_ERR_MEMORY, &error, "one byte more than the share without CUDA");
-	ok(says("may have 20.0 GiB and uses 600 MiB (600 MiB of it for CUDA), 1 bytes too "
-		"little. Or give this rank a larger share (DDP_SHARE, fewer ranks on this GPU)."),
+	ok(says("share is 20.0 GiB, of which 600 MiB are in use (600 MiB of it for CUDA), so 1 bytes "
+		"are missing. Or give this rank a larger share (DDP_SHARE, fewer ranks on this GPU)."),
 	   "%s", error.text);
 	OK_STATUS(device_alloc(device, &memory, 20 * GIB - 600 * MIB, "a test", NULL, &error), 0,
 		  &error, "one byte less is enough");

@@ -31,7 +31,7 @@ static const struct {
 	{"fixture_name", "test", 3, sizeof(struct fixture),
 	 "ddp_fixture_name.so|another name or kind"},
 	{"fixture_magic", "test", 3, sizeof(struct fixture), "not a module of libddp"},
-	{"fixture_release", "test", 3, sizeof(struct fixture), "another release|Install both"},
+	{"fixture_release", "test", 3, sizeof(struct fixture), "another release|Install all"},
 	{"fixture_object", "test", 3, sizeof(struct fixture), "not a module of libddp"},
 	{"none", "test", 3, sizeof(struct fixture), "no engine none|DDP_MODULES|ddp_none.so"},
 };

@@ -101,7 +101,7 @@ TEST_LOOP(test_rank_0_dies, 0, 2)
 	wait_ranks(1, _i + 1);
 	for (int i = 1; i < _i + 2; i++) {
 		if (_i == 0)
-			EXPECT_ERROR(i, "1 of 3 ranks did not arrive in 60 s: rank 2, and",
+			EXPECT_ERROR(i, "1 of 3 ranks did not arrive in 60 s: rank 2. ",
 				     "rank 0 on n0 (process ", "has ended");
 		else
 			EXPECT_ERROR(i, "rank 0 on n0 (process ", "did not publish");
