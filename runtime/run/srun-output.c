@@ -539,20 +539,18 @@ static const char *skip_text(const char *line, bool inside)
 	struct pattern_part part[PATTERN_PARTS];
 	const char *first = NULL, *rest;
 	size_t length = strlen(line);
-	enum pattern_meaning meaning = pattern_find(PATTERN_OUTPUT, line, length, part);
+	enum pattern_meaning whole;
 	int prefix;
 
-	if (meaning != LINE_OTHER && meaning != LINE_GROUP)
-		return line;
-	for (const char *at = line; (at = strstr(at, "[rank")); at++) {
+	for (const char *at = line; !first && (at = strstr(at, "[rank")); at++) {
 		rest = skip_prefix(at, &prefix);
 		if (prefix >= 0 && (!inside || follows_bar(line, at)) &&
 		    begins_traceback(pattern_find(PATTERN_OUTPUT, rest, strlen(rest), part)))
-			return at;
+			first = at;
 	}
-	if (inside || meaning == LINE_GROUP)
-		return line;
-	for (const struct pattern *row = patterns; row < patterns + patterns_count; row++) {
+	for (size_t i = 0; i < patterns_count && !inside && (!first || *first != '['); i++) {
+		const struct pattern *row = &patterns[i];
+
 		if (row->source != PATTERN_OUTPUT || !begins_traceback(row->meaning) ||
 		    row->text[0] == '%')
 			continue;
@@ -562,7 +560,11 @@ static const char *skip_text(const char *line, bool inside)
 		    pattern_match(row->text, rest, strlen(rest), part))
 			first = rest;
 	}
-	return first ? first : line;
+	if (!first)
+		return line;
+	/* The pattern of an ExceptionGroup matches after any text, so also after "[rank0]: ". */
+	whole = pattern_find(PATTERN_OUTPUT, line, length, part);
+	return whole == LINE_OTHER || (whole == LINE_GROUP && *first == '[') ? first : line;
 }
 
 /* Parse a line of a traceback after its first line. Returns true if the line completes an error. */
@@ -597,7 +599,8 @@ bool rank_error_parse(struct rank_error *error, int rank, const char *line)
 	inside = error->state > ERROR_EXPECTED;
 	stripped = count_same(error->before, line);
 	if (error->before[stripped] ||
-	    (!inside && pattern_find(PATTERN_OUTPUT, line, strlen(line), part) != LINE_OTHER))
+	    (stripped > 0 && !inside &&
+	     pattern_find(PATTERN_OUTPUT, line, strlen(line), part) != LINE_OTHER))
 		stripped = 0;
 	line = skip_prefix(whole + stripped, &prefix);
 	if (prefix < 0) {

@@ -46,6 +46,7 @@ static bool has_left(const char *text, int *number)
 static int find_named(const char *text, int rank)
 {
 	int named = -1, sender = -1, number, end = 0;
+	bool names_itself = false;
 
 	for (;;) {
 		const char *prefix = text + (strncmp(text, "from ", 5) == 0 ? 5 : 0);
@@ -58,16 +59,15 @@ static int find_named(const char *text, int rank)
 	}
 	if (strstr(text, "this rank has left"))
 		return sender == rank ? -1 : sender;
-	for (const char *at = text; (at = strstr(at, "rank ")); at++)
-		if (has_left(at, &number))
-			return number == rank ? -1 : number;
 	for (; (text = strstr(text, "rank ")); text++) {
-		has_left(text, &number);
-		if (number == rank)
-			return -1;
+		if (has_left(text, &number))
+			return number == rank ? -1 : number;
+		names_itself |= number == rank;
 		if (named < 0)
 			named = number;
 	}
+	if (names_itself)
+		return -1;
 	return named < 0 && sender != rank ? sender : named;
 }
 

@@ -197,6 +197,12 @@ static int set_call_error(struct ddp_exchange *exchange, int rank, uint64_t tag)
 			     call->sequence);
 }
 
+/* Calls early() of the engine, if it has that function. Returns -1 otherwise. */
+static int next_early(const struct ddp_column *column, int *position, uint64_t *tag)
+{
+	return column->engine->early ? column->engine->early(column->host, position, tag) : -1;
+}
+
 /*
  * Check the messages that have arrived before this rank receives them. A message with the number of
  * this call must have the tag of this call. Its sender may otherwise wait for this rank in another
@@ -208,8 +214,7 @@ static int check_early(struct ddp_exchange *exchange)
 	int position = 0, peer;
 	uint64_t tag;
 
-	while (column->engine->early &&
-	       (peer = column->engine->early(column->host, &position, &tag)) >= 0)
+	while ((peer = next_early(column, &position, &tag)) >= 0)
 		if (tag >> 32 == exchange->call->sequence && tag != exchange->tag)
 			return set_call_error(exchange, peer, tag);
 	return 0;
@@ -433,8 +438,7 @@ int ddp_column_check_refusals(const struct ddp_column *column, uint64_t made,
 	int status = find_note(column, error), position = 0, peer;
 	uint64_t tag;
 
-	while (status == 0 && column->engine->early &&
-	       (peer = column->engine->early(column->host, &position, &tag)) >= 0) {
+	while (status == 0 && (peer = next_early(column, &position, &tag)) >= 0) {
 		uint32_t check = (uint32_t)tag, kind = check >> DDP_COLUMN_HASH_BITS;
 		/*
 		 * [made] minus the peer's number of device collectives; the tag has its lower bits

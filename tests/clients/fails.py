@@ -100,32 +100,30 @@ def log():
     time.sleep(5)
 
 
+def print_lines():
+    for i in range(30):
+        print("rank 1 works", i, flush=True)
+        time.sleep(0.4)
+
+
 def upload():
     """Logs an exception; then the main thread ends, and another thread prints for a while."""
-    def run():
-        for i in range(30):
-            print("rank 1 uploads", i, flush=True)
-            time.sleep(0.5)
     try:
         exception()
     except ValueError:
         logging.exception("first try of the upload")
-    threading.Thread(target=run).start()
+    threading.Thread(target=print_lines).start()
 
 
 def hook():
     """Prints an exception with PyTorch's hook; then the main thread runs, and then another one prints."""
-    def run():
-        for i in range(30):
-            print("rank 1 trains", i, flush=True)
-            time.sleep(0.4)
     try:
         exception()
     except ValueError:
         sys.excepthook(*sys.exc_info())
     for _ in range(25):
         time.sleep(0.4)
-    worker = threading.Thread(target=run)
+    worker = threading.Thread(target=print_lines)
     worker.start()
     worker.join()
 
