@@ -102,14 +102,9 @@ def resume(model, optimizer, path):
     return state[0]["epoch"] + 1
 
 
-def main():
-    args = parse_arguments()
-    device = torch.device("cpu")
-    if torch.cuda.is_available():
-        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
-        torch.cuda.set_device(device)  # without it, all ranks of a node would use GPU 0
-    dist.init_process_group(args.backend)
-    rank, world = dist.get_rank(), dist.get_world_size()
+def fit(args, device):
+    """Train for all epochs, with evaluation and a checkpoint after each."""
+    rank = dist.get_rank()
     stop = Stop()  # on SIGTERM, SIGUSR1 and before the time limit, end after the epoch; for long epochs see doc/restarts.md
 
     dataset = synthetic(4096, seed=1)
@@ -132,10 +127,21 @@ def main():
         if stop():
             break
 
-    ranks = torch.tensor(rank, device=device)
+
+def main():
+    args = parse_arguments()
+    device = torch.device("cpu")
+    if torch.cuda.is_available():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(device)  # without it, all ranks of a node would use GPU 0
+    dist.init_process_group(args.backend)
+
+    fit(args, device)  # DDP must end before destroy_process_group(), or PyTorch 1.13 can hang
+
+    ranks = torch.tensor(dist.get_rank(), device=device)
     dist.all_reduce(ranks)
-    if rank == 0:
-        print(f"ok world={world} sum={ranks.item()}")
+    if dist.get_rank() == 0:
+        print(f"ok world={dist.get_world_size()} sum={ranks.item()}")
     dist.destroy_process_group()
 
 

@@ -227,6 +227,7 @@ def train():
             save(step)
     else:
         write_weights(rank, model)
+    del ddp  # otherwise PyTorch 1.13 can hang; see doc/troubleshooting.md
     dist.destroy_process_group()
 
 

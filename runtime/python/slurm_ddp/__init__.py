@@ -26,8 +26,11 @@ def _register(c10d):
             raise RuntimeError(f'the backend ddp needs PyTorch 2.7 or later, and this is {version}; use "gloo"')
         return importlib.import_module(".backend", __name__).ProcessGroupDDP(*arguments)
 
-    if "ddp" not in getattr(c10d.Backend, "backend_capability", ["ddp"]):  # which PyTorch 2.0 lacks
-        c10d.Backend.register_backend("ddp", create, devices=["cpu", "cuda"])
+    if not hasattr(c10d.Backend, "DDP"):
+        try:
+            c10d.Backend.register_backend("ddp", create, devices=["cpu", "cuda"])
+        except TypeError:  # PyTorch before 2.1, which create() refuses
+            c10d.Backend.register_backend("ddp", create)
 
 
 class _Registration:
