@@ -10,7 +10,8 @@
  *  2. task_init runs in each task after Slurm has bound devices. It sets variables. A task that
  *     must not train prints the reason, sets a flag in a page that user_init mapped, and exits.
  *  3. task_exit runs in slurmstepd, as root. If the flag is set, it asks slurmctld to end the step
- *     on all nodes. When all tasks of the node have exited, it also releases the claimed port.
+ *     on all nodes. If a task fails, it waits until srun has read the task's last lines. When all
+ *     tasks of the node have exited, it also releases the claimed port.
  *
  * If srun refused the step, every task exits in task_init, and no request to slurmctld is needed.
  */
@@ -45,6 +46,7 @@
 enum {
 	UNSEEN_NODES_MAX = 4, /* at most so many nodes report that they do not see the directory */
 	REASON_MS = 200,      /* pause in which srun prints why a step is refused */
+	LINES_MS = 60,	      /* pause in which srun reads the last lines of a failed task */
 };
 
 static struct {
@@ -59,6 +61,7 @@ static struct {
 	 */
 	atomic_bool *is_refused;
 	bool is_end_requested;
+	bool has_failed; /* a task of this node */
 	uint32_t claimed_port;
 	uint32_t exited; /* number of tasks that have exited */
 	int claim;	 /* descriptor; -1: none */
@@ -520,14 +523,37 @@ int ddp_stepd_task_init(spank_t spank)
 	return 0;
 }
 
+static void pause_for(int milliseconds)
+{
+	const struct timespec pause = {.tv_nsec = milliseconds * 1000000L};
+
+	nanosleep(&pause, NULL);
+}
+
+/*
+ * When a task has failed, srun --kill-on-bad-exit ends the others, and then reads no more output.
+ * A line that is written soon after another one arrives up to 40 ms later, because TCP waits for
+ * the acknowledgement of the first. srun learns of the exit after this function. Only the node's
+ * first task that fails waits.
+ */
+static void wait_for_last_lines(spank_t spank)
+{
+	int status = 0;
+
+	if (stepd.has_failed ||
+	    spank_get_item(spank, S_TASK_EXIT_STATUS, &status) != ESPANK_SUCCESS || status == 0)
+		return;
+	stepd.has_failed = true;
+	pause_for(LINES_MS);
+}
+
 static void end_step(spank_t spank)
 {
-	const struct timespec pause = {.tv_nsec = REASON_MS * 1000000L};
 	struct ddp_message message, line;
 	uint32_t job = 0, step = 0;
 
 	/* srun reads no output after tasks have been killed, so let it print the reason first. */
-	nanosleep(&pause, NULL);
+	pause_for(REASON_MS);
 	if (spank_get_item(spank, S_JOB_ID, &job) != ESPANK_SUCCESS ||
 	    spank_get_item(spank, S_JOB_STEPID, &step) != ESPANK_SUCCESS ||
 	    ddp_end_step(job, step, &message) == 0)
@@ -543,6 +569,8 @@ void ddp_stepd_task_exit(spank_t spank)
 	bool refused = stepd.is_refused ? *stepd.is_refused : stepd.problem.text[0] != '\0';
 	uint32_t local_size;
 
+	if (stepd.active)
+		wait_for_last_lines(spank);
 	if (refused && !stepd.channel.problem[0] && !stepd.is_end_requested) {
 		stepd.is_end_requested = true;
 		end_step(spank);

@@ -40,7 +40,7 @@ setup_file()
 		eval "echo \"$1\""
 		touch "here.$DDP_RESTART.$RANK"
 		until [ -e "here.$DDP_RESTART.$((1 - RANK))" ]; do sleep 0.1; done
-		sleep 0.5 # on an idle host the line of a rank that exits at once was missing in half of the runs
+		sleep 0.5 # without the plugin, srun loses lines that are up to 40 ms old when it ends the step
 		exit $((1 - DDP_RESTART))
 	END
 	chmod 755 "$WORK"/{printed,*.sh}
