@@ -18,16 +18,17 @@
 /*
  * How a rank ended. Columns: constant; name in report.json; text in report.txt, or its part before
  * a number (exit status, signal or time); its part after the number, or NULL if there is no number.
+ * SLURMSTEPD: it was killed, or hangs, or waits because a child of the rank keeps the output open.
  */
-#define FACTS_HOWS(X)                                                                       \
-	X(UNKNOWN, "", "", NULL)                                                            \
-	X(EXIT, "exit", "exit status ", "")                                                 \
-	X(SIGNAL, "signal", "killed by ", "")                                               \
-	X(OOM, "oom", "killed for lack of memory", NULL)                                    \
-	X(NODE, "node", "lost with its node", NULL)                                         \
-	X(SLURMSTEPD, "slurmstepd", "lost with its slurmstepd", NULL) /* exited or hangs */ \
-	X(NOT_STARTED, "launch", "was not started", NULL)                                   \
-	X(RAISED, "raised", "did not exit after an exception", NULL)                        \
+#define FACTS_HOWS(X)                                                    \
+	X(UNKNOWN, "", "", NULL)                                         \
+	X(EXIT, "exit", "exit status ", "")                              \
+	X(SIGNAL, "signal", "killed by ", "")                            \
+	X(OOM, "oom", "killed for lack of memory", NULL)                 \
+	X(NODE, "node", "lost with its node", NULL)                      \
+	X(SLURMSTEPD, "slurmstepd", "srun did not report its end", NULL) \
+	X(NOT_STARTED, "launch", "was not started", NULL)                \
+	X(RAISED, "raised", "did not exit after an exception", NULL)     \
 	X(LATE, "late", "ran ", " s longer than another rank") /* srun's --wait */
 
 enum facts_how {

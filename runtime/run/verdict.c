@@ -428,7 +428,10 @@ static void judge_end(struct facts *facts, const int *votes)
 	else if (first < 0 && culprit == quiet)
 		set(rank, false, "and the other ranks waited for it");
 	else
-		set(rank, false, "%s", early >= 0 ? "and most other ranks ran on" : "");
+		set(rank, false, "%s",
+		    early >= 0					   ? "and most other ranks ran on"
+		    : facts->lost && rank->how == FACTS_SLURMSTEPD ? "since it lost the slurmstepd"
+								   : "");
 	for (int i = 0; i < facts->size; i++)
 		if (i != culprit && ended_badly(&facts->ranks[i]) && !facts->ranks[i].follows &&
 		    !facts->ranks[i].message)
