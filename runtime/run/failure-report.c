@@ -209,7 +209,8 @@ static void put_head(struct ddp_text *out, const struct attempt *attempt)
 		[RUN_END_REFUSED] = "was not started"};
 	const struct facts *facts = &attempt->facts;
 	const struct facts_rank *first = facts->first >= 0 ? &facts->ranks[facts->first] : NULL;
-	double when = first && first->time > 0 ? first->time : attempt->ended;
+	bool known = first && first->time > 0 && facts->end != RUN_END_HANG;
+	double when = known ? first->time : attempt->ended;
 
 	ddp_text_add(out, "ddp-run: step %s.%s, attempt %d of %d, ", attempt->job, attempt->step,
 		     attempt->number + 1, attempt->restarts + 1);

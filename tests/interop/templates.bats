@@ -27,6 +27,7 @@ teardown_file() { cluster_down; }
 
 teardown()
 {
+	end_jobs
 	rm -f "$WORK"/*.out "$WORK"/*.pt
 	# The steps leave only the job's output.
 	same "$(ls -A "$WORK")" job-templates
