@@ -584,38 +584,76 @@ static bool parse_traceback(struct rank_error *error, const char *line)
 	return counts(error) && set_error(error, LINE_TRACEBACK, line, strlen(line));
 }
 
+/* A line of output, split at the places where the text of a traceback can begin. */
+struct split_line {
+	const char *line, *text;
+	int prefix;	 /* rank in PyTorch's prefix "[rank1]: "; -1: none */
+	size_t stripped; /* bytes before it that precede each line of the traceback */
+	size_t cut;	 /* bytes before the text of a traceback that begins here, such as a bar */
+	size_t margin;	 /* bytes before an exception in an ExceptionGroup */
+	bool inside;	 /* a traceback has begun before this line */
+	bool ours;	 /* the line may be part of that traceback, or there is none */
+};
+
+static struct split_line split(const struct rank_error *error, const char *line)
+{
+	struct pattern_part part[PATTERN_PARTS];
+	struct split_line at = {.line = line,
+				.inside = error->state > ERROR_EXPECTED,
+				.stripped = count_same(error->before, line)};
+
+	if (error->before[at.stripped] ||
+	    (at.stripped > 0 && !at.inside &&
+	     pattern_find(PATTERN_OUTPUT, line, strlen(line), part) != LINE_OTHER))
+		at.stripped = 0;
+	at.text = skip_prefix(line + at.stripped, &at.prefix);
+	if (at.prefix < 0) {
+		const char *start = skip_text(at.text, at.inside);
+
+		at.cut = start > at.text ? (size_t)(start - line) : 0;
+		at.text = skip_prefix(start, &at.prefix);
+	}
+	/* Lines of other writers may be between those of a traceback. */
+	at.ours = !at.inside || (at.prefix == error->parsed_prefix &&
+				 (!error->before[0] || at.stripped || at.cut));
+	if (at.ours && error->state >= ERROR_GROUP)
+		at.margin = (size_t)(skip_margin(at.text) - at.text);
+	at.text += at.margin;
+	return at;
+}
+
+static void begin_traceback(struct rank_error *error, const struct split_line *at,
+			    enum pattern_meaning meaning)
+{
+	/* Ignore a traceback of a thread or logger within one that PyTorch's hook prints. */
+	if (!at->ours && error->parsed_prefix >= 0)
+		return;
+	error->parsed_prefix = at->prefix;
+	if (at->margin == 0) {
+		error->kind = error->next_kind;
+		error->next_kind = LINE_OTHER;
+		if (at->cut || !at->stripped)
+			snprintf(error->before, sizeof(error->before), "%.*s",
+				 meaning == LINE_TRACEBACK ? (int)at->cut : 0, at->line);
+	}
+	if (meaning == LINE_GROUP)
+		error->state = ERROR_GROUP;
+	else if (at->margin == 0)
+		error->state = at->cut ? ERROR_EXPECTED : ERROR_TRACEBACK;
+}
+
 bool rank_error_parse(struct rank_error *error, int rank, const char *line)
 {
 	struct pattern_part part[PATTERN_PARTS];
 	struct ddp_shown label = ddp_show("%d@", rank);
-	bool inside, ours;
 	enum pattern_meaning meaning;
-	size_t margin, stripped, cut = 0;
-	const char *whole = line;
-	int prefix;
+	struct split_line at;
 
 	if (error->state == ERROR_EXPECTED)
 		parse_expected(error, line);
-	inside = error->state > ERROR_EXPECTED;
-	stripped = count_same(error->before, line);
-	if (error->before[stripped] ||
-	    (stripped > 0 && !inside &&
-	     pattern_find(PATTERN_OUTPUT, line, strlen(line), part) != LINE_OTHER))
-		stripped = 0;
-	line = skip_prefix(whole + stripped, &prefix);
-	if (prefix < 0) {
-		const char *start = skip_text(line, inside);
-
-		cut = start > line ? (size_t)(start - whole) : 0;
-		line = skip_prefix(start, &prefix);
-	}
-	/* Lines of other writers may be between those of a traceback. */
-	ours = !inside ||
-	       (prefix == error->parsed_prefix && (!error->before[0] || stripped || cut));
-	margin = ours && error->state >= ERROR_GROUP ? (size_t)(skip_margin(line) - line) : 0;
-	line += margin;
-	meaning = pattern_find(PATTERN_OUTPUT, line, strlen(line), part);
-	if (rank >= 0 && prefix != rank &&
+	at = split(error, line);
+	meaning = pattern_find(PATTERN_OUTPUT, at.text, strlen(at.text), part);
+	if (rank >= 0 && at.prefix != rank &&
 	    (meaning != LINE_LIBDDP || strncmp(part[1].text, label.text, strlen(label.text)) != 0))
 		return false;
 	switch (meaning) {
@@ -633,28 +671,12 @@ bool rank_error_parse(struct rank_error *error, int rank, const char *line)
 		       set_error(error, meaning, part[2].text, part[2].length);
 	case LINE_GROUP:
 	case LINE_TRACEBACK:
-		/*
-		 * Ignore a traceback of a thread or logger within one that PyTorch's hook prints.
-		 */
-		if (!ours && error->parsed_prefix >= 0)
-			return false;
-		error->parsed_prefix = prefix;
-		if (margin == 0) {
-			error->kind = error->next_kind;
-			error->next_kind = LINE_OTHER;
-			if (cut || !stripped)
-				snprintf(error->before, sizeof(error->before), "%.*s",
-					 meaning == LINE_TRACEBACK ? (int)cut : 0, whole);
-		}
-		if (meaning == LINE_GROUP)
-			error->state = ERROR_GROUP;
-		else if (margin == 0)
-			error->state = cut ? ERROR_EXPECTED : ERROR_TRACEBACK;
+		begin_traceback(error, &at, meaning);
 		return false;
 	default:
-		if (!inside && *line)
+		if (!at.inside && *at.text)
 			error->next_kind = LINE_OTHER;
-		return inside && ours && parse_traceback(error, line);
+		return at.inside && at.ours && parse_traceback(error, at.text);
 	}
 }
 
