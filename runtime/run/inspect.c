@@ -432,44 +432,60 @@ static void add_file(struct ddp_text *out, long pid, const char *name)
 }
 
 /*
- * Write proc-<rank>.txt. The file describes the process and its command. For each thread, it has
- * the thread's number, where the thread waits in the kernel, and the thread's name.
+ * Returns the program of [task], which may run below a shell: one that is stopped or has ended, or
+ * the first one. Returns [task] if there is none.
  */
-static void write_process(const char *dir, const struct process *process)
+static const struct process *find_program(const struct step *step, const struct process *task)
+{
+	const struct process *found = NULL;
+
+	for (int i = 0; i < step->count; i++)
+		if (step->all[i].program && step->all[i].rank == task->rank &&
+		    (!found || strchr("tTZ", step->all[i].state)))
+			found = &step->all[i];
+	return found ? found : task;
+}
+
+/*
+ * Write proc-<rank>.txt. The file describes the task's program and its command. For each thread, it
+ * has the thread's number, where the thread waits in the kernel, and the thread's name.
+ */
+static void write_process(const char *dir, const struct process *task,
+			  const struct process *program)
 {
 	struct ddp_text out = {.data = NULL};
-	double age = heartbeat_age(process);
+	double age = heartbeat_age(task);
 	char path[64], name[64], *command;
 	size_t size = 0;
 	DIR *threads;
 
-	ddp_text_add(&out, "node %s\npid %ld\nstate %c\nwchan ", inspect_node(), process->pid,
-		     process->state);
-	add_file(&out, process->pid, "wchan");
+	ddp_text_add(&out, "node %s\npid %ld\nstate %c\nwchan ", inspect_node(), task->pid,
+		     program->state);
+	add_file(&out, program->pid, "wchan");
 	ddp_text_add(&out, "\nparent ");
-	add_file(&out, process->parent, "comm");
+	add_file(&out, task->parent, "comm");
 	if (age >= 0)
 		ddp_text_add(&out, "beat %.3f\n", age);
-	command = read_proc(process->pid, "cmdline", &size);
+	command = read_proc(program->pid, "cmdline", &size);
 	for (size_t i = 0; i + 1 < size; i++)
 		if (!command[i] || command[i] == '\n')
 			command[i] = ' ';
 	ddp_text_add(&out, "command %s\n\n", command ? command : "");
 	free(command);
-	add_file(&out, process->pid, "status");
-	snprintf(path, sizeof(path), "/proc/%ld/task", process->pid);
+	add_file(&out, program->pid, "status");
+	snprintf(path, sizeof(path), "/proc/%ld/task", program->pid);
 	threads = opendir(path);
 	for (long thread; (thread = inspect_next_number(threads));) {
 		if (out.size >= OUTPUT_LIMIT)
 			continue;
 		ddp_text_add(&out, "thread %ld ", thread);
 		snprintf(name, sizeof(name), "task/%ld/wchan", thread);
-		add_file(&out, process->pid, name);
+		add_file(&out, program->pid, name);
 		ddp_text_add(&out, " ");
 		snprintf(name, sizeof(name), "task/%ld/comm", thread);
-		add_file(&out, process->pid, name);
+		add_file(&out, program->pid, name);
 	}
-	write_text(dir, &out, "proc-%d.txt", process->rank);
+	write_text(dir, &out, "proc-%d.txt", task->rank);
 	ddp_text_free(&out);
 }
 
@@ -501,7 +517,7 @@ static void write_others(const char *dir, const struct step *step)
 			/* Nothing to do: the rank was found, or it ran on another node. */
 		} else if (is_hidden_task(&hidden, pid, step->job, step->step)) {
 			hidden.rank = rank;
-			write_process(dir, &hidden);
+			write_process(dir, &hidden, &hidden);
 		} else {
 			ddp_text_add(&out, "node %s\npid %ld\nstate -\n", node, pid);
 			write_text(dir, &out, "proc-%d.txt", rank);
@@ -926,7 +942,7 @@ int inspect_gather_main(char **argv)
 	behind = step.all + step.count;
 	for (task = step.all; task < behind; task++)
 		if (task->task)
-			write_process(dir, task);
+			write_process(dir, task, find_program(&step, task));
 	write_others(dir, &step);
 	(void)inspect_memory(dir, argv[3]);
 	asked_at = ddp_seconds();

@@ -147,7 +147,8 @@ if rank == "2":
     os.kill(os.getpid(), signal.SIGSTOP)
 signal.pause()
 END
-	run_once --hang 6 -N2 -n3 /usr/bin/python3 hang.py
+	# The program of rank 2 runs below a shell.
+	run_once --hang 6 -N2 -n3 sh -c '[ "$RANK" -eq 2 ] || exec "$@"; "$@"; exit' sh /usr/bin/python3 hang.py
 	same "$(field kind first.rank first.state first.why)" "hang 2 T it is stopped"
 	same "$(field ranks.0.state ranks.1.state)" "S S"
 	has "$(field ranks.0.command)" '^/usr/bin/python3 hang.py$'
