@@ -569,11 +569,11 @@ void ddp_stepd_task_exit(spank_t spank)
 	bool refused = stepd.is_refused ? *stepd.is_refused : stepd.problem.text[0] != '\0';
 	uint32_t local_size;
 
-	if (stepd.active)
-		wait_for_last_lines(spank);
 	if (refused && !stepd.channel.problem[0] && !stepd.is_end_requested) {
 		stepd.is_end_requested = true;
 		end_step(spank);
+	} else if (stepd.active && !stepd.is_end_requested) {
+		wait_for_last_lines(spank);
 	}
 	/* srun does not know of the last task's exit yet, so the next step comes after close(). */
 	stepd.exited++;
