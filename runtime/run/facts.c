@@ -4,6 +4,7 @@
 
 #include "ddp-run.h"
 
+#include <ctype.h>
 #include <dirent.h>
 #include <math.h>
 #include <signal.h>
@@ -565,6 +566,16 @@ void facts_ask_nodes(struct facts *facts, const struct attempt *attempt)
  * Set the message of a rank to the last error in [tail], its output. If [tail] is the output of all
  * ranks, [rank] selects the lines that name it; otherwise [rank] is -1.
  */
+/* Whether the last line of [output] ends with [text]. */
+static bool ends_with(const char *output, const char *text)
+{
+	size_t size = strlen(output), length = strlen(text);
+
+	while (size > 0 && isspace((unsigned char)output[size - 1]))
+		size--;
+	return size >= length && strncmp(output + size - length, text, length) == 0;
+}
+
 static void find_message(struct facts *facts, struct facts_rank *of, const char *tail, int rank)
 {
 	struct rank_error error;
@@ -576,6 +587,7 @@ static void find_message(struct facts *facts, struct facts_rank *of, const char 
 	of->libddp = error.printed_by == LINE_LIBDDP;
 	of->uncaught = error.prefix >= 0;
 	of->logged = error.printed_by == LINE_TRACEBACK && !of->uncaught;
+	of->is_last = ends_with(tail, error.text);
 }
 
 /* Complete the facts about rank [number] from libddp's record and from the output. */
@@ -606,31 +618,39 @@ static void add_times(struct facts *facts, struct tails *tails)
 {
 	struct raised_rank *raised;
 	size_t count = tails_raised(tails, (double)INFINITY, &raised);
-	double epoch = (double)time(NULL) - ddp_seconds();
+	double epoch = ddp_date(NULL) - ddp_seconds();
 
 	for (size_t i = 0; i < count; i++) {
 		struct facts_rank *rank = rank_at(facts, (size_t)raised[i].rank);
 
 		if (rank && rank->uncaught && rank->raised <= 0)
-			rank->raised = floor(raised[i].at + epoch);
+			rank->raised = raised[i].at + epoch;
 	}
 	free(raised);
 }
 
 /*
  * If PyTorch's hook has printed an exception of any rank, a traceback that it did not print was
- * logged, or came before PyTorch's start. Such a traceback only explains Python's exit status 1.
+ * logged, or came before PyTorch's start. Such a traceback explains Python's exit status 1. If the
+ * hook has printed only that peers were lost, it also explains a rank that printed nothing more.
  */
 static void drop_logged(struct facts *facts)
 {
-	bool hooked = false;
+	struct pattern_part part[PATTERN_PARTS];
+	bool hooked = false, lost = true;
 
-	for (int i = 0; i < facts->size; i++)
-		hooked |= facts->ranks[i].uncaught;
+	for (int i = 0; i < facts->size; i++) {
+		const char *message = facts->ranks[i].uncaught ? facts->ranks[i].message : NULL;
+
+		hooked |= message != NULL;
+		lost = lost && (!message || pattern_find(PATTERN_MESSAGE, message, strlen(message),
+							 part) == LINE_PEER);
+	}
 	for (int i = 0; i < facts->size && hooked; i++) {
 		struct facts_rank *rank = &facts->ranks[i];
 
-		if (rank->logged && (rank->how != FACTS_EXIT || rank->code != 1))
+		if (rank->logged && !(rank->how == FACTS_EXIT && rank->code == 1) &&
+		    !(lost && rank->is_last))
 			rank->message = NULL;
 	}
 }

@@ -53,9 +53,10 @@ struct facts_rank {
 	bool libddp;	       /* libddp printed the message */
 	bool uncaught;	       /* PyTorch's hook for uncaught exceptions printed it */
 	bool logged;	       /* it is a traceback without this hook's prefix, perhaps logged */
+	bool is_last;	       /* the rank printed nothing after it */
 	const char *traceback; /* NULL: none */
-	double raised;	       /* time of the uncaught exception, in whole seconds; 0: unknown */
-	const char *tail;      /* NULL: none */
+	double raised; /* time of the uncaught exception; error files have whole seconds; 0: unknown */
+	const char *tail; /* NULL: none */
 
 	/* Set for hung ranks only. */
 	char state; /* state of the process, as in ps; '-': no process; 0: unknown */
@@ -68,6 +69,7 @@ struct facts_rank {
 
 	/* Set by verdict_judge(). */
 	bool follows;	     /* the rank ended because another rank did */
+	bool connection;     /* it lost a connection, perhaps to a server outside the training */
 	char why[FACTS_WHY]; /* why the rank follows, or was selected as first or hung */
 };
 

@@ -88,8 +88,9 @@ enum pattern_meaning {
 	LINE_LIBDDP,	/* an error of libddp. 1: "RANK@NODE"; 2: message */
 	LINE_SLURM,	/* printed by Slurm */
 
-	LINE_STOPPED, /* the rank stopped on request. 1: reason */
-	LINE_PEER,    /* the rank lost a peer, waited too long for it, or ended with the step */
+	LINE_STOPPED,	 /* the rank stopped on request. 1: reason */
+	LINE_PEER,	 /* the rank lost a peer, waited too long for it, or ended with the step */
+	LINE_CONNECTION, /* the rank lost a connection, to a peer or to any other server */
 };
 
 struct pattern {

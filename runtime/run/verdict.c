@@ -4,6 +4,7 @@
 
 #include "verdict.h"
 
+#include <math.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -97,6 +98,20 @@ set(struct facts_rank *rank, bool follows, const char *format, ...)
 	va_end(arguments);
 }
 
+/* Whether the message comes from a library that connects the ranks, or from PyTorch's store. */
+static bool is_of_library(const char *message)
+{
+	static const char *const words[] = {
+		"gloo",	    "pair.cc",		 "NCCL",
+		"nccl",	    "torch.distributed", "c10d",
+		"TCPStore", "store->",		 "application crash on rank"};
+
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+		if (strstr(message, words[i]))
+			return true;
+	return false;
+}
+
 /*
  * Decide from the rank's message, and from how it ended, whether it follows another rank: whether
  * it failed because of that rank. Returns the rank that the message names, or -1 if it names none.
@@ -111,7 +126,9 @@ static int judge_message(struct facts_rank *rank, int number)
 			? pattern_find(PATTERN_MESSAGE, message, strlen(message), part)
 			: LINE_OTHER;
 
-	if (named >= 0 || meaning == LINE_PEER || meaning == LINE_STOPPED)
+	rank->connection = meaning == LINE_CONNECTION && !is_of_library(message);
+	if (named >= 0 || meaning == LINE_PEER || meaning == LINE_CONNECTION ||
+	    meaning == LINE_STOPPED)
 		set(rank, true, "%.*s", (int)strcspn(message, "\n"), message);
 	/* A rank that exits slowly after an exception ends with the step, but did not follow. */
 	else if (signal_of(rank) == SIGTERM && !rank->uncaught)
@@ -161,9 +178,22 @@ static double failed_at(const struct facts_rank *rank)
 	return rank->time + (quiet ? AT_ONCE : 0);
 }
 
+/*
+ * Whether the exceptions of two ranks have different times. Lines of another node may arrive 40 ms
+ * late. Times from error files are whole seconds.
+ */
+static bool differ(double raised, double than)
+{
+	if (raised <= 0 || than <= 0)
+		return false;
+	if (raised == floor(raised) || than == floor(than))
+		return floor(raised) != floor(than);
+	return fabs(raised - than) > 0.05;
+}
+
 static bool is_earlier(const struct facts_rank *rank, const struct facts_rank *than)
 {
-	if (rank->raised > 0 && than->raised > 0 && rank->raised != than->raised)
+	if (differ(rank->raised, than->raised))
 		return rank->raised < than->raised;
 	if (rank->time > 0 && than->time > 0 && failed_at(rank) != failed_at(than))
 		return failed_at(rank) < failed_at(than);
@@ -295,6 +325,18 @@ static int find_interrupted(const struct facts *facts)
 	return first;
 }
 
+/* Returns the rank that first lost a connection, perhaps to another server; -1: none. */
+static int find_disconnected(const struct facts *facts)
+{
+	int first = -1;
+
+	for (int i = 0; i < facts->size; i++)
+		if (facts->ranks[i].connection &&
+		    (first < 0 || is_earlier(&facts->ranks[i], &facts->ranks[first])))
+			first = i;
+	return first;
+}
+
 /*
  * Find a rank that ended with status 0 too early. srun does not report such a rank. Returns the
  * first rank that srun did not report, if a reported rank has lost a peer, or else -1.
@@ -338,7 +380,8 @@ static int find_quiet(const struct facts *facts)
 /*
  * If every rank follows another one: returns the rank that most other ranks name. If no rank is
  * named, returns a rank that Slurm ended after its error, else one that other ranks wait for, else
- * [unreported], else one that reported no error, else the rank that failed first.
+ * [unreported], else one whose connection may have been to another server, else one that reported
+ * no error, else the rank that failed first.
  */
 static int find_culprit(const struct facts *facts, const int *votes, int unreported)
 {
@@ -353,6 +396,8 @@ static int find_culprit(const struct facts *facts, const int *votes, int unrepor
 		most = find_missing(facts);
 	if (most < 0)
 		most = unreported;
+	if (most < 0)
+		most = find_disconnected(facts);
 	if (most < 0)
 		most = find_quiet(facts);
 	return most < 0 ? find_earliest(facts, false) : most;

@@ -10,6 +10,7 @@
 #define AT(order_, time_) .order = order_, .time = 1795000000 + time_
 #define LIBDDP(message_) .message = message_, .libddp = true
 #define PEER "RuntimeError: Connection closed by peer [127.0.0.1]:3456"
+#define URL "urllib.error.URLError: <urlopen error [Errno 111] Connection refused>"
 #define STACK(place_, line_) .stack = {.place = STACK_##place_, .line = line_}
 #define ALIVE .state = 'S', .heartbeat_age = -1
 
@@ -27,6 +28,42 @@ static const struct row {
 	const char *stepd_lost, *missed; /* node whose slurmstepd srun lost, or that srun missed */
 	const char *refused_by;
 } rows[] = {
+	{"a lost connection to another server: the rank that reports it, not one that Slurm ended",
+	 RUN_END_EXIT,
+	 NULL,
+	 {{KILLED(15), AT(2, 11)},
+	  {EXIT(1), AT(1, 10), .message = URL, .uncaught = true},
+	  {KILLED(15), AT(3, 11)}},
+	 .first = 1,
+	 .follows = 1 | 4,
+	 .how = FACTS_EXIT},
+	{"a lost connection to another server, and ranks that lost a peer",
+	 RUN_END_EXIT,
+	 NULL,
+	 {{EXIT(1), AT(1, 10), .message = PEER},
+	  {EXIT(1), AT(2, 11), .message = URL},
+	  {EXIT(1), AT(3, 11), .message = PEER}},
+	 .first = 1,
+	 .follows = 1 | 4,
+	 .how = FACTS_EXIT},
+	{"a lost connection, and a rank that was killed",
+	 RUN_END_SIGNAL,
+	 NULL,
+	 {{EXIT(1), AT(1, 10), .message = URL}, {KILLED(9), AT(2, 10)}},
+	 .first = 1,
+	 .follows = 1,
+	 .how = FACTS_SIGNAL},
+	{"a lost connection of gloo: the rank that reported no error",
+	 RUN_END_EXIT,
+	 NULL,
+	 {{EXIT(1), AT(1, 10),
+	   .message = "RuntimeError: [../gloo/transport/tcp/pair.cc:446] Connection reset by peer"},
+	  {KILLED(15), AT(2, 11)},
+	  {EXIT(1), AT(3, 11), .message = PEER}},
+	 .first = 1,
+	 .follows = 1 | 4,
+	 .how = FACTS_SIGNAL,
+	 .why = "and the other ranks waited for it"},
 	{"the earliest message of srun",
 	 RUN_END_EXIT,
 	 NULL,
