@@ -9,6 +9,7 @@ import logging
 import sys
 import threading
 import time
+import urllib.request
 
 from startup import rank, started
 
@@ -36,6 +37,11 @@ def bar():
     """Leaves. Rank 0 has an open progress bar, so its traceback begins behind it."""
     dist.destroy_process_group()
     sys.exit(0)
+
+
+def refused():
+    """Cannot reach a server that has nothing to do with the training. Rank 0 computes meanwhile."""
+    urllib.request.urlopen("http://127.0.0.1:9/")
 
 
 def interrupt():
@@ -144,6 +150,8 @@ def main():
     started.set()
     if sys.argv[1] == "bar" and rank == 0:
         bars.append(tqdm.tqdm(range(10), initial=4, mininterval=0))
+    if sys.argv[1] == "refused" and rank == 0:
+        time.sleep(60)
     if rank == 1:
         globals()[sys.argv[1]]()
     dist.all_reduce(torch.ones(10), async_op=True).wait()

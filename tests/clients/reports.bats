@@ -38,6 +38,12 @@ report()
 	has "$text" '^as a result: rank 0: '
 }
 
+@test "a rank that cannot reach another server is named, and not the rank that Slurm ended" {
+	report '' fails.py refused
+	same "$(field first.rank first.message)" "1 urllib.error.URLError: <urlopen error [Errno 111] Connection refused>"
+	has "$text" '^as a result: rank 0: killed by SIGTERM, ended with the step$'
+}
+
 @test "an interrupt" {
 	report '' fails.py interrupt
 	same "$(field first.rank first.signal first.message)" "1 SIGINT KeyboardInterrupt"
