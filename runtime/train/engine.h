@@ -132,7 +132,7 @@ struct engine_class {
 	/*
 	 * push() copies the model from host memory to the engine, after the trainer changed it.
 	 * pull() copies the engine's model to host memory, for an evaluation or a checkpoint.
-	 * Unless the running statistics are synchronised, rank 0's are copied. Both are collective.
+	 * BatchNorm's running statistics are those of this rank. Both are collective.
 	 */
 	int (*push)(struct engine *engine, struct ddp_error *error);
 	int (*pull)(struct engine *engine, struct ddp_error *error);

@@ -163,30 +163,6 @@ TEST_ROWS(test_ranks, nets)
 	free(one.slopes);
 }
 
-/* Without synchronisation, running statistics differ between ranks until a pull copies rank 0's. */
-static int pull_statistics(int rank)
-{
-	struct workshop shop;
-	struct ddp_error error;
-	float first, all[2];
-
-	workshop_open(&shop, &residual);
-	workshop_engine(&shop, &math_plain);
-	workshop_step(&shop, 4 * (size_t)rank, 4, WORKSHOP_BATCH, 0);
-	first = shop.model->buffers[0];
-	RANK_OK(shop.ddp, ddp_all_gather(shop.ddp, &first, all, sizeof(first)));
-	RANK_CHECK(all[0] != all[1]);
-	RANK_OK(shop.ddp, engine_cpu.pull(shop.engine, &error));
-	RANK_CHECK(shop.model->buffers[0] == all[0]);
-	workshop_close(&shop);
-	return 0;
-}
-
-TEST(test_pull)
-{
-	ranks_run("2", pull_statistics);
-}
-
 /* --- Evaluation --------------------------------------------------------------------------------- */
 
 /*

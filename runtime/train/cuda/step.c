@@ -464,31 +464,13 @@ int cuda_push(struct engine *engine, struct ddp_error *error)
 	return break_engine(engine, push(engine, error));
 }
 
-/* Copies BatchNorm's running statistics from rank 0 to all ranks. */
-static int share_buffers(struct engine *engine, struct ddp_error *error)
-{
-	const struct model *model = engine->setup.model;
-	size_t bytes = model->buffer_count * sizeof(float);
-	int status;
-
-	if (engine->sync_norm || ddp_world(engine->setup.ddp)->size == 1 || bytes == 0)
-		return 0;
-	status = ddp_broadcast(engine->setup.ddp, model->buffers, bytes, 0);
-	if (status < 0)
-		return ddp_error_set(error, status, "%s", ddp_error(engine->setup.ddp));
-	return device_copy(engine->device, DEVICE_COMPUTE, engine->memory.buffers, model->buffers,
-			   bytes, error);
-}
-
 static int pull(struct engine *engine, struct ddp_error *error)
 {
 	int status = catch_up(engine, 0, error);
 
 	if (status == 0)
 		status = cuda_wait(engine, error);
-	if (status == 0)
-		status = copy_all(engine, false, error);
-	return status == 0 ? share_buffers(engine, error) : status;
+	return status == 0 ? copy_all(engine, false, error) : status;
 }
 
 int cuda_pull(struct engine *engine, struct ddp_error *error)
