@@ -106,18 +106,22 @@ static void check(int way)
 	set_close(set);
 }
 
-/* --- Stubs of libddp's functions, which are not linked ----------------------------------- */
+/* --- Stubs of libddp's functions, which are not linked: a world of one rank ---------------- */
+
+static char agreed[DDP_ERROR_SIZE];
 
 int ddp_all_gather(struct ddp *ddp, const void *in, void *out, size_t bytes)
 {
-	(void)ddp, (void)in, (void)out, (void)bytes;
-	abort();
+	(void)ddp;
+	memcpy(out, in, bytes);
+	return 0;
 }
 
 int ddp_agree(struct ddp *ddp, int status, const char *text)
 {
-	(void)ddp, (void)status, (void)text;
-	abort();
+	(void)ddp;
+	snprintf(agreed, sizeof(agreed), "%s", status < 0 ? text : "");
+	return status;
 }
 
 int ddp_shared_create(struct ddp *ddp, size_t bytes, void **memory)
@@ -134,14 +138,16 @@ void ddp_abort(struct ddp *ddp, const char *format, ...)
 
 const struct ddp_world *ddp_world(const struct ddp *ddp)
 {
+	static const struct ddp_world world = {.size = 1, .host = "host"};
+
 	(void)ddp;
-	abort();
+	return &world;
 }
 
 const char *ddp_error(const struct ddp *ddp)
 {
 	(void)ddp;
-	abort();
+	return agreed;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

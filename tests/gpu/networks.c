@@ -156,6 +156,7 @@ static int open_work(struct work *work)
 	options.method = "single";
 	if (ddp_init(&work->ddp, &options) < 0)
 		return ddp_error_set(&work->error, DDP_ERR_STATE, "%s", ddp_error(work->ddp));
+	data.ddp = work->ddp;
 	work->net = net_create(work->row.net, 0);
 	work->optim = optim_default(OPTIM_SGD);
 	work->optim.momentum = 1e-30;

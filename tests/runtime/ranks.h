@@ -274,6 +274,16 @@ static inline struct ddp *ranks_join(void)
 	return ddp;
 }
 
+/* Returns the world of this process alone. It is joined once, and never left. */
+static inline struct ddp *ranks_alone(void)
+{
+	static struct ddp *ddp;
+
+	if (!ddp)
+		ddp = ranks_join();
+	return ddp;
+}
+
 /*
  * Defines a rank's body: the block after the macro runs in each rank between ddp_init() and
  * ddp_destroy(), with the variables [rank] and [ddp]. Afterwards no descriptor is left.

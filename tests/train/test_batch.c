@@ -2,7 +2,7 @@
 #include "config.h"
 
 #include "data/batch.h"
-#include "unit.h"
+#include "ranks.h"
 
 enum { SAMPLES = 64, ROOM = 3 * 32 * 32 };
 
@@ -18,7 +18,8 @@ static const struct net objects = {.channels = 3,
 
 static struct set *open_set(enum set_kind kind)
 {
-	struct set_options options = {.kind = kind, .samples = SAMPLES, .seed = 3};
+	struct set_options options = {
+		.kind = kind, .samples = SAMPLES, .seed = 3, .ddp = ranks_alone()};
 	struct ddp_error error;
 	struct set *set;
 

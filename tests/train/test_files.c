@@ -89,7 +89,8 @@ static void put(const char *under, const char *name, struct bytes bytes)
 
 static struct set *open_good(enum set_kind kind, bool test, const char *under)
 {
-	struct set_options options = {.kind = kind, .test = test, .directory = scratch(under)};
+	struct set_options options = {
+		.kind = kind, .test = test, .directory = scratch(under), .ddp = ranks_alone()};
 	struct ddp_error error;
 	struct set *set;
 
@@ -114,7 +115,8 @@ static void check_line(const char *under, const char *text, const char *want)
 /* Opening the set must fail with the line [want]. */
 static void open_bad(enum set_kind kind, bool test, const char *under, int status, const char *want)
 {
-	struct set_options options = {.kind = kind, .test = test, .directory = scratch(under)};
+	struct set_options options = {
+		.kind = kind, .test = test, .directory = scratch(under), .ddp = ranks_alone()};
 	struct ddp_error error;
 	struct set *set;
 

@@ -26,10 +26,12 @@ static const struct {
 
 static struct set *open_set(const struct set_options *options)
 {
+	struct set_options alone = *options;
 	struct ddp_error error;
 	struct set *set;
 
-	ck_assert_msg(set_open(&set, options, &error) == 0, "%s", error.text);
+	alone.ddp = ranks_alone();
+	ck_assert_msg(set_open(&set, &alone, &error) == 0, "%s", error.text);
 	return set;
 }
 

@@ -43,6 +43,7 @@ static inline void workshop_open(struct workshop *shop, const struct net *net)
 	workshop_must(model_create(&shop->model, shop->ddp, shop->graph, 2, DDP_F32, false, 0,
 				   &error),
 		      "model", error.text);
+	options.ddp = shop->ddp;
 	workshop_must(set_open(&shop->set, &options, &error), "set", error.text);
 	model_init(shop->model, 1);
 	/* BatchNorm's initial values, ones and zeros, would hide a missing product or sum. */

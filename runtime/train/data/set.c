@@ -45,12 +45,10 @@ struct set {
 	struct set_part parts[SET_PARTS]; /* unused parts have no samples */
 	size_t image_bytes;
 	size_t image_stride, label_stride;
-	struct ddp *ddp;		  /* NULL: this process alone */
+	struct ddp *ddp;
 	struct set_file files[SET_PARTS]; /* files of a published set */
 
 	/* Synthetic sets only. */
-	void *memory; /* images, shared by the node's ranks */
-	size_t memory_bytes;
 	uint64_t seed;		/* different for training and testing */
 	_Atomic uint8_t *drawn; /* whether image [i] was drawn; NULL: a published set */
 	uint8_t *canvas;
@@ -64,14 +62,9 @@ struct count_report {
 	char host[64];
 };
 
-/*
- * If the set is shared by several ranks, calls ddp_agree() with [status] and [error]'s text, so
- * that an error on one rank becomes an error on all ranks. Otherwise returns [status]. Collective.
- */
+/* Makes an error on one rank an error on all ranks. Collective. */
 static int agree(struct set *set, int status, struct ddp_error *error)
 {
-	if (!set->ddp)
-		return status;
 	status = ddp_agree(set->ddp, status, error->text);
 	return status < 0 ? ddp_error_set(error, status, "%s", ddp_error(set->ddp)) : 0;
 }
@@ -101,12 +94,10 @@ static int compare(const struct count_report *reports, int size, const char *wha
 static int compare_number(struct set *set, const char *what, uint64_t number,
 			  struct ddp_error *error)
 {
-	const struct ddp_world *world = set->ddp ? ddp_world(set->ddp) : NULL;
+	const struct ddp_world *world = ddp_world(set->ddp);
 	struct count_report own = {.number = number}, *reports;
 	int status;
 
-	if (!world)
-		return 0;
 	reports = ddp_xcalloc((size_t)world->size, sizeof(own), "counts of all ranks");
 	snprintf(own.host, sizeof(own.host), "%s", world->host);
 	status = ddp_all_gather(set->ddp, &own, reports, sizeof(own));
@@ -116,26 +107,6 @@ static int compare_number(struct set *set, const char *what, uint64_t number,
 		status = compare(reports, world->size, what, error);
 	free(reports);
 	return status;
-}
-
-/*
- * Allocates [bytes] zeroed bytes that the ranks of a node share, and sets set->memory. Collective.
- * Returns 0, DDP_ERR_MEMORY or an error of ddp_shared_create().
- */
-static int create_memory(struct set *set, size_t bytes, struct ddp_error *error)
-{
-	int status;
-
-	if (set->ddp) {
-		status = ddp_shared_create(set->ddp, bytes, &set->memory);
-		return status < 0 ? ddp_error_set(error, status, "%s", ddp_error(set->ddp)) : 0;
-	}
-	set->memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	set->memory_bytes = bytes;
-	if (set->memory != MAP_FAILED)
-		return 0;
-	set->memory = NULL;
-	return ddp_error_errno(error, DDP_ERR_MEMORY, "%zu bytes for a data set", bytes);
 }
 
 /* --- Synthetic sets ------------------------------------------------------------------------ */
@@ -160,13 +131,17 @@ uint64_t set_drawn_bytes(enum set_kind kind, uint64_t samples)
 	return samples * (uint64_t)(1 + shape->channels * shape->side * shape->side);
 }
 
-/* The memory starts with one byte per image, which says whether it was drawn. Images follow. */
+/*
+ * The ranks of a node share the images. Their memory starts with one byte per image, which says
+ * whether it was drawn. Images follow. Collective.
+ */
 static int open_drawn(struct set *set, const struct set_options *options, struct ddp_error *error)
 {
 	uint64_t samples =
 		options->samples ? options->samples : shapes[options->kind].samples[options->test];
 	size_t first = (samples + 63) / 64 * 64, bytes = first + samples * set->image_bytes;
 	uint64_t classes = (uint64_t)set->info.classes, blocks = (samples + classes - 1) / classes;
+	void *memory;
 	int status;
 
 	set->info.samples = samples;
@@ -175,15 +150,16 @@ static int open_drawn(struct set *set, const struct set_options *options, struct
 		 ddp_show_count((double)samples).text,
 		 options->kind == SET_MNIST ? "digits" : "objects");
 	status = compare_number(set, "drawn images", samples, error);
-	if (status == 0)
-		status = create_memory(set, bytes, error);
 	if (status < 0)
 		return status;
+	status = ddp_shared_create(set->ddp, bytes, &memory);
+	if (status < 0)
+		return ddp_error_set(error, status, "%s", ddp_error(set->ddp));
 	set->labels = ddp_xcalloc(blocks, classes, "labels");
 	for (uint64_t block = 0; block < blocks; block++)
 		draw_labels(set->seed, block, set->info.classes, &set->labels[block * classes]);
-	set->drawn = set->memory;
-	set->canvas = (uint8_t *)set->memory + first;
+	set->drawn = memory;
+	set->canvas = (uint8_t *)memory + first;
 	set->image_stride = set->image_bytes;
 	set->label_stride = 1;
 	set->parts[0] = (struct set_part){set->canvas, set->labels, samples};
@@ -575,8 +551,6 @@ void set_close(struct set *set)
 	for (int i = 0; i < SET_PARTS; i++)
 		if (set->files[i].bytes)
 			munmap((void *)set->files[i].bytes, set->files[i].size);
-	if (set->memory && !set->ddp)
-		munmap(set->memory, set->memory_bytes);
 	free(set->labels);
 	free(set);
 }

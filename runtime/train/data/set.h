@@ -23,7 +23,7 @@ struct set_options {
 	const char *directory; /* directory of published files, unpacked; NULL: synthetic */
 	uint64_t samples;      /* size of a synthetic set; 0: as many as the published set has */
 	uint64_t seed;	       /* seed of a synthetic set */
-	struct ddp *ddp;       /* ranks that share the set; NULL: this process alone */
+	struct ddp *ddp;       /* ranks that share the set */
 };
 
 struct set_info {
@@ -51,7 +51,7 @@ uint64_t set_drawn_bytes(enum set_kind kind, uint64_t samples);
  * subdirectory MNIST/raw. CIFAR's binary files may be in the archive's subdirectory, and may have
  * fewer samples than the published files. It is an error if a file is missing, packed, too short,
  * too long or of another kind. The error text is the same on all ranks, and names the file, the
- * offset, the expected value and the value found. Collective if options->ddp is set.
+ * offset, the expected value and the value found. Collective.
  */
 int set_open(struct set **set, const struct set_options *options, struct ddp_error *error);
 
