@@ -27,7 +27,7 @@ const struct engine_class *engine_find_cuda(const struct ddp_log *log, struct dd
 	const struct engine_class *class =
 		ddp_module_open("cuda", "engine", ENGINE_VERSION, sizeof(*class), log, error);
 
-	return class && class->available(error) ? class : NULL;
+	return class && class->devices(NULL, 0, error) >= 0 ? class : NULL;
 }
 
 bool engine_has_driver(struct ddp_error *error)

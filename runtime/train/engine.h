@@ -18,7 +18,7 @@
 #include "net/model.h"
 #include "optim/optim.h"
 
-#define ENGINE_VERSION 9
+#define ENGINE_VERSION 10
 
 struct engine; /* defined by each engine */
 
@@ -78,10 +78,7 @@ struct engine_class {
 	 */
 	bool device_gradients;
 
-	/* The engine for CPUs lacks the next three functions. */
-
-	/* Whether this machine can run the engine. If it cannot, [error] has the reason. */
-	bool (*available)(struct ddp_error *error);
+	/* The engine for CPUs lacks the next two functions. */
 
 	/*
 	 * Counts the devices that this process sees, and sets the names of the first [most]
@@ -153,8 +150,8 @@ struct engine_class {
 	void (*close)(struct engine *engine);
 };
 
-/* The engine for CPUs. It is always available. */
-extern const struct engine_class engine_cpu;
+/* The engine for CPUs, which is always available, and that for GPUs, which is in ddp_cuda.so. */
+extern const struct engine_class engine_cpu, engine_cuda;
 
 /*
  * Returns the engine for GPUs. If this machine cannot run it, returns NULL with DDP_ERR_UNSUPPORTED

@@ -67,7 +67,7 @@ static uint64_t seed(void)
 	return chosen;
 }
 
-bool device_available(struct ddp_error *error)
+static bool is_available(struct ddp_error *error)
 {
 	if (setting("DDP_EMULATED_GPUS", 16) > 0)
 		return true;
@@ -87,7 +87,7 @@ int device_list(char (*uuids)[DEVICE_UUID], int most, struct ddp_error *error)
 {
 	int count = (int)setting("DDP_EMULATED_GPUS", 16);
 
-	if (!device_available(error))
+	if (!is_available(error))
 		return DDP_ERR_UNSUPPORTED;
 	for (int i = 0; i < count && i < most; i++) {
 		struct device_info info;
@@ -104,7 +104,7 @@ int device_open(struct device **device, int index, double share, struct ddp_erro
 	int status;
 
 	*device = NULL;
-	if (!device_available(error))
+	if (!is_available(error))
 		return DDP_ERR_UNSUPPORTED;
 	if (index < 0 || (uint64_t)index >= setting("DDP_EMULATED_GPUS", 16))
 		return ddp_error_set(error, DDP_ERR_ARGUMENT, "there is no emulated GPU %d", index);
@@ -240,11 +240,9 @@ void device_measure(struct device *device)
 	(void)device;
 }
 
-size_t device_used(const struct device *device, size_t *most)
+size_t device_most(const struct device *device)
 {
-	if (most)
-		*most = device->ledger.most;
-	return device->ledger.used;
+	return device->ledger.most;
 }
 
 /* --- Copies ------------------------------------------------------------------------------- */

@@ -415,6 +415,8 @@ static const struct host_stream_class stream_class = {stream_add, stream_idle, s
 
 /* --- Graphs ----------------------------------------------------------------------------- */
 
+size_t queues_nodes;
+
 int queues_capture_begin(struct queues *queues, struct ddp_error *error)
 {
 	if (queues->capture)
@@ -444,11 +446,13 @@ int queues_capture_end(struct queues *queues, struct device_graph **graph, struc
 					       "emulated GPU: the captured stream %d has work that "
 					       "the first stream does not wait for",
 					       i);
-	if (status)
+	if (status) {
 		device_graph_destroy(capture);
-	else
-		*graph = capture;
-	return status;
+		return status;
+	}
+	queues_nodes = capture->nodes;
+	*graph = capture;
+	return 0;
 }
 
 /* Returns the lane of [stream] for the operations of graphs. */
@@ -487,9 +491,4 @@ void device_graph_destroy(struct device_graph *graph)
 	while (graph->ops.first)
 		list_remove_first(&graph->ops);
 	free(graph);
-}
-
-size_t device_graph_nodes(const struct device_graph *graph)
-{
-	return graph->nodes;
 }

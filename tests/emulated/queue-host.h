@@ -59,6 +59,9 @@ int queues_capture_begin(struct queues *queues, struct ddp_error *error);
 int queues_capture_end(struct queues *queues, struct device_graph **graph, struct ddp_error *error);
 int queues_launch(struct queues *queues, struct device_graph *graph, struct ddp_error *error);
 
+/* Number of nodes of the graph that this process has captured last. */
+extern size_t queues_nodes;
+
 /* Runs a random number of operations. Returns the first error so far. */
 int queues_poke(struct queues *queues, struct ddp_error *error);
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "cuda-kernels.h"
-#include "device.h"
+#include "queue-host.h"
 #include "tap.h"
 
 enum { COUNT = 1000, SEEDS = 64 };
@@ -52,8 +52,8 @@ static bool chain_is_right(struct device *device, bool ordered, bool captured)
 	kernel_relu(device_stream(device, DEVICE_REDUCE), b, c, COUNT, DDP_F32);
 	device_order(device, DEVICE_COMPUTE, DEVICE_REDUCE, &error);
 	if (captured)
-		right = device_capture_end(device, &graph, &error) == 0 &&
-			device_graph_nodes(graph) == 2 && device_launch(device, graph, &error) == 0;
+		right = device_capture_end(device, &graph, &error) == 0 && queues_nodes == 2 &&
+			device_launch(device, graph, &error) == 0;
 	device_copy(device, DEVICE_COMPUTE, got, c, sizeof(got), &error);
 	right = right && memcmp(got, ones, sizeof(got)) == 0;
 	device_graph_destroy(graph);

@@ -30,29 +30,30 @@ static struct device *sound(void)
 
 /* --- Open --------------------------------------------------------------------------------- */
 
-static void test_available(void)
+static void test_list(void)
 {
 	fake_reset();
-	ok(device_available(&error) && fake_count("device") == 0, "a sound GPU is not opened");
+	ok(device_list(NULL, 0, &error) > 0 && fake_count("device") == 0,
+	   "a sound GPU is not opened");
 	fake.driver = 9020;
-	ok(!device_available(&error) && error.status == DDP_ERR_UNSUPPORTED &&
+	ok(device_list(NULL, 0, &error) < 0 && error.status == DDP_ERR_UNSUPPORTED &&
 		   says("supports CUDA 9.2") && says("Install a newer driver"),
 	   "an old driver: %s", error.text);
 	fake_reset();
 	fake.count = 0;
 	setenv("CUDA_VISIBLE_DEVICES", "", 1);
-	ok(!device_available(&error) && says("no GPU is visible") && says("is empty"),
+	ok(device_list(NULL, 0, &error) < 0 && says("no GPU is visible") && says("is empty"),
 	   "none is visible: %s", error.text);
 	unsetenv("CUDA_VISIBLE_DEVICES");
-	ok(!device_available(&error) && says("not set"), "none is there: %s", error.text);
+	ok(device_list(NULL, 0, &error) < 0 && says("not set"), "none is there: %s", error.text);
 	fake.driver = 0;
-	ok(!device_available(&error) && error.status == DDP_ERR_UNSUPPORTED &&
+	ok(device_list(NULL, 0, &error) < 0 && error.status == DDP_ERR_UNSUPPORTED &&
 		   says("no CUDA driver"),
 	   "no driver: %s", error.text);
 	fake_reset();
 	fake.fail = "count";
 	fake.result = cudaErrorSystemNotReady;
-	ok(!device_available(&error) && says("fabricmanager"), "a service is missing: %s",
+	ok(device_list(NULL, 0, &error) < 0 && says("fabricmanager"), "a service is missing: %s",
 	   error.text);
 }
 
@@ -259,7 +260,7 @@ const char *__lsan_default_suppressions(void)
 
 int main(void)
 {
-	test_available();
+	test_list();
 	test_open();
 	test_share();
 	test_errors();

@@ -399,7 +399,7 @@ static inline int harness_run(int argc, char **argv, const struct test *tests, i
 	struct ddp_error error = {0, ""};
 
 	printf("# DDP_SEED=%llu\n", (unsigned long long)seed);
-	if (!device_available(&error)) {
+	if (device_list(NULL, 0, &error) < 0) {
 		ok(false, "there is no GPU: %s", error.text);
 		return tap_end();
 	}

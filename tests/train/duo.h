@@ -8,10 +8,15 @@
 #ifndef DDP_TESTS_DUO_H
 #define DDP_TESTS_DUO_H
 
-#include "cuda/engine-cuda.h"
 #include "workshop.h"
 
 enum { DUO_RANKS = 8, DUO_BATCHES = 4 };
+
+/*
+ * Number of nodes of the graph that this process has captured last; set by
+ * tests/emulated/queue-host.c.
+ */
+extern size_t queues_nodes;
 
 struct duo {
 	struct workshop shop; /* model and setup of the CPU engine */

@@ -45,20 +45,14 @@ static bool is_rank(const char *name)
 
 /* --- Devices -------------------------------------------------------------------------------- */
 
-static bool fake_available(struct ddp_error *error)
-{
-	if (!is_rank("FAKE_NONE"))
-		return true;
-	ddp_error_set(error, DDP_ERR_UNSUPPORTED, "the driver is for CUDA 9.2");
-	return false;
-}
-
 /* Returns the names of devices. Like CUDA, shows a process only its first MIG slice. */
 static int fake_devices(char (*names)[ENGINE_DEVICE_NAME], int most, struct ddp_error *error)
 {
 	const char *list = getenv("CUDA_VISIBLE_DEVICES");
 	int count = atoi(getenv("FAKE_DEVICES")), seen = 0;
 
+	if (is_rank("FAKE_NONE"))
+		return ddp_error_set(error, DDP_ERR_UNSUPPORTED, "the driver is for CUDA 9.2");
 	if (count == 0)
 		return ddp_error_set(error, DDP_ERR_UNSUPPORTED, "all GPUs are broken");
 	for (; seen < count && (!list || *list); seen++) {
@@ -189,7 +183,6 @@ static uint64_t fake_memory(const struct engine *engine)
 DDP_API const struct engine_class ddp_module = {
 	.head = {DDP_MODULE_MAGIC, ENGINE_VERSION, sizeof(struct engine_class), "engine", "cuda",
 		 PACKAGE_VERSION},
-	.available = fake_available,
 	.devices = fake_devices,
 	.join = fake_join,
 	.open = fake_open,

@@ -61,7 +61,7 @@ static int both(int rank)
 	if (rows[row].sync_norm)
 		ranks_equal(duo.shop.ddp, duo.model->buffers,
 			    duo.model->buffer_count * sizeof(float));
-	RANK_CHECK(cuda_nodes(duo.engine) > 0);
+	RANK_CHECK(queues_nodes > 0);
 	duo_close(&duo);
 	return 0;
 }

@@ -44,11 +44,6 @@ static int cuda_error(const struct device *device, cudaError_t result, const cha
 
 /* --- List of GPUs ------------------------------------------------------------------------------ */
 
-bool device_available(struct ddp_error *error)
-{
-	return ddp_gpu_count(error) > 0;
-}
-
 static int read_properties(struct device_info *info, const char *who, struct ddp_error *error)
 {
 	struct cudaDeviceProp properties;
@@ -357,11 +352,9 @@ void device_count(struct device *device, void *memory, size_t bytes)
 	ledger_add(&device->ledger, memory, bytes, LEDGER_OTHERS);
 }
 
-size_t device_used(const struct device *device, size_t *most)
+size_t device_most(const struct device *device)
 {
-	if (most)
-		*most = device->ledger.most;
-	return device->ledger.used;
+	return device->ledger.most;
 }
 
 size_t device_context(const struct device *device)
@@ -415,8 +408,6 @@ int device_order(struct device *device, enum device_stream later, enum device_st
 	cudaEvent_t event = device->ordered[earlier];
 	cudaError_t result;
 
-	if (later == earlier)
-		return 0;
 	result = cudaEventRecord(event, device->streams[earlier]);
 	if (result == cudaSuccess)
 		result = cudaStreamWaitEvent(device->streams[later], event, 0);
@@ -492,9 +483,4 @@ void device_graph_destroy(struct device_graph *graph)
 		(void)cudaGraphExecDestroy(graph->launched);
 	(void)cudaGetLastError();
 	free(graph);
-}
-
-size_t device_graph_nodes(const struct device_graph *graph)
-{
-	return graph->nodes;
 }

@@ -35,14 +35,9 @@ struct device_info {
 };
 
 /*
- * Whether this machine has a usable GPU. If not, [error] has the reason, such as no driver or an
- * old one. Opens no GPU.
- */
-bool device_available(struct ddp_error *error);
-
-/*
  * Counts the GPUs that this process sees, and sets [uuids] of the first [most], as in device_info.
- * Opens no GPU. Returns the number of GPUs, or an error with the reason why there is no GPU.
+ * Opens no GPU. Returns the number of GPUs, or an error with the reason why there is no usable GPU,
+ * such as no driver or an old one.
  */
 int device_list(char (*uuids)[DEVICE_UUID], int most, struct ddp_error *error);
 
@@ -114,8 +109,8 @@ int device_may(struct device *device, size_t bytes, const char *what, const char
 	       struct ddp_error *error);
 void device_count(struct device *device, void *memory, size_t bytes);
 
-/* Returns the bytes of device memory that are allocated now. Sets [most] to the maximum so far. */
-size_t device_used(const struct device *device, size_t *most);
+/* Maximum bytes of device memory that were allocated at the same time. */
+size_t device_most(const struct device *device);
 
 /*
  * Bytes that CUDA and its libraries use, which count as part of this rank's share. device_measure()
@@ -174,8 +169,5 @@ int device_launch(struct device *device, struct device_graph *graph, struct ddp_
  * is aborted. Does nothing for NULL.
  */
 void device_graph_destroy(struct device_graph *graph);
-
-/* Returns the number of the graph's nodes, for the log and tests. */
-size_t device_graph_nodes(const struct device_graph *graph);
 
 #endif /* TRAIN_DEVICE_H */

@@ -14,7 +14,6 @@
 #include "base/type.h"
 #include "base/xalloc.h"
 #include "cuda-engine.h"
-#include "engine-cuda.h"
 
 /* --- Connection to the other ranks ------------------------------------------------------- */
 
@@ -512,22 +511,13 @@ static const char *cuda_device(const struct engine *engine)
 
 static uint64_t cuda_used(const struct engine *engine)
 {
-	size_t most = 0;
-
-	device_used(engine->device, &most);
-	return most + device_context(engine->device);
-}
-
-size_t cuda_nodes(const struct engine *engine)
-{
-	return engine->graph ? device_graph_nodes(engine->graph) : 0;
+	return device_most(engine->device) + device_context(engine->device);
 }
 
 const struct engine_class engine_cuda = {
 	.head = {DDP_MODULE_MAGIC, ENGINE_VERSION, sizeof(struct engine_class), "engine", "cuda",
 		 PACKAGE_VERSION},
 	.device_gradients = true,
-	.available = device_available,
 	.devices = device_list,
 	.join = cuda_join,
 	.open = cuda_open,
