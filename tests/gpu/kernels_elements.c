@@ -113,9 +113,8 @@ static const size_t elements[] = {8, 16, 120, 128, 136, 1000, 2056, 4104};
 static const float rates[] = {0.5f, 0.25f, 0.1f, 0.7f, 0x1p-16f, 1 - 0x1p-16f};
 
 struct draws {
-	struct dropout plain;
-	struct kernel_dropout kernel;
-	uint64_t orders[BATCH];
+	struct dropout dropout;
+	uint64_t seed, epoch, orders[BATCH];
 	void *device_order, *device_orders;
 };
 
@@ -125,16 +124,14 @@ struct draws {
  */
 static struct draws draws_new(float rate, uint32_t count)
 {
-	struct draws draws = {.plain = {.layer = draw(100)}};
+	struct draws draws;
 	struct kernel_order order = {.count = count};
 
-	dropout_set_rate(&draws.plain, rate);
-	order.seed = draws.plain.seed = draw64();
-	order.epoch = draws.plain.epoch = (uint64_t)draw(UINT32_MAX) >> draw(32);
+	dropout_set(&draws.dropout, rate, (int)draw(100));
+	order.seed = draws.seed = draw64();
+	order.epoch = draws.epoch = (uint64_t)draw(UINT32_MAX) >> draw(32);
 	for (int i = 0; i < BATCH; i++)
 		draws.orders[i] = (uint64_t)draw(UINT32_MAX) << draw(24);
-	draws.kernel = (struct kernel_dropout){draws.plain.limit, draws.plain.planes,
-					       draws.plain.scale, draws.plain.layer};
 	draws.device_order = device_new(sizeof(order), &order);
 	draws.device_orders = device_new(count * sizeof(*draws.orders), draws.orders);
 	return draws;
@@ -162,15 +159,16 @@ static void check_dropout(const struct point *p)
 		before = host_copy(x->values, x->count * sizeof(*before));
 		if ((p->size + c) % 3)
 			y = array_new(p->type, x->count, 0);
-		kernel_dropout(stream, &draws.kernel, draws.device_order, draws.device_orders,
+		kernel_dropout(stream, &draws.dropout, draws.device_order, draws.device_orders,
 			       BATCH, each, x->data, y->data, p->type);
 		array_fetch(y);
-		dropout_draw(&draws.plain, draws.orders, samples[c], each, keep);
+		dropout_draw(&draws.dropout, draws.seed, draws.epoch, draws.orders, samples[c],
+			     each, keep);
 		for (size_t i = 0; i < x->count; i++) {
 			bool kept = i < there && keep[i / 8] >> i % 8 & 1;
 
 			expect_exact("element", y, i,
-				     kept ? (double)(before[i] * draws.plain.scale) : 0);
+				     kept ? (double)(before[i] * draws.dropout.scale) : 0);
 		}
 	}
 }
@@ -179,15 +177,14 @@ static void check_dropout(const struct point *p)
 
 static const struct {
 	size_t batch;
-	struct kernel_pool pool;
+	struct graph_shape in;
 } pools[] = {
-	{1, {2, 2, 8, 2}},   {3, {4, 6, 24, 2}},  {2, {8, 8, 40, 2}},	 {2, {24, 24, 64, 2}},
-	{2, {6, 6, 104, 2}}, {1, {4, 2, 512, 2}}, {2, {9, 12, 16, 3}},	 {2, {3, 9, 8, 1}},
-	{1, {16, 12, 8, 4}}, {3, {6, 6, 24, 6}},  {9, {48, 46, 512, 2}},
+	{1, {2, 2, 8}},	  {3, {4, 6, 24}},  {2, {8, 8, 40}},	{2, {24, 24, 64}},
+	{2, {6, 6, 104}}, {1, {4, 2, 512}}, {9, {48, 46, 512}},
 };
 
 struct layer {
-	struct kernel_pool pool;
+	struct graph_shape in;
 	size_t batch, rows, columns, channels, results;
 	struct array *x, *y, *dy, *dx;
 	uint8_t *which; /* memory on the device */
@@ -195,13 +192,13 @@ struct layer {
 
 static struct layer layer_new(const struct point *p, size_t batch)
 {
-	struct kernel_pool pool = pools[p->size].pool;
-	struct layer l = {.pool = pool, .batch = batch, .channels = (size_t)pool.channels};
+	struct graph_shape in = pools[p->size].in;
+	struct layer l = {.in = in, .batch = batch, .channels = (size_t)in.channels};
 
-	l.rows = (size_t)(pool.height / pool.size);
-	l.columns = (size_t)(pool.width / pool.size);
+	l.rows = (size_t)(in.height / 2);
+	l.columns = (size_t)(in.width / 2);
 	l.results = batch * l.rows * l.columns * l.channels;
-	l.x = array_rare(p->type, batch * (size_t)pool.height * (size_t)pool.width * l.channels, 0);
+	l.x = array_rare(p->type, batch * (size_t)in.height * (size_t)in.width * l.channels, 0);
 	l.dx = array_new(p->type, l.x->count, 0);
 	l.y = array_new(p->type, l.results, 0);
 	l.dy = array_random(p->type, l.results, 0, 0);
@@ -212,13 +209,12 @@ static struct layer layer_new(const struct point *p, size_t batch)
 /* Returns the index in x of element [k] of the window of result [i]. */
 static size_t pixel(const struct layer *l, size_t i, size_t k)
 {
-	size_t size = (size_t)l->pool.size, place = i / l->channels;
-	size_t column = place % l->columns * size + k % size;
-	size_t row = place / l->columns % l->rows * size + k / size;
+	size_t place = i / l->channels;
+	size_t column = place % l->columns * 2 + k % 2;
+	size_t row = place / l->columns % l->rows * 2 + k / 2;
 	size_t image = place / l->columns / l->rows;
 
-	return ((image * (size_t)l->pool.height + row) * (size_t)l->pool.width + column) *
-		       l->channels +
+	return ((image * (size_t)l->in.height + row) * (size_t)l->in.width + column) * l->channels +
 	       i % l->channels;
 }
 
@@ -227,7 +223,7 @@ static size_t plain_which(const struct layer *l, size_t i)
 {
 	size_t best = 0;
 
-	for (size_t k = 1; k < (size_t)(l->pool.size * l->pool.size); k++) {
+	for (size_t k = 1; k < 4; k++) {
 		float next = l->x->values[pixel(l, i, k)];
 
 		if (next > l->x->values[pixel(l, i, best)] || isnan(next))
@@ -251,9 +247,9 @@ static void check_max_pool(const struct point *p)
 		struct kernel_scratch scratch =
 			scratch_new(kernel_sums_bytes(l.x->count / l.channels, l.channels));
 
-		kernel_max_pool(stream, &l.pool, NULL, NULL, NULL, l.batch, l.x->data, l.y->data,
+		kernel_max_pool(stream, &l.in, NULL, NULL, NULL, l.batch, l.x->data, l.y->data,
 				l.which, p->type);
-		kernel_max_pool_back(stream, &l.pool, l.batch, l.dy->data, l.which,
+		kernel_max_pool_back(stream, &l.in, l.batch, l.dy->data, l.which,
 				     relu ? l.y->data : NULL, 1, l.dx->data, &scratch,
 				     relu ? sums->data : NULL, p->type);
 		array_fetch(l.y);
@@ -289,17 +285,17 @@ static void check_pool_dropout(const struct point *p)
 	two.y = array_new(p->type, one.results, 0);
 	two.dx = array_new(p->type, one.dx->count, 0);
 	two.which = device_new(one.results, NULL);
-	kernel_max_pool(stream, &one.pool, &draws.kernel, draws.device_order, draws.device_orders,
+	kernel_max_pool(stream, &one.in, &draws.dropout, draws.device_order, draws.device_orders,
 			BATCH, one.x->data, one.y->data, one.which, p->type);
-	kernel_max_pool_back(stream, &one.pool, BATCH, one.dy->data, one.which, one.y->data,
-			     draws.kernel.scale, one.dx->data, NULL, NULL, p->type);
-	kernel_max_pool(stream, &two.pool, NULL, NULL, NULL, BATCH, two.x->data, pooled->data,
+	kernel_max_pool_back(stream, &one.in, BATCH, one.dy->data, one.which, one.y->data,
+			     draws.dropout.scale, one.dx->data, NULL, NULL, p->type);
+	kernel_max_pool(stream, &two.in, NULL, NULL, NULL, BATCH, two.x->data, pooled->data,
 			two.which, p->type);
-	kernel_dropout(stream, &draws.kernel, draws.device_order, draws.device_orders, BATCH, each,
+	kernel_dropout(stream, &draws.dropout, draws.device_order, draws.device_orders, BATCH, each,
 		       pooled->data, two.y->data, p->type);
-	kernel_dropout(stream, &draws.kernel, draws.device_order, draws.device_orders, BATCH, each,
+	kernel_dropout(stream, &draws.dropout, draws.device_order, draws.device_orders, BATCH, each,
 		       two.dy->data, slopes->data, p->type);
-	kernel_max_pool_back(stream, &two.pool, BATCH, slopes->data, two.which, pooled->data, 1,
+	kernel_max_pool_back(stream, &two.in, BATCH, slopes->data, two.which, pooled->data, 1,
 			     two.dx->data, NULL, NULL, p->type);
 	array_fetch(one.y);
 	array_fetch(two.y);

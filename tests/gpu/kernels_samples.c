@@ -97,18 +97,11 @@ static float *plain_images(struct job *job)
 
 static struct kernel_images images_new(const struct job *job)
 {
-	const struct net *net = job->net;
 	uint8_t labels[IMAGES];
-	struct kernel_images images = {.channels = net->channels,
-				       .height = net->height,
-				       .width = net->width,
-				       .pad = net->pad,
-				       .flip = net->flip};
+	struct kernel_images images = {.net = *job->net};
 
 	for (uint64_t i = 0; i < IMAGES; i++)
 		labels[i] = (uint8_t)set_label(&job->set, i);
-	memcpy(images.mean, net->mean, sizeof(images.mean));
-	memcpy(images.deviation, net->deviation, sizeof(images.deviation));
 	images.pixels = device_new(IMAGES * job->set.bytes, job->set.pixels);
 	images.labels = device_new(sizeof(labels), labels);
 	return images;

@@ -165,18 +165,18 @@ static bool bit_of(const uint8_t *keep, size_t at)
 /* The fraction of dropped elements is the rate, within five standard deviations. */
 TEST_ROWS(test_rate, rates)
 {
-	struct dropout dropout = {.seed = 1, .epoch = 2, .layer = 3};
+	struct dropout dropout;
 	static uint8_t keep[ORDERS * ELEMENTS / 8];
 	uint64_t orders[ORDERS];
 	double rate = 1 - 1 / rates[_i].scale, all = ORDERS * ELEMENTS, dropped = 0;
 
 	for (uint64_t i = 0; i < ORDERS; i++)
 		orders[i] = i;
-	dropout_set_rate(&dropout, rates[_i].rate);
+	dropout_set(&dropout, rates[_i].rate, 3);
 	ck_assert_uint_eq(dropout.limit, rates[_i].limit);
 	ck_assert_int_eq(dropout.planes, rates[_i].planes);
 	ck_assert_double_eq_tol((double)dropout.scale, rates[_i].scale, 1e-6 * rates[_i].scale);
-	dropout_draw(&dropout, orders, ORDERS, ELEMENTS, keep);
+	dropout_draw(&dropout, 1, 2, orders, ORDERS, ELEMENTS, keep);
 	for (size_t i = 0; i < ORDERS * ELEMENTS; i++)
 		dropped += !bit_of(keep, i);
 	ck_assert_msg(fabs(dropped - all * rate) < 5 * sqrt(all * rate * (1 - rate)) + 1,
@@ -188,15 +188,15 @@ TEST_LOOP(test_alone, 0, 7)
 {
 	static const size_t counts[] = {1, 7, 32, 37, 128, 129, 1000};
 	size_t count = counts[_i];
-	struct dropout dropout = {.seed = 1, .epoch = 2, .layer = 3};
+	struct dropout dropout;
 	uint64_t orders[3] = {5, 1000000007, 6};
 	uint8_t together[3 * 1000 / 8 + 1], alone[1000 / 8 + 1];
 	size_t equal = 0;
 
-	dropout_set_rate(&dropout, 0.25f);
-	dropout_draw(&dropout, orders, 3, count, together);
+	dropout_set(&dropout, 0.25f, 3);
+	dropout_draw(&dropout, 1, 2, orders, 3, count, together);
 	for (size_t i = 0; i < 3; i++) {
-		dropout_draw(&dropout, &orders[i], 1, count, alone);
+		dropout_draw(&dropout, 1, 2, &orders[i], 1, count, alone);
 		for (size_t e = 0; e < count; e++) {
 			ck_assert(bit_of(together, i * count + e) == bit_of(alone, e));
 			equal += bit_of(alone, e) == bit_of(together, e);

@@ -68,10 +68,8 @@ static int create_unit(struct engine *engine, int index, struct ddp_error *error
 		engine->channels = channels;
 	if (op->kind == PROGRAM_MATH)
 		return create_math(engine, index, error);
-	if (op->kind == PROGRAM_DROPOUT) {
-		dropout_set_rate(&unit->dropout, op->node->layer->rate);
-		unit->dropout.layer = (uint32_t)op->layer;
-	}
+	if (op->kind == PROGRAM_DROPOUT)
+		dropout_set(&unit->dropout, op->node->layer->rate, op->layer);
 	if (op->kind == PROGRAM_NORM) {
 		unit->mean = ddp_xcalloc(2 * channels, sizeof(float), "BatchNorm");
 		unit->inverse = unit->mean + channels;

@@ -297,13 +297,11 @@ static int forward_math(const struct engine *engine, int index, size_t count,
 static void drop(struct engine *engine, int index, const struct batch *batch, size_t count)
 {
 	const struct program_op *op = &engine->program->ops[index];
-	struct dropout *dropout = &engine->units[index].dropout;
+	const struct dropout *dropout = &engine->units[index].dropout;
 	size_t elements = engine->program->values[op->output].elements;
 	uint8_t *keep = engine_area(engine, op->keep);
 
-	dropout->seed = batch->seed;
-	dropout->epoch = batch->epoch;
-	dropout_draw(dropout, batch->orders, count, elements, keep);
+	dropout_draw(dropout, batch->seed, batch->epoch, batch->orders, count, elements, keep);
 	engine->kernels->mask(engine_value(engine, op->input), engine_value(engine, op->output),
 			      keep, dropout->scale, count * elements, engine->setup.type);
 }

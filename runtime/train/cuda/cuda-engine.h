@@ -18,7 +18,6 @@
 #include "data.h"
 #include "engine.h"
 #include "layer.h"
-#include "net/dropout.h"
 #include "net/program.h"
 
 /*
@@ -42,7 +41,7 @@ struct unit {
 	bool has_sums;
 	int sums; /* MAX_POOL: the bias parameter whose gradient the pool computes; -1: none */
 	struct kernel_first first;
-	struct kernel_dropout dropout;
+	struct dropout dropout;
 	struct kernel_norm norm;
 	float *statistics; /* NORM: statistics of the batch, on the device */
 };

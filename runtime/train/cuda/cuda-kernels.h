@@ -26,6 +26,8 @@
 #include <stdint.h>
 
 #include "ddp.h"
+#include "net/dropout.h"
+#include "net/graph.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -95,10 +97,7 @@ struct kernel_result {
 /* --- Samples ------------------------------------------------------------------------------------ */
 
 struct kernel_images {
-	int channels, height, width;
-	float mean[4], deviation[4];
-	int pad;
-	bool flip;
+	struct net net;	       /* shape, normalisation and crop of the images */
 	const uint8_t *pixels; /* images of the whole set: N, C, H, W */
 	const uint8_t *labels;
 };
@@ -149,35 +148,23 @@ void kernel_narrow(void *stream, const float *from, void *to, size_t count, enum
 void kernel_widen(void *stream, const void *from, float *to, size_t count, enum ddp_type type);
 
 /*
- * Parameters of a dropout as specified in dropout.h. kernel_dropout() is both the forward and the
- * backward pass, because the mask depends only on the element's position.
+ * Forward and backward pass of a dropout, which are the same because the mask depends only on the
+ * element's position.
  */
-struct kernel_dropout {
-	uint32_t limit;
-	int planes;
-	float scale;
-	uint32_t layer;
-};
-void kernel_dropout(void *stream, const struct kernel_dropout *dropout,
-		    const struct kernel_order *order, const uint64_t *orders, size_t batch,
-		    size_t elements, const void *x, void *y, enum ddp_type type);
+void kernel_dropout(void *stream, const struct dropout *dropout, const struct kernel_order *order,
+		    const uint64_t *orders, size_t batch, size_t elements, const void *x, void *y,
+		    enum ddp_type type);
 
 /* --- Pools -------------------------------------------------------------------------------------- */
 
-struct kernel_pool {
-	int height, width, channels; /* shape of the input */
-	int size;		     /* height and width of a window; divides those of the input */
-};
-
 /*
- * [which] gets the position of the maximum in its window. NaN is larger than all numbers, and the
+ * Max-pool of 2 x 2 windows over inputs of the shape [in], whose height and width are even. [which] gets the position of the maximum in its window. NaN is larger than all numbers, and the
  * first of equal values is the maximum. If [dropout] is not NULL, the results go through that
  * dropout, with the same bits as in a separate call.
  */
-void kernel_max_pool(void *stream, const struct kernel_pool *pool,
-		     const struct kernel_dropout *dropout, const struct kernel_order *order,
-		     const uint64_t *orders, size_t batch, const void *x, void *y, uint8_t *which,
-		     enum ddp_type type);
+void kernel_max_pool(void *stream, const struct graph_shape *in, const struct dropout *dropout,
+		     const struct kernel_order *order, const uint64_t *orders, size_t batch,
+		     const void *x, void *y, uint8_t *which, enum ddp_type type);
 /*
  * Runs the backward pass of up to three operations: a dropout with [scale], the pool, and the ReLU
  * before the pool. [scale] is 1 if there is no dropout. [y] is the result of the dropout or,
@@ -185,10 +172,9 @@ void kernel_max_pool(void *stream, const struct kernel_pool *pool,
  * the maxima where y > 0, and 0 elsewhere. If [sums] is not NULL, it gets the sum of each channel
  * of dx, which is the gradient of a bias. The sums need kernel_sums_bytes() of scratch memory.
  */
-void kernel_max_pool_back(void *stream, const struct kernel_pool *pool, size_t batch,
-			  const void *dy, const uint8_t *which, const void *y, float scale,
-			  void *dx, const struct kernel_scratch *scratch, float *sums,
-			  enum ddp_type type);
+void kernel_max_pool_back(void *stream, const struct graph_shape *in, size_t batch, const void *dy,
+			  const uint8_t *which, const void *y, float scale, void *dx,
+			  const struct kernel_scratch *scratch, float *sums, enum ddp_type type);
 void kernel_average_pool(void *stream, size_t batch, size_t rows, size_t channels, const void *x,
 			 void *y, enum ddp_type type);
 void kernel_average_pool_back(void *stream, size_t batch, size_t rows, size_t channels,

@@ -12,21 +12,6 @@
 
 /* --- Open --------------------------------------------------------------------------------------- */
 
-static struct kernel_images images_of(const struct net *net)
-{
-	struct kernel_images images = {.channels = net->channels,
-				       .height = net->height,
-				       .width = net->width,
-				       .pad = net->pad,
-				       .flip = net->flip};
-
-	for (int i = 0; i < net->channels; i++) {
-		images.mean[i] = net->mean[i];
-		images.deviation[i] = net->deviation[i];
-	}
-	return images;
-}
-
 static uint64_t *orders(struct kernel_step *step)
 {
 	return (void *)(step + 1);
@@ -61,7 +46,7 @@ int data_open(struct data **result, const struct data_setup *setup, struct ddp_e
 
 	data->setup = *setup;
 	data->slot_bytes = (sizeof(*data->step) + setup->batch * sample + 7) / 8 * 8;
-	data->images = images_of(setup->net);
+	data->images.net = *setup->net;
 	data->bytes = (size_t)info->channels * (size_t)info->height * (size_t)info->width;
 	snprintf(what, sizeof(what), "the images of %s", info->title);
 	divide(data, info->samples, &parts);

@@ -284,17 +284,6 @@ static void create_norm(struct engine *engine, const struct program_op *op, stru
 	engine->sync_norm = engine->setup.sync_norm && engine->ranks > 1;
 }
 
-static void create_dropout(const struct program_op *op, struct unit *unit)
-{
-	struct dropout dropout;
-
-	dropout_set_rate(&dropout, op->node->layer->rate);
-	unit->dropout = (struct kernel_dropout){.limit = dropout.limit,
-						.planes = dropout.planes,
-						.scale = dropout.scale,
-						.layer = (uint32_t)op->layer};
-}
-
 /*
  * If a max-pool applies the ReLU mask of a layer, makes the pool also compute the gradient of that
  * layer's bias.
@@ -331,11 +320,12 @@ static int create_units(struct engine *engine, struct ddp_error *error)
 				    "the network");
 	for (int i = 0; i < engine->program->op_count; i++) {
 		const struct program_op *op = &engine->program->ops[i];
+		struct unit *unit = &engine->units[i];
 
 		if (op->kind == PROGRAM_NORM)
-			create_norm(engine, op, &engine->units[i]);
+			create_norm(engine, op, unit);
 		else if (op->kind == PROGRAM_DROPOUT)
-			create_dropout(op, &engine->units[i]);
+			dropout_set(&unit->dropout, op->node->layer->rate, op->layer);
 	}
 	status = cuda_plans_open(engine, error);
 	if (status == 0)

@@ -3,8 +3,8 @@
  * pools.cu - pools, dropout, and max-pools followed by dropout
  *
  * All kernels are bound by memory. Each byte is read and written once. A thread accesses packs of
- * 16 bytes, and adjacent threads access adjacent packs. For a max-pool, a thread reads size x size
- * packs, four of them at the same time. A dropout after the max-pool needs no further memory access
+ * 16 bytes, and adjacent threads access adjacent packs. For a max-pool, a thread reads four packs at
+ * the same time. A dropout after the max-pool needs no further memory access
  * and no further launch. For small batches, the kernels are bound by the launch.
  *
  * Indices have 32 bits, because a division of 64 bits takes five times as long. The engine rejects
@@ -18,30 +18,33 @@
 
 /* --- Windows ---------------------------------------------------------------------------------- */
 
+/* Height and width of a window, and number of its pixels. */
+enum { SIZE = 2, PIXELS = SIZE * SIZE };
+
 /* Position of a thread's window, and the first channel of the thread. */
 struct window {
 	uint32_t channel, row, column, image;
 };
 
 /* Returns the window for result number [place] of an image. */
-static __device__ inline struct window window_of(const struct kernel_pool *pool, uint32_t image,
+static __device__ inline struct window window_of(const struct graph_shape *in, uint32_t image,
 						 uint32_t place)
 {
-	uint32_t channels = (uint32_t)pool->channels, index = place / channels;
-	uint32_t columns = (uint32_t)(pool->width / pool->size);
+	uint32_t channels = (uint32_t)in->channels, index = place / channels;
+	uint32_t columns = (uint32_t)(in->width / SIZE);
 
 	return {place % channels, index / columns, index % columns, image};
 }
 
 /* Returns the offset of the window's pixel in row [y] and column [x]. */
-static __device__ inline size_t window_pixel(const struct kernel_pool *pool,
+static __device__ inline size_t window_pixel(const struct graph_shape *in,
 					     const struct window *window, int y, int x)
 {
-	uint32_t row = window->row * (uint32_t)pool->size + (uint32_t)y;
-	uint32_t column = window->column * (uint32_t)pool->size + (uint32_t)x;
-	size_t line = (size_t)window->image * (size_t)pool->height + row;
+	uint32_t row = window->row * SIZE + (uint32_t)y;
+	uint32_t column = window->column * SIZE + (uint32_t)x;
+	size_t line = (size_t)window->image * (size_t)in->height + row;
 
-	return (line * (size_t)pool->width + column) * (size_t)pool->channels + window->channel;
+	return (line * (size_t)in->width + column) * (size_t)in->channels + window->channel;
 }
 
 /* --- Dropout ------------------------------------------------------------------------------------ */
@@ -59,18 +62,17 @@ template <int V> static constexpr uint32_t GROUPS = LAUNCH_THREADS *V / GROUP;
 
 /* Parameters for drawing the random numbers. Groups of elements are numbered sample by sample. */
 struct draw {
-	struct kernel_dropout dropout;
+	struct dropout dropout;
 	const struct kernel_order *order;
 	const uint64_t *orders;
 	uint32_t samples, elements; /* samples in the batch, and elements per sample */
 	uint32_t groups;	    /* groups per sample */
 };
 
-static inline struct draw draw_of(const struct kernel_dropout *dropout,
-				  const struct kernel_order *order, const uint64_t *orders,
-				  size_t samples, size_t elements)
+static inline struct draw draw_of(const struct dropout *dropout, const struct kernel_order *order,
+				  const uint64_t *orders, size_t samples, size_t elements)
 {
-	const struct kernel_dropout none = {0, 0, 1, 0};
+	const struct dropout none = {0, 0, 1, 0};
 
 	return {dropout ? *dropout : none,
 		order,
@@ -153,9 +155,9 @@ static __global__ void drop(struct draw draw, const T *x, T *y)
 			   }));
 }
 
-void kernel_dropout(void *stream, const struct kernel_dropout *dropout,
-		    const struct kernel_order *order, const uint64_t *orders, size_t batch,
-		    size_t elements, const void *x, void *y, enum ddp_type type)
+void kernel_dropout(void *stream, const struct dropout *dropout, const struct kernel_order *order,
+		    const uint64_t *orders, size_t batch, size_t elements, const void *x, void *y,
+		    enum ddp_type type)
 {
 	struct draw draw = draw_of(dropout, order, orders, batch, elements);
 
@@ -170,21 +172,20 @@ void kernel_dropout(void *stream, const struct kernel_dropout *dropout,
 
 /* NaN counts as larger than all numbers, and the first of equal values is the maximum. */
 template <typename T, int V = PACK<T>>
-static __global__ void max_pool(struct kernel_pool pool, struct draw draw, const T *x, T *y,
+static __global__ void max_pool(struct graph_shape in, struct draw draw, const T *x, T *y,
 				uint8_t *which)
 {
 	struct share share = share_of<V>(&draw);
-	struct window window = window_of(&pool, share.sample, share.place);
+	struct window window = window_of(&in, share.sample, share.place);
 	size_t at = (size_t)share.sample * draw.elements + share.place;
 	pack<uint8_t, V> first = {};
 	float best[V] = {};
-	const int pixels = share.there ? pool.size * pool.size : 0;
+	const int pixels = share.there ? (int)PIXELS : 0;
 	uint32_t bits;
 
 	UNROLL_4
 	for (int k = 0; k < pixels; k++) {
-		pack<T, V> next = pack_load<V>(
-			x + window_pixel(&pool, &window, k / pool.size, k % pool.size));
+		pack<T, V> next = pack_load<V>(x + window_pixel(&in, &window, k / SIZE, k % SIZE));
 
 		UNROLL
 		for (int v = 0; v < V; v++)
@@ -202,19 +203,18 @@ static __global__ void max_pool(struct kernel_pool pool, struct draw draw, const
 	pack_store(which + at, first);
 }
 
-void kernel_max_pool(void *stream, const struct kernel_pool *pool,
-		     const struct kernel_dropout *dropout, const struct kernel_order *order,
-		     const uint64_t *orders, size_t batch, const void *x, void *y, uint8_t *which,
-		     enum ddp_type type)
+void kernel_max_pool(void *stream, const struct graph_shape *in, const struct dropout *dropout,
+		     const struct kernel_order *order, const uint64_t *orders, size_t batch,
+		     const void *x, void *y, uint8_t *which, enum ddp_type type)
 {
-	size_t windows = (size_t)(pool->height / pool->size) * (size_t)(pool->width / pool->size);
-	struct draw draw = draw_of(dropout, order, orders, batch, windows * (size_t)pool->channels);
+	size_t windows = (size_t)(in->height / SIZE) * (size_t)(in->width / SIZE);
+	struct draw draw = draw_of(dropout, order, orders, batch, windows * (size_t)in->channels);
 
 	if (batch * windows == 0)
 		return;
 	WITH_TYPE(type, T,
 		  LAUNCH_BLOCKS((max_pool<T>), draw_blocks(&draw, PACK<T>), LAUNCH_THREADS, stream,
-				*pool, draw, (const T *)x, (T *)y, which))
+				*in, draw, (const T *)x, (T *)y, which))
 }
 
 struct pool_back {
@@ -231,7 +231,7 @@ struct pool_back {
  * is not NULL, all windows of a thread have the same channels, so the thread sums its gradients.
  */
 template <typename T, int V = PACK<T>>
-static __global__ void max_pool_back(struct kernel_pool pool, struct pool_back back,
+static __global__ void max_pool_back(struct graph_shape in, struct pool_back back,
 				     struct partial partial, float *to)
 {
 	float sums[V] = {};
@@ -239,7 +239,7 @@ static __global__ void max_pool_back(struct kernel_pool pool, struct pool_back b
 	for (size_t index = thread_index() * V; index < back.count;
 	     index += (size_t)gridDim.x * blockDim.x * V) {
 		struct window window =
-			window_of(&pool, (uint32_t)index / back.each, (uint32_t)index % back.each);
+			window_of(&in, (uint32_t)index / back.each, (uint32_t)index % back.each);
 		pack<T, V> gradients = pack_load<V>((const T *)back.dy + index), results = {};
 		pack<uint8_t, V> which = pack_load<V>(back.which + index);
 
@@ -251,33 +251,31 @@ static __global__ void max_pool_back(struct kernel_pool pool, struct pool_back b
 		UNROLL
 		for (int v = 0; v < V; v++)
 			sums[v] += gradients[v];
-		for (int k = 0; k < pool.size * pool.size; k++) {
-			int y = k / pool.size, x = k % pool.size;
+		for (int k = 0; k < PIXELS; k++) {
 			pack<T, V> out = gradients;
 
 			UNROLL
 			for (int v = 0; v < V; v++)
 				if (which.numbers[v] != k)
 					store(out.numbers + v, 0);
-			pack_store((T *)back.dx + window_pixel(&pool, &window, y, x), out);
+			pack_store((T *)back.dx + window_pixel(&in, &window, k / SIZE, k % SIZE),
+				   out);
 		}
 	}
 	if (!to)
 		return;
-	partial_block(sums, (unsigned)pool.channels / V, [&](unsigned v, unsigned lane, float sum) {
+	partial_block(sums, (unsigned)in.channels / V, [&](unsigned v, unsigned lane, float sum) {
 		partial.rows[blockIdx.x * partial.columns + lane * V + v] = sum;
 	});
 	partial_sums(&partial, blockIdx.x, to);
 }
 
-void kernel_max_pool_back(void *stream, const struct kernel_pool *pool, size_t batch,
-			  const void *dy, const uint8_t *which, const void *y, float scale,
-			  void *dx, const struct kernel_scratch *scratch, float *sums,
-			  enum ddp_type type)
+void kernel_max_pool_back(void *stream, const struct graph_shape *in, size_t batch, const void *dy,
+			  const uint8_t *which, const void *y, float scale, void *dx,
+			  const struct kernel_scratch *scratch, float *sums, enum ddp_type type)
 {
-	size_t channels = (size_t)pool->channels, pack = (size_t)pack_count(type);
-	size_t each =
-		(size_t)(pool->height / pool->size) * (size_t)(pool->width / pool->size) * channels;
+	size_t channels = (size_t)in->channels, pack = (size_t)pack_count(type);
+	size_t each = (size_t)(in->height / SIZE) * (size_t)(in->width / SIZE) * channels;
 	struct pool_back back = {(uint32_t)each, batch * each, dy, y, which, scale, dx};
 	size_t blocks = launch_blocks(back.count / pack);
 	bool here = sums && LAUNCH_THREADS % (channels / pack) == 0;
@@ -287,10 +285,10 @@ void kernel_max_pool_back(void *stream, const struct kernel_pool *pool, size_t b
 	if (here)
 		partial = partial_of(scratch, (unsigned)blocks, channels, 1);
 	WITH_TYPE(type, T,
-		  LAUNCH_BLOCKS((max_pool_back<T>), blocks, LAUNCH_THREADS, stream, *pool, back,
+		  LAUNCH_BLOCKS((max_pool_back<T>), blocks, LAUNCH_THREADS, stream, *in, back,
 				partial, here ? sums : NULL))
 	if (sums && !here)
-		kernel_column_sums(stream, dx, batch * (size_t)pool->height * (size_t)pool->width,
+		kernel_column_sums(stream, dx, batch * (size_t)in->height * (size_t)in->width,
 				   channels, scratch, sums, type);
 }
 

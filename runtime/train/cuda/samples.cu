@@ -14,24 +14,19 @@
 #include "philox.cuh"
 
 /* The crop that batch_crop() computes. */
-struct crop {
-	int top, left;
-	bool mirrored;
-};
-
-static __device__ inline struct crop crop_of(const struct kernel_images *images,
-					     const struct kernel_order *order, uint64_t place)
+static __device__ inline struct batch_crop crop_of(const struct net *net,
+						   const struct kernel_order *order, uint64_t place)
 {
-	uint32_t places = 2 * (uint32_t)images->pad + 1;
-	struct crop crop = {0, 0, false};
+	uint32_t places = 2 * (uint32_t)net->pad + 1;
+	struct batch_crop crop = {0, 0, false};
 	struct philox_words random;
 
-	if (!order->augment || (images->pad == 0 && !images->flip))
+	if (!order->augment || (net->pad == 0 && !net->flip))
 		return crop;
 	random = philox_random(order->seed, order->epoch, place, BATCH_LAYER_CROP, 0);
-	crop.top = (int)__umulhi(random.words[0], places) - images->pad;
-	crop.left = (int)__umulhi(random.words[1], places) - images->pad;
-	crop.mirrored = images->flip && random.words[2] >> 31;
+	crop.top = (int)__umulhi(random.words[0], places) - net->pad;
+	crop.left = (int)__umulhi(random.words[1], places) - net->pad;
+	crop.mirrored = net->flip && random.words[2] >> 31;
 	return crop;
 }
 
@@ -40,20 +35,20 @@ struct spot {
 	int row, column, channel;
 };
 
-static __device__ inline struct spot spot_of(const struct kernel_images *images, uint32_t element)
+static __device__ inline struct spot spot_of(const struct net *net, uint32_t element)
 {
-	uint32_t channels = (uint32_t)images->channels, width = (uint32_t)images->width;
+	uint32_t channels = (uint32_t)net->channels, width = (uint32_t)net->width;
 	uint32_t pixel = element / channels;
 
 	return {(int)(pixel / width), (int)(pixel % width), (int)(element % channels)};
 }
 
-static __device__ inline struct spot spot_next(const struct kernel_images *images, struct spot spot)
+static __device__ inline struct spot spot_next(const struct net *net, struct spot spot)
 {
-	if (++spot.channel < images->channels)
+	if (++spot.channel < net->channels)
 		return spot;
 	spot.channel = 0;
-	if (++spot.column < images->width)
+	if (++spot.column < net->width)
 		return spot;
 	spot.column = 0;
 	spot.row++;
@@ -61,15 +56,15 @@ static __device__ inline struct spot spot_next(const struct kernel_images *image
 }
 
 /* The pixel at [spot] after the crop; black outside of the image. */
-static __device__ inline uint8_t pixel_of(const struct kernel_images *images, const uint8_t *image,
-					  struct crop crop, struct spot spot)
+static __device__ inline uint8_t pixel_of(const struct net *net, const uint8_t *image,
+					  struct batch_crop crop, struct spot spot)
 {
-	int column = crop.mirrored ? images->width - 1 - spot.column : spot.column;
+	int column = crop.mirrored ? net->width - 1 - spot.column : spot.column;
 	int x = column + crop.left, y = spot.row + crop.top;
 
-	if (x < 0 || x >= images->width || y < 0 || y >= images->height)
+	if (x < 0 || x >= net->width || y < 0 || y >= net->height)
 		return 0;
-	return image[(spot.channel * images->height + y) * images->width + x];
+	return image[(spot.channel * net->height + y) * net->width + x];
 }
 
 /* Selects a value without indexing: the compiler would copy an indexed argument array to memory. */
@@ -83,13 +78,12 @@ static __device__ inline float channel_of(const float values[4], int channel)
  * Normalises a pixel with two divisions and one difference, each rounded as on the host and in
  * torchvision.
  */
-static __device__ inline float level_of(const struct kernel_images *images, uint8_t pixel,
-					int channel)
+static __device__ inline float level_of(const struct net *net, uint8_t pixel, int channel)
 {
 	float level = __fdiv_rn((float)pixel, 255.0f);
 
-	level = __fsub_rn(level, channel_of(images->mean, channel));
-	return __fdiv_rn(level, channel_of(images->deviation, channel));
+	level = __fsub_rn(level, channel_of(net->mean, channel));
+	return __fdiv_rn(level, channel_of(net->deviation, channel));
 }
 
 /* Samples of a batch, and where to write them. An image has [packs] packs of elements. */
@@ -114,8 +108,9 @@ static __global__ void gather(struct kernel_images images, struct kernel_step *s
 	bool there = sample < memory.batch && sample < step->order.count;
 	uint32_t image = there ? memory.indices[sample] : 0;
 	const uint8_t *pixels = images.pixels + (size_t)image * memory.packs * V;
-	struct spot spot = spot_of(&images, element);
-	struct crop crop = {0, 0, false};
+	const struct net *net = &images.net;
+	struct spot spot = spot_of(net, element);
+	struct batch_crop crop = {0, 0, false};
 	uint8_t bytes[V];
 	int channels[V];
 
@@ -124,14 +119,14 @@ static __global__ void gather(struct kernel_images images, struct kernel_step *s
 	if (sample >= memory.batch)
 		return;
 	if (there)
-		crop = crop_of(&images, &step->order, memory.orders[sample]);
+		crop = crop_of(net, &step->order, memory.orders[sample]);
 	UNROLL
-	for (int v = 0; v < V; v++, spot = spot_next(&images, spot)) {
+	for (int v = 0; v < V; v++, spot = spot_next(net, spot)) {
 		channels[v] = spot.channel;
-		bytes[v] = there ? pixel_of(&images, pixels, crop, spot) : 0;
+		bytes[v] = there ? pixel_of(net, pixels, crop, spot) : 0;
 	}
 	pack_store((T *)memory.x + (size_t)index * V,
-		   pack_of<T, V>([&](int v) { return level_of(&images, bytes[v], channels[v]); }));
+		   pack_of<T, V>([&](int v) { return level_of(net, bytes[v], channels[v]); }));
 	if (element == 0)
 		memory.labels[sample] = there ? images.labels[image] : 0;
 }
@@ -140,7 +135,8 @@ void kernel_gather(void *stream, const struct kernel_images *images, struct kern
 		   const uint32_t *indices, const uint64_t *orders, size_t batch, void *x,
 		   int32_t *labels, enum ddp_type type)
 {
-	size_t elements = (size_t)images->channels * (size_t)images->height * (size_t)images->width;
+	const struct net *net = &images->net;
+	size_t elements = (size_t)net->channels * (size_t)net->height * (size_t)net->width;
 	struct batch_memory memory = {
 		indices, orders,	  x,
 		labels,	 (uint32_t)batch, (uint32_t)(elements / (size_t)pack_count(type))};

@@ -368,19 +368,12 @@ static int math_backward(const struct walk *at, struct ddp_error *error)
 
 /* --- Pools and dropout -------------------------------------------------------------------------- */
 
-static struct kernel_pool pool_of(const struct walk *at)
-{
-	return (struct kernel_pool){at->in.height, at->in.width, at->in.channels,
-				    at->op->node->layer->size};
-}
-
 /* Runs the forward pass of a max-pool. In training, this includes a dropout after the pool. */
 static void max_pool_forward(const struct walk *at)
 {
 	bool drops = at->op->dropout != PROGRAM_NONE && at->engine->mode == PROGRAM_TRAIN;
-	struct kernel_pool pool = pool_of(at);
 
-	kernel_max_pool(at->stream, &pool,
+	kernel_max_pool(at->stream, &at->in,
 			drops ? &at->engine->units[at->op->dropout].dropout : NULL, at->order,
 			at->orders, at->batch, at->x, at->y, cuda_area(at->engine, at->op->which),
 			at->type);
@@ -389,9 +382,8 @@ static void max_pool_forward(const struct walk *at)
 static void max_pool_backward(const struct walk *at)
 {
 	bool drops = at->op->dropout != PROGRAM_NONE;
-	struct kernel_pool pool = pool_of(at);
 
-	kernel_max_pool_back(at->stream, &pool, at->batch, at->dy,
+	kernel_max_pool_back(at->stream, &at->in, at->batch, at->dy,
 			     cuda_area(at->engine, at->op->which), at->op->masks ? at->y : NULL,
 			     drops ? at->engine->units[at->op->dropout].dropout.scale : 1, at->dx,
 			     &at->scratch, parameter_gradient(at->engine, at->unit->sums),

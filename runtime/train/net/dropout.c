@@ -9,7 +9,7 @@
 
 enum { DIGITS = 16, GROUP = 128, WORDS = GROUP / 32 };
 
-void dropout_set_rate(struct dropout *dropout, float rate)
+void dropout_set(struct dropout *dropout, float rate, int layer)
 {
 	uint32_t whole = 1u << DIGITS;
 	uint32_t limit = (uint32_t)((double)rate * whole + 0.5);
@@ -23,14 +23,15 @@ void dropout_set_rate(struct dropout *dropout, float rate)
 	for (; limit % 2 == 0; limit /= 2)
 		dropout->planes--;
 	dropout->limit = limit;
+	dropout->layer = (uint32_t)layer;
 }
 
 /*
  * Draws the mask of 128 elements. The planes are read from the last digit to the first. A bit of
  * [less] says whether the random digits of an element read so far are below those of the limit.
  */
-static void draw_group(const struct dropout *dropout, uint64_t order, uint32_t group,
-		       uint32_t keep[WORDS])
+static void draw_group(const struct dropout *dropout, uint64_t seed, uint64_t epoch, uint64_t order,
+		       uint32_t group, uint32_t keep[WORDS])
 {
 	uint32_t less[WORDS] = {0};
 
@@ -38,7 +39,7 @@ static void draw_group(const struct dropout *dropout, uint64_t order, uint32_t g
 		bool one = dropout->limit >> (dropout->planes - 1 - p) & 1;
 		uint32_t bits[WORDS];
 
-		ddp_random(dropout->seed, dropout->epoch, order, dropout->layer,
+		ddp_random(seed, epoch, order, dropout->layer,
 			   group * (uint32_t)dropout->planes + (uint32_t)p, bits);
 		for (int w = 0; w < WORDS; w++)
 			less[w] = one ? ~bits[w] | less[w] : ~bits[w] & less[w];
@@ -60,13 +61,13 @@ static void append(uint8_t *keep, size_t at, uint32_t bits, size_t count)
 		keep[byte] |= (uint8_t)shifted;
 }
 
-static void draw_sample(const struct dropout *dropout, uint64_t order, size_t count, size_t at,
-			uint8_t *keep)
+static void draw_sample(const struct dropout *dropout, uint64_t seed, uint64_t epoch,
+			uint64_t order, size_t count, size_t at, uint8_t *keep)
 {
 	for (size_t e = 0; e < count; e += GROUP) {
 		uint32_t words[WORDS];
 
-		draw_group(dropout, order, (uint32_t)(e / GROUP), words);
+		draw_group(dropout, seed, epoch, order, (uint32_t)(e / GROUP), words);
 		for (size_t w = 0; w < WORDS && e + w * 32 < count; w++) {
 			size_t left = count - e - w * 32;
 
@@ -75,10 +76,10 @@ static void draw_sample(const struct dropout *dropout, uint64_t order, size_t co
 	}
 }
 
-void dropout_draw(const struct dropout *dropout, const uint64_t *orders, size_t samples,
-		  size_t count, uint8_t *keep)
+void dropout_draw(const struct dropout *dropout, uint64_t seed, uint64_t epoch,
+		  const uint64_t *orders, size_t samples, size_t count, uint8_t *keep)
 {
 	memset(keep, 0, (samples * count + 7) / 8);
 	for (size_t i = 0; i < samples; i++)
-		draw_sample(dropout, orders[i], count, i * count, keep);
+		draw_sample(dropout, seed, epoch, orders[i], count, i * count, keep);
 }

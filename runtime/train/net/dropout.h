@@ -28,19 +28,18 @@ struct dropout {
 	uint32_t limit; /* t */
 	int planes;	/* d */
 	float scale;	/* 1 / (1 - rate), where rate is the rounded rate */
-	uint64_t seed, epoch;
 	uint32_t layer;
 };
 
-/* Sets [limit], [planes] and [scale] for [rate], which must be between 0 and 1. */
-void dropout_set_rate(struct dropout *dropout, float rate);
+/* Sets [dropout] for a [rate] between 0 and 1, and for the node with number [layer]. */
+void dropout_set(struct dropout *dropout, float rate, int layer);
 
 /*
  * Draws the masks for [count] elements of each sample in [orders]. The bit of element e of sample i
  * is bit k % 8 of byte k / 8, where k = i x count + e. The bit is 1 if the element is kept. Bits
  * after the last element are 0.
  */
-void dropout_draw(const struct dropout *dropout, const uint64_t *orders, size_t samples,
-		  size_t count, uint8_t *keep);
+void dropout_draw(const struct dropout *dropout, uint64_t seed, uint64_t epoch,
+		  const uint64_t *orders, size_t samples, size_t count, uint8_t *keep);
 
 #endif /* TRAIN_DROPOUT_H */
