@@ -48,7 +48,11 @@ void ddp_arrival_keep_last_world(struct ddp_arrival *all, int size)
 			all[rank] = (struct ddp_arrival){0};
 }
 
-const struct ddp_arrival *ddp_arrival_compare(struct ddp_arrival *all, int size)
+/*
+ * Sets [missing] of all ranks. Returns a rank that waits in the furthest collective, or NULL if no
+ * rank waits.
+ */
+static const struct ddp_arrival *compare(struct ddp_arrival *all, int size)
 {
 	const struct ddp_arrival *most = NULL;
 	bool has_silent = false;
@@ -120,7 +124,7 @@ static int find_other(const struct ddp_arrival *all, int size, const struct ddp_
 
 void ddp_arrival_describe(struct ddp_arrival *all, int size, char *text, size_t capacity)
 {
-	const struct ddp_arrival *most = ddp_arrival_compare(all, size);
+	const struct ddp_arrival *most = compare(all, size);
 	char names[256];
 	int count, other;
 

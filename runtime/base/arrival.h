@@ -19,7 +19,7 @@ struct ddp_arrival {
 	uint64_t world;	   /* number of the world, larger for later worlds; 0 if unknown */
 	uint64_t sequence; /* number of the last collective, or 0 if there was none */
 	bool waits;	   /* the last collective had not ended successfully */
-	/* the rank did not reach the last collective; set by ddp_arrival_compare() */
+	/* the rank did not reach the last collective; set by ddp_arrival_describe() */
 	bool missing;
 	bool outside; /* the comparison ignores this rank */
 	long pid;
@@ -41,16 +41,10 @@ void ddp_arrival_keep_last_world(struct ddp_arrival *all, int size);
 
 /*
  * Find the furthest collective in which a rank waits, and set [missing] for the ranks that did not
- * reach it. If some ranks have no record, exactly these ranks are missing, since a rank in an
- * earlier collective may only be waiting for them. If all ranks have a record, the ranks in earlier
- * collectives are missing.
- * Returns a rank that waits in the furthest collective, or NULL if no rank waits.
- */
-const struct ddp_arrival *ddp_arrival_compare(struct ddp_arrival *all, int size);
-
-/*
- * Call ddp_arrival_compare(), and describe the result in [text]: "did not arrive in #17 all-reduce
- * 1000 F32 sum: rank 2". If all ranks have reached that collective, but with different operations
+ * reach it. Describe the result in [text]: "did not arrive in #17 all-reduce 1000 F32 sum: rank 2".
+ * If some ranks have no record, exactly these ranks are missing, since a rank in an earlier
+ * collective may only be waiting for them. If all ranks have a record, the ranks in earlier
+ * collectives are missing. If all ranks have reached that collective, but with different operations
  * (the second word of ddp_arrival.last), the text names two such ranks.
  */
 void ddp_arrival_describe(struct ddp_arrival *all, int size, char *text, size_t capacity);

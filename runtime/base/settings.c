@@ -23,23 +23,19 @@ const char *ddp_getenv(const char *name, ...)
 	return value && *value ? value : NULL;
 }
 
-const struct ddp_setting_info *ddp_setting_info(enum ddp_setting setting)
-{
-	static const struct ddp_setting_info table[DDP_SETTING_COUNT] = {
-#define DDP_SETTING(name, value, text) {#name, value, text},
+static const struct {
+	const char *name, *value;
+} settings[DDP_SETTING_COUNT] = {
+#define DDP_SETTING(name, value, text) {#name, value},
 #include "settings.def"
 #undef DDP_SETTING
-	};
-
-	return &table[setting];
-}
+};
 
 const char *ddp_setting_get(enum ddp_setting setting)
 {
-	const struct ddp_setting_info *info = ddp_setting_info(setting);
-	const char *value = ddp_getenv(info->name, NULL);
+	const char *value = ddp_getenv(settings[setting].name, NULL);
 
-	return value ? value : info->value;
+	return value ? value : settings[setting].value;
 }
 
 /* Parse a decimal number. The decimal point is always ".", also if the locale has another. */
@@ -65,7 +61,7 @@ int ddp_setting_seconds(enum ddp_setting setting, double *seconds, struct ddp_er
 	if (!read_decimal(text, &value) || !(value > 0) || value > 1e9)
 		return ddp_error_set(error, DDP_ERR_ENVIRONMENT,
 				     "%s=%s is not a number of seconds above 0",
-				     ddp_setting_info(setting)->name, text);
+				     settings[setting].name, text);
 	*seconds = value;
 	return 0;
 }
@@ -90,5 +86,5 @@ int ddp_setting_word(enum ddp_setting setting, const char *const *words, int *in
 						 i ? ", " : "", words[i]);
 	}
 	return ddp_error_set(error, DDP_ERR_ENVIRONMENT, "%s=%s is not one of %s",
-			     ddp_setting_info(setting)->name, text, list);
+			     settings[setting].name, text, list);
 }

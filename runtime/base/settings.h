@@ -12,18 +12,11 @@ enum ddp_setting {
 	DDP_SETTING_COUNT
 };
 
-struct ddp_setting_info {
-	const char *name, *value, *text;
-};
-
 /*
  * Returns the value of the first variable in the NULL-terminated list [name], ... that is set and
  * not empty. Returns NULL if there is none.
  */
 const char *ddp_getenv(const char *name, ...) __attribute__((sentinel));
-
-/* Returns the row of [setting] in the table of settings: name, default and text. */
-const struct ddp_setting_info *ddp_setting_info(enum ddp_setting setting);
 
 /*
  * Returns the value of [setting] in the environment. If it is missing or empty, returns the

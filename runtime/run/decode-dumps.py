@@ -197,7 +197,7 @@ class Dumps:
         """Returns 3: a rank did not arrive in a collective, and waits in no group; 2: the ranks that did not arrive wait in
         another group; 1: all ranks arrived; 0: no rank waits.
 
-        ddp_arrival_compare() uses the same rule to find ranks that did not arrive.
+        ddp_arrival_describe() uses the same rule to find ranks that did not arrive.
         """
         furthest = max((arrival["sequence"] for arrival in arrivals if arrival.get("waits")), default=None)
         if furthest is None:
