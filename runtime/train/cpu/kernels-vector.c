@@ -246,8 +246,8 @@ INLINE void max_pool_all(const void *x, void *y, uint8_t *which, size_t images, 
 	size_t row = width * channels, to = 0;
 
 	for (size_t i = 0; i < images; i++)
-		for (size_t h = 0; h + 1 < height; h += 2)
-			for (size_t w = 0; w + 1 < width; w += 2, to += channels)
+		for (size_t h = 0; h < height; h += 2)
+			for (size_t w = 0; w < width; w += 2, to += channels)
 				max_window(x, (i * height + h) * row + w * channels, row, channels,
 					   y, to, which, half);
 }
@@ -280,11 +280,9 @@ INLINE void max_pool_back_all(const void *dy, const uint8_t *which, void *dx, si
 {
 	size_t row = width * channels, from = 0;
 
-	if (height % 2 || width % 2)
-		memset(dx, 0, images * height * row * (half ? 2 : 4));
 	for (size_t i = 0; i < images; i++)
-		for (size_t h = 0; h + 1 < height; h += 2)
-			for (size_t w = 0; w + 1 < width; w += 2, from += channels)
+		for (size_t h = 0; h < height; h += 2)
+			for (size_t w = 0; w < width; w += 2, from += channels)
 				max_window_back(dy, from, which, dx,
 						(i * height + h) * row + w * channels, row,
 						channels, half);

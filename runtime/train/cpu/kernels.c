@@ -38,12 +38,11 @@ static void *list_memory(size_t count, size_t size)
 	return ddp_xaligned(count * size, "a list of gradients");
 }
 
-static void list_place(struct kernel_list *list, const struct kernel_window *window, size_t images)
+static void list_place(struct kernel_list *list, const struct kernel_window *window)
 {
 	size_t row = (size_t)window->width * (size_t)window->in * sizeof(float);
 	size_t fit = BAND / row;
 
-	list->images = images;
 	list->rows = (size_t)(window->height - 2) / 2;
 	list->columns = (size_t)(window->width - 2) / 2;
 	list->pitch = KERNEL_WHOLE(window->out);
@@ -58,7 +57,7 @@ struct kernel_list *kernel_list_create(const struct kernel_window *window, size_
 	struct kernel_list *list = ddp_xcalloc(1, sizeof(*list), "a list of gradients");
 	size_t pixels;
 
-	list_place(list, window, images);
+	list_place(list, window);
 	pixels = images * list->rows * list->columns;
 	list->values = list_memory(pixels * list->pitch, sizeof(*list->values));
 	list->bits = list_memory(pixels * list->words * 4, sizeof(*list->bits));

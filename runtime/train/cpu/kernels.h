@@ -37,7 +37,6 @@ enum { KERNEL_WORD = 64 };
  * its gradient belongs. A list must be made and read by kernels of the same instruction set.
  */
 struct kernel_list {
-	size_t images; /* capacity in images */
 	size_t rows, columns, pitch, words;
 	float *values;
 	uint64_t *bits;
@@ -70,10 +69,9 @@ struct kernels {
 	const char *name;
 
 	/*
-	 * Max-pooling with 2 x 2 windows and stride 2 of [images] x height x width x channels. An
-	 * odd last row or column is ignored. [which] is the position of each maximum in its window,
-	 * 0 to 3. As in PyTorch, NaN is larger than all numbers, and the first of equal values is
-	 * the maximum.
+	 * Max-pooling with 2 x 2 windows and stride 2 of [images] x height x width x channels, with
+	 * even height and width. [which] is the position of each maximum in its window, 0 to 3. As
+	 * in PyTorch, NaN is larger than all numbers, and the first of equal values is the maximum.
 	 */
 	void (*max_pool)(const void *x, void *y, uint8_t *which, size_t images, int height,
 			 int width, int channels, enum ddp_type type);

@@ -25,7 +25,6 @@ static int add_parameter(struct graph *graph, int node, const char *suffix, enum
 	snprintf(parameter->name, sizeof(parameter->name), "%s%s", graph->nodes[node].layer->name,
 		 suffix);
 	parameter->role = role;
-	parameter->node = node;
 	parameter->dimensions = dimensions;
 	parameter->count = 1;
 	for (int i = 0; i < dimensions; i++) {
@@ -51,7 +50,6 @@ static int add_buffer(struct graph *graph, int node, const char *suffix, int cou
 
 	snprintf(buffer->name, sizeof(buffer->name), "%s%s", graph->nodes[node].layer->name,
 		 suffix);
-	buffer->node = node;
 	buffer->count = (size_t)count;
 	buffer->initial = initial;
 	return (int)graph->buffer_count++;
@@ -77,7 +75,7 @@ static bool place_conv(struct graph *graph, size_t i)
 	node->out.height = (height - layer->size) / layer->stride + 1;
 	node->out.width = (width - layer->size) / layer->stride + 1;
 	node->out.channels = layer->outputs;
-	node->weight = add_parameter(graph, (int)i, ".weight", GRAPH_CONV_WEIGHT, 4, shape, fan);
+	node->weight = add_parameter(graph, (int)i, ".weight", GRAPH_WEIGHT, 4, shape, fan);
 	if (layer->bias)
 		node->bias = add_vector(graph, (int)i, ".bias", GRAPH_BIAS, layer->outputs, fan);
 	return true;
@@ -90,8 +88,7 @@ static bool place_dense(struct graph *graph, size_t i)
 	const int64_t shape[2] = {layer->outputs, (int64_t)graph_size(node->in)};
 
 	node->out = (struct graph_shape){1, 1, layer->outputs};
-	node->weight =
-		add_parameter(graph, (int)i, ".weight", GRAPH_DENSE_WEIGHT, 2, shape, node->in);
+	node->weight = add_parameter(graph, (int)i, ".weight", GRAPH_WEIGHT, 2, shape, node->in);
 	if (layer->bias)
 		node->bias =
 			add_vector(graph, (int)i, ".bias", GRAPH_BIAS, layer->outputs, node->in);

@@ -28,14 +28,13 @@ struct graph_node {
 	int mean, variance; /* indices of NORM's buffers; -1: none */
 };
 
-enum graph_role { GRAPH_CONV_WEIGHT, GRAPH_DENSE_WEIGHT, GRAPH_BIAS, GRAPH_SCALE, GRAPH_SHIFT };
+enum graph_role { GRAPH_WEIGHT, GRAPH_BIAS, GRAPH_SCALE, GRAPH_SHIFT };
 
 #define GRAPH_NAME 64
 
 struct graph_parameter {
 	char name[GRAPH_NAME]; /* "conv1.weight" */
 	enum graph_role role;
-	int node;
 	int dimensions;
 	int64_t shape[4]; /* shape in PyTorch's order */
 	size_t count;
@@ -46,7 +45,6 @@ struct graph_parameter {
 /* Running statistics of a NORM layer. They are updated without gradients. */
 struct graph_buffer {
 	char name[GRAPH_NAME]; /* "bn1.running_mean" */
-	int node;
 	size_t count;
 	float initial;
 };

@@ -225,8 +225,7 @@ static void draw_parameter(const struct graph_parameter *parameter, struct ddp_m
 	size_t fan = graph_size(parameter->fan);
 
 	switch (parameter->role) {
-	case GRAPH_CONV_WEIGHT:
-	case GRAPH_DENSE_WEIGHT:
+	case GRAPH_WEIGHT:
 		draw(random, weight_bound(fan), to, parameter->count);
 		break;
 	case GRAPH_BIAS:

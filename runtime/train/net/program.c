@@ -223,14 +223,12 @@ static void find_pools(struct program *program, size_t cache)
 	}
 }
 
-static bool can_list(const struct program *program, const struct program_op *op,
-		     const struct program_options *options)
+static bool can_list(const struct program_op *op, const struct program_options *options)
 {
 	const struct net_layer *layer = op->node->layer;
 
 	return op->pool != PROGRAM_NONE && op->relu && layer->kind == NET_CONV &&
-	       layer->stride <= 1 && layer->pad == 0 && program->type != DDP_F16 &&
-	       program->ops[op->pool].node->layer->size == 2 && options->has_list(op->node);
+	       layer->stride <= 1 && layer->pad == 0 && options->has_list(op->node);
 }
 
 static void make_list(struct program *program, struct program_op *op)
@@ -261,7 +259,7 @@ static void find_lists(struct program *program, const struct program_options *op
 	for (int i = 0; i < program->op_count; i++) {
 		struct program_op *op = &program->ops[i];
 
-		if (can_list(program, op, options))
+		if (can_list(op, options))
 			make_list(program, op);
 	}
 	for (int i = 0; i < program->op_count; i++) {
