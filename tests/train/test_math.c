@@ -372,6 +372,10 @@ static void check_all(struct math_layer *layer, const struct trial *trial, size_
 
 		if (pass == MATH_BACK_DATA && trial->row->first)
 			continue;
+		if (!math->algorithms) {
+			checks[pass](layer, trial, count, EXACT);
+			continue;
+		}
 		ck_assert_int_ge(math->algorithms(layer, pass), 1);
 		for (int i = math->algorithms(layer, pass) - 1; i >= 0; i--) {
 			const char *name = math->algorithm(layer, pass, i);
@@ -387,7 +391,7 @@ static void check_all(struct math_layer *layer, const struct trial *trial, size_
 static bool has(const struct math *math, enum ddp_type type)
 {
 	struct ddp_error error = {0};
-	bool it = math->has(type, &error);
+	bool it = !math->has || math->has(type, &error);
 
 	ck_assert_msg(it || error.text[0], "refused without a reason");
 	return it;

@@ -49,7 +49,7 @@ static int create_math(struct engine *engine, int index, struct ddp_error *error
 	int status = engine->math->create(&unit->math, &options, error);
 
 	unit->window = engine_window(op->node);
-	if (status == 0 && !engine->setup.exact)
+	if (status == 0 && !engine->setup.exact && engine->math->choose)
 		engine_choose(engine, op, unit->math);
 	if (op->listed)
 		unit->list = kernel_list_create(&unit->window, engine->setup.batch);
@@ -216,7 +216,9 @@ static int check(const struct engine *engine, struct ddp_error *error)
 		return ddp_error_set(
 			error, DDP_ERR_UNSUPPORTED,
 			"--amp=tf32 needs a GPU. Use --amp=bf16 or --amp=off on CPUs.");
-	return engine->math->has(engine->setup.type, error) ? 0 : DDP_ERR_UNSUPPORTED;
+	if (engine->math->has && !engine->math->has(engine->setup.type, error))
+		return DDP_ERR_UNSUPPORTED;
+	return 0;
 }
 
 static void describe(struct engine *engine)
@@ -296,15 +298,10 @@ static int cpu_open(struct engine **engine, const struct engine_setup *setup,
 
 /* --- Step -------------------------------------------------------------------------------------- */
 
-static const struct net *net_of(const struct engine *engine)
-{
-	return engine->setup.model->graph->net;
-}
-
 static void read_batch(struct engine *engine, struct set *set, const struct batch *batch)
 {
-	batch_images(net_of(engine), set, batch, engine_value(engine, PROGRAM_IMAGE),
-		     engine->setup.type);
+	batch_images(engine->setup.model->graph->net, set, batch,
+		     engine_value(engine, PROGRAM_IMAGE), engine->setup.type);
 	batch_labels(set, batch, engine_area(engine, engine->program->labels));
 }
 
@@ -436,7 +433,7 @@ static int cpu_step(struct engine *engine, const struct batch *batch, size_t glo
 		engine->part = i;
 		status = pass(engine, &part, global, stop, error);
 		part.indices += part.count;
-		part.orders += part.orders ? part.count : 0;
+		part.orders += part.count;
 	}
 	if (status == 0) {
 		read_step_vector(engine, done);
@@ -479,7 +476,7 @@ static int cpu_evaluate(struct engine *engine, const struct batch *batch,
 
 		part.count = (batch->count - done + pieces - i - 1) / (pieces - i);
 		part.indices += done;
-		part.orders += batch->orders ? done : 0;
+		part.orders += done;
 		status = evaluate_piece(engine, &part, evaluation, error);
 		done += part.count;
 	}

@@ -396,44 +396,11 @@ static const char *plain_describe(void)
 	return "plain C";
 }
 
-static bool plain_has(enum ddp_type type, struct ddp_error *error)
-{
-	(void)type;
-	(void)error;
-	return true;
-}
-
-static int plain_algorithms(const struct math_layer *layer, enum math_pass pass)
-{
-	(void)layer;
-	(void)pass;
-	return 1;
-}
-
-static const char *plain_algorithm(const struct math_layer *layer, enum math_pass pass, int number)
-{
-	(void)layer;
-	(void)pass;
-	(void)number;
-	return "direct";
-}
-
-static void plain_choose(struct math_layer *layer, enum math_pass pass, int number)
-{
-	(void)layer;
-	(void)pass;
-	(void)number;
-}
-
 const struct math math_plain = {
 	.head = {DDP_MODULE_MAGIC, MATH_VERSION, sizeof(struct math), "math", "plain",
 		 PACKAGE_VERSION},
 	.describe = plain_describe,
-	.has = plain_has,
 	.create = plain_create,
-	.algorithms = plain_algorithms,
-	.algorithm = plain_algorithm,
-	.choose = plain_choose,
 	.load = plain_load,
 	.forward = plain_forward,
 	.back_data = plain_back_data,

@@ -46,7 +46,7 @@ struct math {
 
 	/*
 	 * Whether the library is fast with activations of [type], DDP_F32 or DDP_BF16, on this CPU.
-	 * If it is not, [error] has the reason.
+	 * If it is not, [error] has the reason. NULL: all types are equally fast.
 	 */
 	bool (*has)(enum ddp_type type, struct ddp_error *error);
 
@@ -60,7 +60,8 @@ struct math {
 	/*
 	 * algorithms() returns the number of algorithms for [pass], at least 1. algorithm() returns
 	 * the name of algorithm [number] ("direct", "winograd"). choose() selects an algorithm.
-	 * Algorithm 0 is exact, and is selected initially.
+	 * Algorithm 0 is exact, and is selected initially. All three are NULL if the library has
+	 * only one algorithm.
 	 */
 	int (*algorithms)(const struct math_layer *layer, enum math_pass pass);
 	const char *(*algorithm)(const struct math_layer *layer, enum math_pass pass, int number);

@@ -106,7 +106,7 @@ static void set_samples(const struct data *data, const struct batch *batch,
 {
 	for (size_t i = 0; i < batch->count; i++) {
 		indices(data, slot)[i] = (uint32_t)batch->indices[i];
-		orders(slot)[i] = batch->orders ? batch->orders[i] : 0;
+		orders(slot)[i] = batch->orders[i];
 	}
 }
 

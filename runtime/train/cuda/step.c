@@ -342,7 +342,7 @@ static int begin_parts(struct engine *engine, const struct batch *batch,
 		if (status == 0)
 			status = pass(engine, reduce, error);
 		part.indices += part.count;
-		part.orders += part.orders ? part.count : 0;
+		part.orders += part.count;
 	}
 	if (status == 0)
 		status = copy_gradients(engine, true, error);
@@ -538,8 +538,7 @@ int cuda_evaluate(struct engine *engine, const struct batch *batch,
 
 		part.count = left < engine->piece ? left : engine->piece;
 		part.indices += done;
-		if (part.orders)
-			part.orders += done;
+		part.orders += done;
 		status = evaluate_piece(engine, &part, evaluation, error);
 		done += part.count;
 	}
