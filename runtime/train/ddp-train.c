@@ -9,7 +9,6 @@
 #include "base/file.h"
 #include "launch.h"
 #include "run.h"
-#include "self-test.h"
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
 

@@ -113,6 +113,15 @@ enum { TRAINER_STOPPED = 3, TRAINER_DIVERGED = 4 };
  */
 int trainer_run(struct ddp *ddp, const struct options *options);
 
+/* --- self-test.c --------------------------------------------------------------------------- */
+
+/*
+ * Trains the network [net], or each network if [net] is NULL, for a few steps on CPUs and on a GPU.
+ * Prints one line with the differences of the losses. Returns the exit status: 0 if the differences
+ * are small, 1 if they are not or after an error.
+ */
+int self_test(const char *net);
+
 /* --- engine-choice.c ----------------------------------------------------------------------- */
 
 /*

@@ -7,15 +7,13 @@
  */
 #include "config.h"
 
-#include "self-test.h"
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/command.h"
-#include "train-options.h"
+#include "run.h"
 
 enum { LOSSES = 32, LIMIT_S = 300 };
 

@@ -20,6 +20,14 @@
 #include "base/watch.h"
 #include "run.h"
 
+/* signals that stop a training */
+static const struct {
+	int number;
+	const char *name;
+} signals[] = {{SIGTERM, "SIGTERM"}, {SIGINT, "SIGINT"}, {SIGUSR1, "SIGUSR1"}, {SIGHUP, "SIGHUP"}};
+
+enum { SIGNALS = sizeof(signals) / sizeof(signals[0]) };
+
 static atomic_int stop_signal;	/* the first signal that was received, or 0 */
 static atomic_bool stop_polite; /* whether to finish the step before stopping */
 static sigset_t stop_signals;
@@ -71,14 +79,13 @@ static void *wait_for_signals(void *unused)
 
 void stop_watch(void)
 {
-	static const int numbers[] = {SIGTERM, SIGINT, SIGUSR1, SIGHUP};
 	struct sigaction old;
 	pthread_t thread;
 
 	sigemptyset(&stop_signals);
-	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
-		if (sigaction(numbers[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
-			sigaddset(&stop_signals, numbers[i]);
+	for (size_t i = 0; i < SIGNALS; i++)
+		if (sigaction(signals[i].number, NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+			sigaddset(&stop_signals, signals[i].number);
 	pthread_sigmask(SIG_BLOCK, &stop_signals, NULL);
 	/* If there is no thread that waits for them, the signals keep their default actions. */
 	if (pthread_create(&thread, NULL, wait_for_signals, NULL) == 0)
@@ -104,15 +111,9 @@ bool stop_wanted(const struct stop *stop)
 
 static const char *signal_name(int number)
 {
-	static const struct {
-		int number;
-		const char *name;
-	} names[] = {
-		{SIGTERM, "SIGTERM"}, {SIGINT, "SIGINT"}, {SIGUSR1, "SIGUSR1"}, {SIGHUP, "SIGHUP"}};
-
-	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-		if (names[i].number == number)
-			return names[i].name;
+	for (size_t i = 0; i < SIGNALS; i++)
+		if (signals[i].number == number)
+			return signals[i].name;
 	return "a signal";
 }
 

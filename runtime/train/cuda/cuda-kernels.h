@@ -158,9 +158,10 @@ void kernel_dropout(void *stream, const struct dropout *dropout, const struct ke
 /* --- Pools -------------------------------------------------------------------------------------- */
 
 /*
- * Max-pool of 2 x 2 windows over inputs of the shape [in], whose height and width are even. [which] gets the position of the maximum in its window. NaN is larger than all numbers, and the
- * first of equal values is the maximum. If [dropout] is not NULL, the results go through that
- * dropout, with the same bits as in a separate call.
+ * Max-pool of 2 x 2 windows over images of the shape [in], whose height and width are even. [which]
+ * gets the position of the maximum in its window. NaN is larger than all numbers, and the first of
+ * equal values is the maximum. If [dropout] is not NULL, the results go through that dropout, with
+ * the same bits as in a separate call.
  */
 void kernel_max_pool(void *stream, const struct graph_shape *in, const struct dropout *dropout,
 		     const struct kernel_order *order, const uint64_t *orders, size_t batch,
