@@ -45,7 +45,7 @@
 
 enum {
 	UNSEEN_NODES_MAX = 4, /* at most so many nodes report that they do not see the directory */
-	REASON_MS = 200,      /* pause in which srun prints why a step is refused */
+	REASON_MS = 100,      /* pause in which srun prints why a step is refused */
 	LINES_MS = 60,	      /* pause in which srun reads the last lines of a failed task */
 };
 

@@ -7,7 +7,7 @@ and the faults, each {"kind": NAME, "rank": R, "step": K}. Rank R applies the fa
 
     fault.I     written by the rank that applies fault I: step of Slurm, node and pid
     applied.I   written by scenarios after a fault that a rank cannot apply to itself
-    started     a line for each rank that starts: step of Slurm, variable RANK
+    started     a line for each rank that has imported PyTorch: step of Slurm, variable RANK
     ranks       a line for each step of each rank: step of Slurm, rank, world, step, sum of an all-reduce
     weights.R   final weights of rank R
 """
@@ -41,7 +41,6 @@ def append(name, *words):
 
 
 attempt = "%s.%s" % (os.environ["SLURM_JOB_ID"], os.environ["SLURM_STEP_ID"])
-append("started", attempt, os.environ.get("RANK"))
 threading.Thread(target=send_heartbeats, daemon=True).start()
 
 plan = json.loads((directory / "plan.json").read_text())
@@ -51,6 +50,9 @@ import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
+
+# Ranks of other nodes run for 0.1 to 0.3 s, until Slurm has ended a step that one node refuses.
+append("started", attempt, os.environ.get("RANK"))
 
 try:
     from tqdm import tqdm
