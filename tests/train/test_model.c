@@ -61,6 +61,7 @@ static int share(int rank)
 	RANK_CHECK(model->shared == (world->size > 1 && world->node_count == 1) && !alone->shared);
 	model_init(model, 1);
 	model_init(alone, 1);
+	RANK_OK(ddp, ddp_barrier(ddp)); /* each rank writes all values of the shared copy */
 	for (uint64_t step = 1; model->shared && step <= 2; step++) {
 		step_both(ddp, model, alone, step);
 		RANK_CHECK(memcmp(model->values, alone->values, bytes) == 0);
