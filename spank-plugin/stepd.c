@@ -31,6 +31,7 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/types.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -534,14 +535,16 @@ static void pause_for(int milliseconds)
  * When a task has failed, srun --kill-on-bad-exit ends the others, and then reads no more output.
  * A line that is written soon after another one arrives up to 40 ms later, because TCP waits for
  * the acknowledgement of the first. srun learns of the exit after this function. Only the node's
- * first task that fails waits.
+ * first task that fails waits, and none that was killed from outside, which would delay the end of
+ * the whole step.
  */
 static void wait_for_last_lines(spank_t spank)
 {
 	int status = 0;
 
 	if (stepd.has_failed ||
-	    spank_get_item(spank, S_TASK_EXIT_STATUS, &status) != ESPANK_SUCCESS || status == 0)
+	    spank_get_item(spank, S_TASK_EXIT_STATUS, &status) != ESPANK_SUCCESS || status == 0 ||
+	    WTERMSIG(status) == SIGTERM || WTERMSIG(status) == SIGKILL)
 		return;
 	stepd.has_failed = true;
 	pause_for(LINES_MS);
