@@ -562,10 +562,6 @@ void facts_ask_nodes(struct facts *facts, const struct attempt *attempt)
 
 /* --- Messages ------------------------------------------------------------------------------ */
 
-/*
- * Set the message of a rank to the last error in [tail], its output. If [tail] is the output of all
- * ranks, [rank] selects the lines that name it; otherwise [rank] is -1.
- */
 /* Whether the last line of [output] ends with [text]. */
 static bool ends_with(const char *output, const char *text)
 {
@@ -576,6 +572,10 @@ static bool ends_with(const char *output, const char *text)
 	return size >= length && strncmp(output + size - length, text, length) == 0;
 }
 
+/*
+ * Set the message of a rank to the last error in [tail], its output. If [tail] is the output of all
+ * ranks, [rank] selects the lines that name it; otherwise [rank] is -1.
+ */
 static void find_message(struct facts *facts, struct facts_rank *of, const char *tail, int rank)
 {
 	struct rank_error error;
@@ -636,15 +636,13 @@ static void add_times(struct facts *facts, struct tails *tails)
  */
 static void drop_logged(struct facts *facts)
 {
-	struct pattern_part part[PATTERN_PARTS];
 	bool hooked = false, lost = true;
 
 	for (int i = 0; i < facts->size; i++) {
 		const char *message = facts->ranks[i].uncaught ? facts->ranks[i].message : NULL;
 
 		hooked |= message != NULL;
-		lost = lost && (!message || pattern_find(PATTERN_MESSAGE, message, strlen(message),
-							 part) == LINE_PEER);
+		lost = lost && (!message || pattern_message(message) == LINE_PEER);
 	}
 	for (int i = 0; i < facts->size && hooked; i++) {
 		struct facts_rank *rank = &facts->ranks[i];

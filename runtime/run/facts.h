@@ -69,7 +69,6 @@ struct facts_rank {
 
 	/* Set by verdict_judge(). */
 	bool follows;	     /* the rank ended because another rank did */
-	bool connection;     /* it lost a connection, perhaps to a server outside the training */
 	char why[FACTS_WHY]; /* why the rank follows, or was selected as first or hung */
 };
 

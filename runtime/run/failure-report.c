@@ -690,22 +690,19 @@ bool failure_explain(const char *dir, const char *name, FILE *screen)
 static bool have_same_end(const struct facts *facts)
 {
 	const struct facts_rank *first = facts->ranks;
-	struct lines last, other;
-	bool same = facts->size > 0 && first->tail;
+	struct lines last = lines_of(first->tail, 1);
+	bool same = first->tail && first->how == FACTS_EXIT;
 
-	for (int i = 0; i < facts->size && same; i++) {
+	for (int i = 1; i < facts->size && same; i++) {
 		const struct facts_rank *rank = &facts->ranks[i];
+		struct lines other = lines_of(rank->tail, 1);
 
-		same = rank->how == FACTS_EXIT && rank->code == first->code && rank->tail;
-		if (!same)
-			break;
-		last = lines_of(first->tail, 1);
-		other = lines_of(rank->tail, 1);
-		same = last.count == other.count &&
+		same = rank->tail && rank->how == FACTS_EXIT && rank->code == first->code &&
+		       last.count == other.count &&
 		       (last.count == 0 || strcmp(last.line[0], other.line[0]) == 0);
-		lines_free(&last);
 		lines_free(&other);
 	}
+	lines_free(&last);
 	return same;
 }
 
@@ -714,7 +711,6 @@ void failure_point(const struct attempt *attempt, char *point, size_t size, char
 {
 	const struct facts *facts = &attempt->facts;
 	const struct facts_rank *rank = facts->first >= 0 ? &facts->ranks[facts->first] : NULL;
-	struct pattern_part part[PATTERN_PARTS];
 	enum pattern_meaning meaning = LINE_PEER;
 	size_t used;
 	bool own;
@@ -730,8 +726,8 @@ void failure_point(const struct attempt *attempt, char *point, size_t size, char
 	if (rank->how != FACTS_LATE)
 		snprintf(node, node_size, "%s", rank->node);
 	if (rank->message && !rank->libddp)
-		meaning = pattern_find(PATTERN_MESSAGE, rank->message, strlen(rank->message), part);
-	own = meaning == LINE_OTHER || rank->connection || have_same_end(facts);
+		meaning = pattern_message(rank->message);
+	own = meaning == LINE_OTHER || meaning == LINE_CONNECTION || have_same_end(facts);
 	snprintf(point, size, "%s%s%s", own ? "" : ddp_show("rank %d, ", facts->first).text,
 		 facts->end == RUN_END_HANG ? "hangs" : show_end(rank).text,
 		 rank->message ? ": " : "");

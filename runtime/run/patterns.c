@@ -196,6 +196,29 @@ enum pattern_meaning pattern_find(enum pattern_source source, const char *line, 
 	return LINE_OTHER;
 }
 
+/* Whether the message comes from a library that connects the ranks, or from PyTorch's store. */
+static bool is_of_library(const char *message)
+{
+	static const char *const words[] = {
+		"gloo",	    "pair.cc",		 "NCCL",
+		"nccl",	    "torch.distributed", "c10d",
+		"TCPStore", "store->",		 "application crash on rank"};
+
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+		if (strstr(message, words[i]))
+			return true;
+	return false;
+}
+
+enum pattern_meaning pattern_message(const char *message)
+{
+	struct pattern_part part[PATTERN_PARTS];
+	enum pattern_meaning meaning =
+		pattern_find(PATTERN_MESSAGE, message, strlen(message), part);
+
+	return meaning == LINE_CONNECTION && is_of_library(message) ? LINE_PEER : meaning;
+}
+
 const char *facts_how_name(enum facts_how how)
 {
 	static const char *const names[] = {

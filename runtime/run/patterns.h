@@ -122,6 +122,12 @@ bool pattern_match(const char *text, const char *line, size_t length,
 enum pattern_meaning pattern_find(enum pattern_source source, const char *line, size_t length,
 				  struct pattern_part part[PATTERN_PARTS]);
 
+/*
+ * Returns the meaning of [message], the error of a rank that libddp did not print. A connection that
+ * gloo, NCCL or PyTorch lost is LINE_PEER, so LINE_CONNECTION is one to any other server.
+ */
+enum pattern_meaning pattern_message(const char *message);
+
 /* Returns the name of [how], such as "exit", or "" for FACTS_UNKNOWN. */
 const char *facts_how_name(enum facts_how how);
 

@@ -591,7 +591,7 @@ struct split_line {
 	size_t stripped; /* bytes before it that precede each line of the traceback */
 	size_t cut;	 /* bytes before the text of a traceback that begins here, such as a bar */
 	size_t margin;	 /* bytes before an exception in an ExceptionGroup */
-	bool inside;	 /* a traceback has begun before this line */
+	bool inside;	 /* an earlier line began a traceback */
 	bool ours;	 /* the line may be part of that traceback, or there is none */
 };
 

@@ -98,35 +98,17 @@ set(struct facts_rank *rank, bool follows, const char *format, ...)
 	va_end(arguments);
 }
 
-/* Whether the message comes from a library that connects the ranks, or from PyTorch's store. */
-static bool is_of_library(const char *message)
-{
-	static const char *const words[] = {
-		"gloo",	    "pair.cc",		 "NCCL",
-		"nccl",	    "torch.distributed", "c10d",
-		"TCPStore", "store->",		 "application crash on rank"};
-
-	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
-		if (strstr(message, words[i]))
-			return true;
-	return false;
-}
-
 /*
  * Decide from the rank's message, and from how it ended, whether it follows another rank: whether
  * it failed because of that rank. Returns the rank that the message names, or -1 if it names none.
  */
 static int judge_message(struct facts_rank *rank, int number)
 {
-	struct pattern_part part[PATTERN_PARTS];
 	const char *message = rank->message;
 	int named = rank->libddp ? find_named(message, number) : -1;
 	enum pattern_meaning meaning =
-		message && !rank->libddp
-			? pattern_find(PATTERN_MESSAGE, message, strlen(message), part)
-			: LINE_OTHER;
+		message && !rank->libddp ? pattern_message(message) : LINE_OTHER;
 
-	rank->connection = meaning == LINE_CONNECTION && !is_of_library(message);
 	if (named >= 0 || meaning == LINE_PEER || meaning == LINE_CONNECTION ||
 	    meaning == LINE_STOPPED)
 		set(rank, true, "%.*s", (int)strcspn(message, "\n"), message);
@@ -202,16 +184,13 @@ static bool is_earlier(const struct facts_rank *rank, const struct facts_rank *t
 	return rank->order > 0 && than->order == 0;
 }
 
-/*
- * Returns the rank that failed first, or -1 if none failed. With [leaders], ranks that follow
- * another rank are skipped.
- */
-static int find_earliest(const struct facts *facts, bool leaders)
+/* Returns the rank that failed first among those for which [is] returns true; -1: none. */
+static int find_earliest(const struct facts *facts, bool (*is)(const struct facts_rank *rank))
 {
 	int first = -1;
 
 	for (int i = 0; i < facts->size; i++)
-		if (ended_badly(&facts->ranks[i]) && !(leaders && facts->ranks[i].follows) &&
+		if (is(&facts->ranks[i]) &&
 		    (first < 0 || is_earlier(&facts->ranks[i], &facts->ranks[first])))
 			first = i;
 	return first;
@@ -310,31 +289,24 @@ static void set_unstarted(const struct facts *facts, struct facts_rank *rank)
 		set(rank, false, "srun reports \"%s\"", facts->missed_why);
 }
 
-/*
- * Returns the rank that first reported an error other than a lost peer, but that Slurm ended before
- * it exited; -1: none. Other ranks may notice its closed connections and exit first.
- */
-static int find_interrupted(const struct facts *facts)
+static bool is_leader(const struct facts_rank *rank)
 {
-	int first = -1;
-
-	for (int i = 0; i < facts->size; i++)
-		if (facts->ranks[i].message && strcmp(facts->ranks[i].why, with_step) == 0 &&
-		    (first < 0 || is_earlier(&facts->ranks[i], &facts->ranks[first])))
-			first = i;
-	return first;
+	return ended_badly(rank) && !rank->follows;
 }
 
-/* Returns the rank that first lost a connection, perhaps to another server; -1: none. */
-static int find_disconnected(const struct facts *facts)
+/*
+ * Whether the rank reported an error other than a lost peer, but Slurm ended it before it exited.
+ * Other ranks may notice its closed connections and exit first.
+ */
+static bool is_interrupted(const struct facts_rank *rank)
 {
-	int first = -1;
+	return rank->message && strcmp(rank->why, with_step) == 0;
+}
 
-	for (int i = 0; i < facts->size; i++)
-		if (facts->ranks[i].connection &&
-		    (first < 0 || is_earlier(&facts->ranks[i], &facts->ranks[first])))
-			first = i;
-	return first;
+/* Whether the rank lost a connection, perhaps to a server outside the training. */
+static bool is_disconnected(const struct facts_rank *rank)
+{
+	return rank->message && !rank->libddp && pattern_message(rank->message) == LINE_CONNECTION;
 }
 
 /*
@@ -391,16 +363,16 @@ static int find_culprit(const struct facts *facts, const int *votes, int unrepor
 		if (votes[i] > 0 && (most < 0 || votes[i] > votes[most]))
 			most = i;
 	if (most < 0)
-		most = find_interrupted(facts);
+		most = find_earliest(facts, is_interrupted);
 	if (most < 0)
 		most = find_missing(facts);
 	if (most < 0)
 		most = unreported;
 	if (most < 0)
-		most = find_disconnected(facts);
+		most = find_earliest(facts, is_disconnected);
 	if (most < 0)
 		most = find_quiet(facts);
-	return most < 0 ? find_earliest(facts, false) : most;
+	return most < 0 ? find_earliest(facts, ended_badly) : most;
 }
 
 /*
@@ -425,12 +397,12 @@ static void judge_end(struct facts *facts, const int *votes)
 	int first, unstarted = find_unstarted(facts), lost = find_lost(facts),
 		   unnamed = find_unnamed(facts), culprit, early,
 		   finished = unnamed < 0 ? find_finished(facts) : -1, quiet = find_quiet(facts),
-		   reported = find_earliest(facts, false);
+		   reported = find_earliest(facts, ended_badly);
 	struct facts_rank *rank;
 
 	judge_refusal(facts);
 	judge_kills(facts);
-	first = find_earliest(facts, true);
+	first = find_earliest(facts, is_leader);
 	/*
 	 * If srun loses a slurmstepd, it kills the other ranks, so their SIGKILL is not the cause.
 	 */

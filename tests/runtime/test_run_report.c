@@ -308,13 +308,16 @@ static const struct row {
 	 .point = NULL},
 	{"a logged exception is the reason if its rank printed no more, and PyTorch printed only lost peers",
 	 ATTEMPT(EXIT, 4, TASK(0, "n1", EXIT, 1, 10.5), TASK(1, "n1", SIGNAL, 15, 10.6),
-		 TASK(2, "n2", SIGNAL, 15, 10.6)),
+		 TASK(2, "n2", SIGNAL, 15, 10.6), TASK(3, "n2", EXIT, 1, 10.6)),
 	 {{"tail-0.txt",
 	   "[rank0]: Traceback (most recent call last):\n[rank0]: RuntimeError: [pair.cc:598] "
 	   "Connection closed by peer [127.0.0.1]:3\n"},
 	  {"tail-1.txt",
 	   "ERROR:root:training failed\nTraceback (most recent call last):\n  File \"a\"\n"
-	   "ValueError: the loss is not finite\n"}},
+	   "ValueError: the loss is not finite\n"},
+	  {"tail-3.txt",
+	   "[rank3]: Traceback (most recent call last):\n[rank3]: RuntimeError: [pair.cc:446] writev "
+	   "[127.0.0.1]:3: Connection reset by peer\n"}},
 	 {"\nrank 1 on n1, failed first: killed by SIGTERM\n  ValueError: the loss is not finite\n",
 	  "\nas a result: rank 0: exit status 1, RuntimeError: [pair.cc:598] Connection closed"},
 	 {"also failed"},
